@@ -29,12 +29,12 @@ from nightshift.jobset.verdict.starts import starts_of
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.inputs import known_of
 from nightshift.planner.plan import Decision, decide, fixed
+from nightshift.planner.sealing import seal_measured
 from nightshift.planner.speeds import records_for
 from nightshift.run.names import RunRef
 from nightshift.run.opening import open_run
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
-from nightshift.run.seal import seal
 from nightshift.run.starts import Starts, save_starts
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -155,7 +155,7 @@ class Place:
         decision = decide(spec, rows, known)
         plan = self._plan(spec, run, texts, decision)
         finish_s = self._infer(spec, run, plan)
-        (measured,) = seal(self.store, run, spec, plan)["measured"]["profiles"]
+        (measured,) = seal_measured(self.store, run, spec, plan)["measured"]["profiles"]
         return Night(decision, finish_s, sum(measured["start_up_s"].values()), measured["work_s"])
 
     def _plan(self, spec: JobSpec, run: RunRef, texts: list[str], decision: Decision) -> Plan:

@@ -133,6 +133,9 @@ class Repository:
         command = words[0].strip("`'\",")
         if not re.fullmatch(r"[a-z-]+", command) or command.startswith("-"):
             return
+        two = " ".join(word.strip("`'\",") for word in words[:2])
+        if two in self.options:
+            command = two
         if command not in self.options:
             yield f"there is no command nightshift {command}"
             return

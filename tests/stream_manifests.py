@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.serving.order import StreamOrder, Variant
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
+from nightshift.stream.manifests.render_request import StreamOrder, Variant
 from tests.unit.spec_file import ROOT, changed
 
 EXAMPLE: Final = ROOT / "streams/package-texts.yaml"

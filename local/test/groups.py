@@ -142,8 +142,8 @@ GROUPS: Final = (
     _group(
         "cluster",
         "tests/cluster",
-        "plugins/nightshift/jobset plugins/nightshift/serving plugins/nightshift/triggers plugins/nightshift/operators "
-        "k8s local/cluster",
+        "plugins/nightshift/jobset plugins/nightshift/stream/manifests plugins/nightshift/triggers "
+        "plugins/nightshift/operators k8s local/cluster",
         "test driver airflow emulators server models cluster",
         960,
         3000,

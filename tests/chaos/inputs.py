@@ -16,7 +16,8 @@ import obstore
 from obstore.store import ObjectStore
 
 from local.environments import ROOT, python_of
-from nightshift.run import chunks, ledger, opening, seal
+from nightshift.planner.sealing import seal_measured
+from nightshift.run import chunks, ledger, opening
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan, save_plan
 from nightshift.spec import JobSpec
@@ -144,7 +145,7 @@ class Prepared:
     def verdict(self, rows: Input, book: Book, reference: dict[str, Vector] | None) -> Verdict:
         """Reads the finished run back from the store, seals it and compares every row."""
         try:
-            manifest = seal.seal(self.store, self.run, self.spec, self.plan)
+            manifest = seal_measured(self.store, self.run, self.spec, self.plan)
         except ValueError as error:
             return Verdict([f"not sealed: {error}"], {}, len(rows.texts), 0, 0.0)
         found = Verdict([], {}, 0, 0, 0.0)

@@ -14,11 +14,11 @@ from nightshift.doctor import clocks, queue
 from nightshift.doctor import cluster as _cluster
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
 from nightshift.doctor.surroundings import Surroundings
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.jobset import JobSetHook
 from nightshift.jobset.kubernetes import queues
+from nightshift.jobset.kubernetes.limits import limits_of
 from nightshift.jobset.kubernetes.rights import RIGHTS
-from nightshift.operators.connections import AirflowConnections
-from nightshift.operators.quota import limits_of
 from nightshift.planner.bounds import Limits
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -102,7 +102,7 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(
     told: list[str] = []
 
     def limits() -> Limits:
-        return limits_of(job, settings, "2026-11-20", told.append, told.append)
+        return limits_of(job, settings, "2026-11-20", lambda: api, told.append, told.append)
 
     with a_queue(namespace, QUOTA):
         [hidden] = asked(queue.queue, api, namespace, job)

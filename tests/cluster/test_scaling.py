@@ -26,10 +26,10 @@ from local.cluster.cluster import Cluster
 from local.cluster.faults import Faults
 from local.cluster.processes import StartError
 from nightshift.jobset.manifest.constants import ENGINE_PORT
-from nightshift.serving.order import StreamOrder
-from nightshift.serving.render import render
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
+from nightshift.stream.manifests.render import render
+from nightshift.stream.manifests.render_request import StreamOrder
 from tests.cluster.kube import IMAGE, Namespace
 from tests.cluster.relay import Relay
 from tests.cluster.watch import Watch

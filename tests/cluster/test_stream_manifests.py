@@ -12,8 +12,8 @@ import pytest
 
 from local.cluster.processes import StartError
 from nightshift.profiles import PROFILES
-from nightshift.serving.render import render
 from nightshift.settings import Settings
+from nightshift.stream.manifests.render import render
 from tests.cluster.kube import STREAM_KINDS, Namespace
 from tests.cluster.test_manifests import RESTRICTED, STANDARD, dry_run
 from tests.stream_manifests import PLAIN, VARIANTS, an_order

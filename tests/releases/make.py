@@ -16,9 +16,9 @@ import pyarrow as pa
 from aiohttp import web
 
 from nightshift import __version__, exits
+from nightshift.planner.sealing import seal_measured
 from nightshift.run.opening import open_run
 from nightshift.run.plan import ExportedSource, Plan, save_plan
-from nightshift.run.seal import seal
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.builders import bound, write_input
@@ -79,7 +79,7 @@ def _night(bucket: Path, state: str) -> None:
     if state == "half" and not prepared.partial_rows():
         sys.exit("the drain saved nothing: choose another moment for it")
     if state == "sealed":
-        seal(store, run, spec, plan)
+        seal_measured(store, run, spec, plan)
 
 
 def _batch(folder: Path) -> None:

@@ -46,12 +46,12 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.operators import waiting
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.redoing import open_again, take_rows
+from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
 from nightshift.run.redo import NotRedone, Redo
-from nightshift.run.seal import seal
 from nightshift.run.sealed import SealBroken
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -577,7 +577,7 @@ class World:
         store = self._stores[asked.settings.bucket]
         for chunk in range(plan.chunk_count):
             create_or_read(store, run.work(plan.uid).chunk_path(chunk), _chunk(asked, run, plan.uid, chunk, "genuine", ids))
-        manifest = seal(store, run, asked.spec, plan, redo=Redo.of(opening.load_run(store, run)[1]))
+        manifest = seal_measured(store, run, asked.spec, plan, redo=Redo.of(opening.load_run(store, run)[1]))
         own = {(ids[n], _prediction(asked, run, n, "genuine"), run.run_id, n) for n in range(asked.rows) if n not in asked.dead}
         rows = own | (completes.rows if completes else frozenset())
         return Sealed(asked, run, manifest, ids, frozenset(rows), asked.dead, completes)

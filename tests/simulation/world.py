@@ -25,7 +25,8 @@ from nightshift.driver.loop import Worker
 from nightshift.driver.marks import Birth, Marks
 from nightshift.driver.scheduler import TRIES, OpenChunk
 from nightshift.driver.stats import Stats
-from nightshift.run import marks, seal
+from nightshift.planner.sealing import seal_measured
+from nightshift.run import marks
 from nightshift.run.chunks import Result
 from nightshift.run.ledger import Ledger
 from nightshift.run.marks import Ended
@@ -368,7 +369,7 @@ def seal_for_real(world: World) -> None:
     plan = replace(
         world.scenario.plan, files=write_input(store, RUN, [None] * world.scenario.plan.rows, per_file=50, per_group=7)
     )
-    manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate="100%"), plan)
+    manifest = seal_measured(store, RUN, a_spec(dead_letters__tolerate="100%"), plan)
     dead = sum(world.audit.dead.values())
     assert (manifest["rows"], manifest["dead_letters"]) == (world.scenario.plan.rows, dead)
     # Whatever became of marks, what was measured holds at least what the ledger holds of those that were seen.

@@ -21,7 +21,7 @@ import pytest
 
 from nightshift.batch import places, recognize, source
 from nightshift.batch.command import run
-from nightshift.batch.preparation import Options
+from nightshift.batch.options import Options
 from nightshift.batch.recognize import NotABatchFile
 from nightshift.batch.source import BatchFile, LocalFile, index
 from nightshift.batch.spool import NotUnpacked, ready

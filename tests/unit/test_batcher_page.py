@@ -27,7 +27,7 @@ def first_cells(text: str) -> list[str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    commands = next(each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction))
+    commands = next(each for each in cli.command_parser()._actions if isinstance(each, argparse._SubParsersAction))
     found: argparse.ArgumentParser = commands.choices["batcher"]
     return found
 

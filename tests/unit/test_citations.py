@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def options() -> dict[str, frozenset[str]]:
     """The options of each command of ``nightshift``."""
     found: dict[str, frozenset[str]] = {}
-    for action in cli._parser()._actions:
+    for action in cli.command_parser()._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, parser in action.choices.items():
                 found[name] = frozenset(option for each in parser._actions for option in each.option_strings)

@@ -13,7 +13,7 @@ import pytest
 from google.cloud.bigquery import LoadJob, QueryJob
 
 from nightshift.cli import main
-from nightshift.operators.connections import AirflowConnections
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.settings import Settings
 from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.audit import FAILED, PUBLISHED, insert, money, state_of
@@ -97,10 +97,10 @@ def test_bad_input_ends_with_2(
     assert problem in said
 
 
-def test_a_warehouse_that_refuses_ends_with_1(costs: Costs) -> None:
+def test_a_warehouse_that_refuses_ends_with_78(costs: Costs) -> None:
     code, _, said = costs("--since", "2026-11-01", rows=WarehouseError("Access Denied"), **DEPLOYED)
 
-    assert (code, said) == (1, "nightshift costs: Access Denied\n")
+    assert (code, said) == (78, "nightshift costs: Access Denied\n")
 
 
 class TestBytesBilled:

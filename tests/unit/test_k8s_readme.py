@@ -397,10 +397,10 @@ def test_both_names_of_airflows_account_are_asked_for(walk: Walk) -> None:
 
 
 def test_the_commands_of_nightshift_are_its_own(walk: Walk) -> None:
-    from nightshift.cli import _parser
+    from nightshift.cli import command_parser
 
     own = [call.words for call in walk.calls if call.program == "nightshift"]
     assert len(own) == 2
     for words in own:
-        options = _parser().parse_args(list(words))
+        options = command_parser().parse_args(list(words))
         assert (ROOT / options.file).is_file(), shlex.join(words)

@@ -12,8 +12,8 @@ import pytest
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from openlineage.client.serde import Serde
 
-from nightshift.lineage import datasets, facets
-from nightshift.lineage.datasets import DatasetName
+from nightshift.operators.lineage import datasets, facets
+from nightshift.operators.lineage.datasets import DatasetName
 from nightshift.settings import Settings
 from tests.builders import RUN, a_spec
 

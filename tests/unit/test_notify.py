@@ -17,8 +17,10 @@ from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from nightshift.hooks import notifiers as isolation
+from nightshift.hooks.notifiers import NotTold
 from nightshift.operators import notices, notify
-from nightshift.operators.notices import Notice, NotTold
+from nightshift.operators.notices import Notice
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import JobSpec, SpecErrors, notifiers
 from nightshift.spec.loading import load
@@ -352,7 +354,7 @@ class TestWhenItIsDue:
             self.tell(told("failed"))
 
     def test_one_that_hangs_holds_nothing_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(notices, "LIMIT_S", 0.2)
+        monkeypatch.setattr(isolation, "LIMIT_S", 0.2)
         with pytest.raises(NotTold, match="has not ended within"):
             self.tell(told("failed", "hanging"))
 

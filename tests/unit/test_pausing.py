@@ -310,7 +310,7 @@ class TestCommand:
         for name in ("NIGHTSHIFT_RUNTIME", "NIGHTSHIFT_BUCKET", "NIGHTSHIFT_PROJECT"):
             monkeypatch.delenv(name, raising=False)
 
-        assert main(["pause", url]) == 1
+        assert main(["pause", url]) == 75
 
         assert "not applied to the run's JobSets: NIGHTSHIFT_BUCKET is not set" in capsys.readouterr().err
 

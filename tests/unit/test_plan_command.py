@@ -15,7 +15,7 @@ import yaml
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.cli import main
-from nightshift.operators.connections import AirflowConnections
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.planner.record import Record
 from nightshift.planner.speeds import path_of
 from nightshift.planner.workload import workload_of
@@ -145,10 +145,10 @@ def test_without_prices_of_yours_the_list_prices_of_the_release_are_shown(job: P
 
 class TestUnknownSpeed:
     @pytest.mark.parametrize("rows", ["1", "1000000000"])
-    def test_plans_nothing_and_ends_with_3(self, job: Path, plan: Plan, rows: str) -> None:
+    def test_plans_nothing_and_ends_with_1(self, job: Path, plan: Plan, rows: str) -> None:
         done = plan(str(job), *DAY, "--rows", rows)
 
-        assert done.returncode == 3
+        assert done.returncode == 1
         assert "unknown: config.json of hf://sentence-transformers/all-MiniLM-L6-v2" in done.stdout
         assert "Plan:" not in done.stdout
         assert not [line for line in done.stdout.splitlines() if line.startswith("*")]
@@ -158,7 +158,7 @@ class TestUnknownSpeed:
         done = plan(str(job), *DAY, *ROWS, "--json")
         said = json.loads(done.stdout)
 
-        assert (done.returncode, said["decision"], said["ways"]) == (3, None, [])
+        assert (done.returncode, said["decision"], said["ways"]) == (1, None, [])
         assert said["problems"][0].startswith("Nothing can be planned for 1,000,000 rows")
         assert {(row["workers"], row["fits"]) for row in said["table"]} == {(0, None)}
 
@@ -185,7 +185,7 @@ class TestUnknownSpeed:
         said = " ".join(plan("--help").stdout.split())
 
         assert "0 the run fits, or the job states its workers and their speed is unknown; 1 it does not fit" in said
-        assert "3 the speed of a worker is unknown, so nothing is planned" in said
+        assert "1 it does not fit, or the speed of a worker is unknown, so nothing is planned" in said
 
 
 def test_recorded_speeds_are_looked_up_where_there_is_a_bucket(

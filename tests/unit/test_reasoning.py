@@ -13,13 +13,14 @@ import pytest
 
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.scheduler import OpenChunk, Scheduler
-from nightshift.lineage import facets
+from nightshift.operators.lineage import facets
 from nightshift.run import chunks
 from nightshift.run.chunks import NotAChunk, Result
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, columns, load_stream
 from nightshift.spec.loading import load
+from nightshift.stream.bigquery.tables import StreamTables
 from nightshift.stream.messages import Answered, Message
 from nightshift.stream.parquet import Format
 from nightshift.stream.postgres import PostgresSink
@@ -27,7 +28,6 @@ from nightshift.stream.schema import Table
 from nightshift.tasks.base import Answer, Answers, TaskKind, load_kind
 from nightshift.warehouse import publish, query, schema
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.stream_tables import StreamTables
 from tests.builders import PLAN_UID, RUN, a_spec
 from tests.unit.spec_file import job, mistakes, write
 from tests.unit.test_spec_stream import stream

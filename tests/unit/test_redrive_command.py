@@ -1,4 +1,4 @@
-"""The command line of `nightshift redrive`: what it refuses before it talks to anybody."""
+"""The command line of `nightshift stream redrive`: what it refuses before it talks to anybody."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nightshift import cli
-from nightshift.stream import redrive_command
-from nightshift.stream.redrive_command import Options
+from nightshift.cli import stream_redrive
+from nightshift.cli.stream_redrive import Options
 from tests.unit.spec_file import DEMO, write
 from tests.unit.test_spec_stream import EXAMPLE, FILES, stream
 
@@ -26,7 +26,7 @@ def _deployed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     """What is said on stderr by a command that ends with code 2."""
-    assert cli.main(["redrive", *map(str, words)]) == 2
+    assert cli.main(["stream", "redrive", *map(str, words)]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     return said.err
@@ -39,23 +39,23 @@ def test_what_the_words_mean(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(options)
         return 0
 
-    monkeypatch.setattr(redrive_command, "run", run)
+    monkeypatch.setattr(stream_redrive, "run", run)
     selection = ["--reason", "too_long", "--reason", "rejected", "--since", "2026-11-20T08:00Z", "--most", "5"]
 
-    assert cli.main(["redrive", "a.yaml"]) == 0
-    assert cli.main(["redrive", "a.yaml", *selection, "--topic", "t", "--dry-run", "--json"]) == 0
+    assert cli.main(["stream", "redrive", "a.yaml"]) == 0
+    assert cli.main(["stream", "redrive", "a.yaml", *selection, "--topic", "t", "--dry-run", "--json"]) == 0
 
     since = datetime(2026, 11, 20, 8, tzinfo=UTC)
     assert asked == [
-        Options(Path("a.yaml"), SINK, "p", (), None, None, 1000, None, False, False),
-        Options(Path("a.yaml"), SINK, "p", ("too_long", "rejected"), since, None, 5, "t", True, True),
+        Options(Path("a.yaml"), SINK, "p", [], None, None, 1000, None, False, False),
+        Options(Path("a.yaml"), SINK, "p", ["too_long", "rejected"], since, None, 5, "t", True, True),
     ]
 
 
 @pytest.mark.parametrize("words", [["--since", "2026-11-20"], ["--until", "soon"], ["--most", "0"]])
 def test_options_that_cannot_be_read(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(["redrive", "a.yaml", *words])
+        cli.main(["stream", "redrive", "a.yaml", *words])
 
     assert ended.value.code == 2
     assert "write" in capsys.readouterr().err or words[0] == "--most"
@@ -107,5 +107,13 @@ def test_a_wrong_address_is_said_without_its_password(
 def test_a_database_that_is_away_is_worth_a_repeat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
 
-    assert cli.main(["redrive", str(EXAMPLE)]) == 75
+    assert cli.main(["stream", "redrive", str(EXAMPLE)]) == 75
     assert "Run the same command again" in capsys.readouterr().err
+
+
+def test_the_name_that_it_had_in_0_2_0_still_works(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["redrive", str(EXAMPLE), "--reason", "to_long"]) == 2
+
+    new_name, refusal = capsys.readouterr().err.splitlines()
+    assert new_name == "nightshift redrive is now `nightshift stream redrive`."
+    assert refusal.startswith("There is no reason to_long.")

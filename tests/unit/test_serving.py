@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from nightshift.cli.render_stream import StreamOptions, preview
 from nightshift.jobset.manifest.text import to_yaml
-from nightshift.serving.order import StreamOrder, Variant
-from nightshift.serving.preview import Options, preview
-from nightshift.serving.render import Unrenderable, render
 from nightshift.settings import Settings
+from nightshift.stream.manifests.render import Unrenderable, render
+from nightshift.stream.manifests.render_request import StreamOrder, Variant
 from tests.stream_manifests import CANARY, EXAMPLE, GATEWAY, PLAIN, SCALING, VARIANTS, a_stream, an_order
 from tests.unit.spec_file import changed, write
 
@@ -295,7 +295,7 @@ def test_everything_that_does_not_go_together_is_said_at_once() -> None:
 
 def test_the_comments_say_the_formula_and_what_is_missing(tmp_path: Path) -> None:
     path = write(tmp_path, changed(EXAMPLE, scaling=SCALING), "stream.yaml")
-    text = preview(Options(path), {"NIGHTSHIFT_POD_PATCH": "/patch.yaml"})
+    text = preview(StreamOptions(path), {"NIGHTSHIFT_POD_PATCH": "/patch.yaml"})
     comments = [line for line in text.splitlines() if line.startswith("# ")]
 
     assert "one for each 60s x 12.5/s = 750 messages in the backlog of package-texts (project PROJECT)." in comments[1]

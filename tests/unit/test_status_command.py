@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nightshift.status import command
+from nightshift import cli
 from tests.builders import RUN
 from tests.launch import launched
 from tests.unit.status_run import KEYS, Run
@@ -113,7 +113,7 @@ def test_a_reader_that_has_enough_is_no_error(run: Run) -> None:
     ["gs://bucket/job/day", "job/day/run", "s3://bucket/job/day/run", "file:///nowhere/job/day/run", "memory:///a/b/c"],
 )
 def test_wrong_urls_are_2_with_a_message(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.run(url, every_s=None, as_json=True) == 2
+    assert cli.main(["status", url, "--json"]) == 2
 
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -122,7 +122,7 @@ def test_wrong_urls_are_2_with_a_message(url: str, capsys: pytest.CaptureFixture
 
 
 def test_a_wrong_folder_is_not_made(tmp_path: Path) -> None:
-    assert command.run(f"file://{tmp_path}/bucket/job/day/run", every_s=None, as_json=False) == 2
+    assert cli.main(["status", f"file://{tmp_path}/bucket/job/day/run"]) == 2
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nightshift.status import stream
-from nightshift.status.prometheus import NoAnswer, Prometheus
-from nightshift.status.stream import Numbers, Options, measure, text, to_json, warnings
+from nightshift import cli
+from nightshift.stream.status.prometheus import NoAnswer, Prometheus
+from nightshift.stream.status.report import Numbers, measure, text, to_json, warnings
 from tests.stream_manifests import EXAMPLE, a_stream
 
 pytestmark = pytest.mark.unit
@@ -125,15 +125,15 @@ def test_a_file_that_is_broken_and_a_project_that_nobody_named(
     broken = tmp_path / "stream.yaml"
     broken.write_text("sink: {}\n")
 
-    assert stream.run(Options(broken)) == 2
-    assert stream.run(Options(EXAMPLE)) == 2
+    assert cli.main(["status", str(broken)]) == 2
+    assert cli.main(["status", str(EXAMPLE)]) == 2
     said = capsys.readouterr().err
     assert "source: The key is missing" in said
     assert f"{EXAMPLE}: source.subscription has no project. Set NIGHTSHIFT_PROJECT, or pass --prometheus URL." in said
 
 
 def test_a_prometheus_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert stream.run(Options(EXAMPLE, prometheus="http://127.0.0.1:1")) == 1
+    assert cli.main(["status", str(EXAMPLE), "--prometheus", "http://127.0.0.1:1"]) == 75
     assert capsys.readouterr().err.startswith("nightshift status: http://127.0.0.1:1: ")
     with pytest.raises(NoAnswer):
         Prometheus("http://127.0.0.1:1").ask("1")

@@ -18,7 +18,7 @@ from nightshift import cli
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.stream import command, postgres
 from nightshift.stream.channel import PubSubRefused
-from nightshift.stream.command import Options
+from nightshift.stream.options import Options
 from nightshift.stream.parts import Locked, SinkRefused, Unavailable
 from tests.unit.spec_file import DEMO, ROOT, write
 from tests.unit.test_spec_stream import EXAMPLE, stream

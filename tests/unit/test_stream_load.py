@@ -12,10 +12,10 @@ import sqlglot
 from nightshift import cli
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec, load_stream
-from nightshift.warehouse import stream_merge
+from nightshift.stream.bigquery import merge
+from nightshift.stream.bigquery.load import Batch
+from nightshift.stream.bigquery.tables import StreamTables
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.stream_load import Batch
-from nightshift.warehouse.stream_tables import StreamTables
 from tests.unit.spec_file import write
 from tests.unit.test_spec_stream import EXAMPLE, FILES, stream
 
@@ -79,7 +79,7 @@ class TestTheTables:
 
 class TestTheScript:
     def test_is_one_transaction_that_bigquery_can_read(self, tmp_path: Path) -> None:
-        script = stream_merge.script(StreamTables(spec(tmp_path), SETTINGS), "0f", ["answers", "dead_letters"])
+        script = merge.script(StreamTables(spec(tmp_path), SETTINGS), "0f", ["answers", "dead_letters"])
         statements = [each for each in sqlglot.parse(script, dialect="bigquery") if each is not None]
 
         assert [each.key for each in statements] == ["transaction", "merge", "delete", "merge", "merge", "commit"]
@@ -87,13 +87,13 @@ class TestTheScript:
     def test_touches_only_what_the_batch_has(self, tmp_path: Path) -> None:
         tables = StreamTables(spec(tmp_path), SETTINGS)
 
-        assert "_0f_dead_letters" not in stream_merge.script(tables, "0f", ["answers"])
-        assert "_0f_answers" not in stream_merge.script(tables, "0f", ["dead_letters"])
+        assert "_0f_dead_letters" not in merge.script(tables, "0f", ["answers"])
+        assert "_0f_answers" not in merge.script(tables, "0f", ["dead_letters"])
 
     def test_reads_all_days_for_a_key_and_only_those_of_the_files_without(self, tmp_path: Path) -> None:
-        keyed = stream_merge.script(StreamTables(spec(tmp_path), SETTINGS), "0f", ["answers"])
+        keyed = merge.script(StreamTables(spec(tmp_path), SETTINGS), "0f", ["answers"])
         source = {"subscription": "texts", "format": "text"}
-        plain = stream_merge.script(
+        plain = merge.script(
             StreamTables(spec(tmp_path, source=source, request={"input": "{{ text }}"}), SETTINGS), "0f", ["answers"]
         )
 
@@ -110,12 +110,12 @@ class TestTheCommand:
     def test_says_what_is_wrong_with_the_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         file = write(tmp_path, stream(sink={**LOADED, "bigquery": "vectors"}))
 
-        assert cli.main(["load-stream", str(file)]) == 2
+        assert cli.main(["stream", "load", str(file)]) == 2
         assert "sink.bigquery: 'vectors' is not a table name" in capsys.readouterr().err
 
     def test_needs_a_table(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for file in (EXAMPLE, write(tmp_path, stream(sink=FILES))):
-            assert cli.main(["load-stream", str(file)]) == 2
+            assert cli.main(["stream", "load", str(file)]) == 2
             assert capsys.readouterr().err == f"{file}: sink.bigquery: The stream's files have no table. Write dataset.table.\n"
 
     def test_needs_the_deployments_settings(
@@ -123,12 +123,12 @@ class TestTheCommand:
     ) -> None:
         monkeypatch.delenv("NIGHTSHIFT_BUCKET")
 
-        assert cli.main(["load-stream", str(write(tmp_path, stream(sink=LOADED)))]) == 2
+        assert cli.main(["stream", "load", str(write(tmp_path, stream(sink=LOADED)))]) == 2
         assert "NIGHTSHIFT_BUCKET is not set" in capsys.readouterr().err
 
     @pytest.mark.parametrize("days", ["0", "-1", "x"])
     def test_looks_back_a_day_at_least(self, days: str) -> None:
         with pytest.raises(SystemExit) as caught:
-            cli.main(["load-stream", "f", "--days", days])
+            cli.main(["stream", "load", "f", "--days", days])
 
         assert caught.value.code == 2

@@ -17,8 +17,9 @@ from nightshift.batch import places
 from nightshift.batch.codec import LineCodec
 from nightshift.batch.engine import About, Server
 from nightshift.batch.kind import KEY, BatchLines
+from nightshift.batch.options import Options
 from nightshift.batch.output import ChunkMissing, Incomplete, write
-from nightshift.batch.preparation import Options, Prepared, Usage, prepared
+from nightshift.batch.preparation import Prepared, Usage, prepared
 from nightshift.batch.presence import proxy_not_used
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, one_line, say, summary
 from nightshift.batch.source import LineReader
@@ -36,8 +37,6 @@ from nightshift.store import StoreUnavailable, what_to_do
 
 log = logging.getLogger(__name__)
 
-FAILED_LINES: Final = 1
-BAD_USAGE: Final = 2
 WINDOW_KNOWN: Final = 256
 """Requests in flight at first if the engine's metrics can be read: what vLLM computes at once by default."""
 WINDOW_UNKNOWN: Final = 32
@@ -52,17 +51,17 @@ def run(options: Options) -> int:
             return runner.run(_Command(options, found).work())
     except (Damaged, ForeignObject, InputChanged, OtherModel, UnreadableFormat, Usage, WrongEngine) as error:
         say(one_line(str(error)))
-        return BAD_USAGE
+        return exits.BAD_INPUT
     except Incomplete as error:
         say(f"the output cannot be written: {error}. Remove that file and run the same command again.")
-        return BAD_USAGE
+        return exits.BAD_INPUT
     except BrokenPipeError:
         say(f"whatever read from {places.shown(options.output, 'standard output')} is gone. {_AGAIN}")
         return exits.RESUME
     except StoreUnavailable as error:
         advice = what_to_do(error.__cause__)
         say(f"{error}. {advice or _AGAIN}")
-        return BAD_USAGE if advice else exits.RESUME
+        return exits.BAD_INPUT if advice else exits.RESUME
     except (ChunkMissing, OSError) as error:
         say(f"{error}. {_AGAIN}")
         return exits.RESUME
@@ -177,4 +176,4 @@ class _Command:
         say(summary(counts, self._found.target.name, time.monotonic() - self._began, self._stats))
         if options.clean:
             await asyncio.to_thread(batch.remove)
-        return FAILED_LINES if options.fail_on_error and counts.failed else exits.DONE
+        return exits.FAILED if options.fail_on_error and counts.failed else exits.DONE

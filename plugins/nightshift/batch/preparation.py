@@ -15,6 +15,7 @@ from pathlib import Path
 from nightshift.batch import places
 from nightshift.batch import source as sources
 from nightshift.batch.engine import Server, base_of
+from nightshift.batch.options import Options
 from nightshift.batch.progress import say
 from nightshift.batch.source import BatchFile, Index
 from nightshift.batch.spool import ready
@@ -25,25 +26,6 @@ from nightshift.run.inputs import InputChanged
 
 class Usage(ValueError):
     """The command or the file is wrong; trying again cannot help."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line. api_key is never written anywhere. wait_s: for the server to start; timeout_s: of one request."""
-
-    input: str
-    output: str
-    base_url: str
-    model: str | None = None
-    api_key: str | None = None
-    max_inflight: int | None = None
-    chunk_rows: int | None = None
-    state: str | None = None
-    fresh: bool = False
-    clean: bool = False
-    fail_on_error: bool = False
-    timeout_s: float = 600.0
-    wait_s: float = 300.0
 
 
 @dataclass(frozen=True)

@@ -2,88 +2,103 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
+from dataclasses import dataclass
 from typing import Final
 
-from nightshift.cli import values
-from nightshift.cli.values import Commands
+from nightshift.fields.arguments import limit, names, option, port, positive, wait
+from nightshift.stream.batcher import server
+from nightshift.stream.batcher.app import Limits
+from nightshift.stream.batcher.routes import NAMES
 
-BAD_INPUT: Final = 2
+DESCRIPTION: Final = (
+    "Collects single requests to endpoints that take lists (embeddings, completions, classify, pooling, score, KServe's "
+    "predict and infer) into one, sends it when it is full or its first caller has waited long enough, and gives each caller "
+    "its own answer or error. Passes everything else through. Needs nightshift[driver,stream]."
+)
+EPILOG: Final = "Exit codes: 0 drained after a signal; 1 drained, but callers were cut off; 2 wrong command line."
 
 
-def add_to(commands: Commands) -> None:
-    batcher = commands.add_parser(
-        "batcher",
-        help="merge the requests of waiting callers in front of a server (docs/batcher.md)",
-        description="Collects single requests to endpoints that take lists (embeddings, completions, classify, pooling, score, "
-        "KServe's predict and infer) into one, sends it when it is full or its first caller has waited long enough, and gives "
-        "each caller its own answer or error. Passes everything else through. Needs nightshift[driver,stream].",
-        epilog="Exit codes: 0 drained after a signal; 1 drained, but callers were cut off; 2 wrong command line.",
+@dataclass(frozen=True)
+class Options:
+    upstream: str = option("--upstream", metavar="URL", help="the server, without /v1")
+    host: str = option("--host", default="127.0.0.1", metavar="HOST", help="address to listen on (default: 127.0.0.1)")
+    port: int = option(
+        "--port", default=8081, type=port, metavar="PORT", help="port to listen on; 0 takes a free one (default: 8081)"
     )
-    batcher.add_argument("--upstream", required=True, metavar="URL", help="the server, without /v1")
-    batcher.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    batcher.add_argument("--port", type=values.port, default=8081, help="port to listen on; 0 takes a free one (default: 8081)")
-    numbers = (
-        ("--max-batch-size", 32, "N", "items in a request; a caller with more is sent in pieces (default: 32)"),
-        ("--max-upstream", 8, "N", "requests to the server at once (default: 8)"),
-        ("--max-queue", 1024, "N", "callers in hand; beyond it, 429 (default: 1024)"),
-        ("--max-connections", 2048, "N", "connections from callers; beyond it, slow and idle ones give way (default: 2048)"),
-        ("--max-body-mb", 8, "MIB", "size of one request; beyond it, 413 (default: 8)"),
-        ("--max-memory-mb", 512, "MIB", "memory of all requests in hand; beyond it, 429 (default: 512)"),
+    max_batch_size: int = option(
+        "--max-batch-size",
+        default=32,
+        type=positive,
+        metavar="N",
+        help="items in a request; a caller with more is sent in pieces (default: 32)",
     )
-    for name, default, unit, text in numbers:
-        batcher.add_argument(name, type=values.positive, default=default, metavar=unit, help=text)
-    batcher.add_argument(
+    max_upstream: int = option(
+        "--max-upstream", default=8, type=positive, metavar="N", help="requests to the server at once (default: 8)"
+    )
+    max_queue: int = option(
+        "--max-queue", default=1024, type=positive, metavar="N", help="callers in hand; beyond it, 429 (default: 1024)"
+    )
+    max_connections: int = option(
+        "--max-connections",
+        default=2048,
+        type=positive,
+        metavar="N",
+        help="connections from callers; beyond it, slow and idle ones give way (default: 2048)",
+    )
+    max_body_mb: int = option(
+        "--max-body-mb", default=8, type=positive, metavar="MIB", help="size of one request; beyond it, 413 (default: 8)"
+    )
+    max_memory_mb: int = option(
+        "--max-memory-mb",
+        default=512,
+        type=positive,
+        metavar="MIB",
+        help="memory of all requests in hand; beyond it, 429 (default: 512)",
+    )
+    max_latency: float = option(
         "--max-latency",
-        type=values.wait,
         default=0.02,
+        type=wait,
         metavar="SECONDS",
         help="how long a caller waits for others (default: 0.02)",
     )
-    batcher.add_argument(
+    timeout: float = option(
         "--timeout",
-        type=values.limit,
         default=600.0,
+        type=limit,
         metavar="SECONDS",
         help="time limit of a request to the server (default: 600)",
     )
-    batcher.add_argument(
-        "--endpoints", type=values.names, metavar="NAMES", help="merge only these, for example embeddings,score (default: all)"
+    endpoints: tuple[str, ...] = option(
+        "--endpoints",
+        default=NAMES,
+        type=names,
+        metavar="NAMES",
+        help="merge only these, for example embeddings,score (default: all)",
     )
-    batcher.add_argument(
+    key_header: list[str] = option(
         "--key-header",
-        action="append",
         default=[],
+        action="append",
         metavar="NAME",
         help="merge only requests with the same value of this header",
     )
-    batcher.add_argument(
+    ignore_header: list[str] = option(
         "--ignore-header",
-        action="append",
         default=[],
+        action="append",
         metavar="NAME",
         help="merge requests whatever their value of this header",
     )
-    batcher.add_argument(
+    usage: str = option(
         "--usage",
-        choices=("omit", "estimate"),
         default="omit",
+        choices=("omit", "estimate"),
         help="what callers of a merged request get as usage, of which the server reports only the sum (default: omit)",
     )
-    batcher.set_defaults(command=_batcher)
 
 
-def _batcher(options: argparse.Namespace) -> int:
-    try:
-        from nightshift.stream.batcher import server
-        from nightshift.stream.batcher.app import Limits
-        from nightshift.stream.batcher.routes import NAMES
-    except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] == "nightshift":
-            raise
-        print(f"nightshift batcher needs the package {error.name}: install nightshift[driver,stream]", file=sys.stderr)
-        return BAD_INPUT
+def run(options: Options) -> int:
     limits = Limits(
         batch_items=options.max_batch_size,
         latency_s=options.max_latency,
@@ -100,7 +115,7 @@ def _batcher(options: argparse.Namespace) -> int:
             host=options.host,
             port=options.port,
             limits=limits,
-            endpoints=options.endpoints or NAMES,
+            endpoints=options.endpoints,
             key_headers=tuple(options.key_header),
             ignored_headers=tuple(options.ignore_header),
             estimate_usage=options.usage == "estimate",

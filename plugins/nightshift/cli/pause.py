@@ -1,56 +1,55 @@
-"""The words of `nightshift pause` and `nightshift resume`."""
+"""The command `nightshift pause`, and what `nightshift resume` shares with it."""
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nightshift.cli.values import Commands
+from nightshift import exits
+from nightshift.fields.arguments import option
+from nightshift.run.names import split_run_url
+from nightshift.store import StoreUnavailable, open_store
 
 if TYPE_CHECKING:
     from nightshift.jobset.runtime import Runtime
     from nightshift.run.pauses import Wish
 
-DONE: Final = 0
-NOT_APPLIED: Final = 1
-BAD_INPUT: Final = 2
+DESCRIPTION: Final = (
+    "Writes the request into the run's folder and applies it to the run's JobSets in the runtime that NIGHTSHIFT_RUNTIME "
+    "names. Paused pods get SIGTERM and save every finished row. The run's deadline does not move."
+)
+EPILOG: Final = (
+    "Exit codes: 0 done; 2 bad input; 75 the request is written but not applied, or the store does not answer: run the same "
+    "command again."
+)
 
 
-def add_to(commands: Commands) -> None:
-    for name, does in (
-        ("pause", "stop a run's workers and keep what is committed"),
-        ("resume", "resume a paused run"),
-    ):
-        parser = commands.add_parser(
-            name,
-            help=f"{does} (docs/pausing.md)",
-            description="Writes the request into the run's folder and applies it to the run's JobSets in the runtime that "
-            "NIGHTSHIFT_RUNTIME names. Paused pods get SIGTERM and save every finished row. The run's deadline does not move.",
-            epilog="Exit codes: 0 done; 1 the request is written but not applied, or the store does not answer; 2 bad input.",
-        )
-        parser.add_argument("url", metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN, as the task plan logs it")
-        parser.add_argument("--by", metavar="NAME", help="who asks for it (default: the user of this machine)")
-        parser.set_defaults(command=_run, paused=name == "pause")
+@dataclass(frozen=True)
+class Options:
+    url: str = option(metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN, as the task plan logs it")
+    by: str | None = option("--by", default=None, metavar="NAME", help="who asks for it (default: the user of this machine)")
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
+    return request("pause", options, paused=True)
+
+
+def request(name: str, options: Options, *, paused: bool) -> int:
+    """Writes and applies it; the exit code. name: of the command, for messages."""
     from nightshift.jobset.pausing import NotPausable, record
-    from nightshift.run.names import split_run_url
-    from nightshift.store import StoreUnavailable, open_store
 
-    name = "pause" if options.paused else "resume"
     try:
         base, run = split_run_url(options.url)
-        wish = record(open_store(base), run, paused=options.paused, by=options.by or getpass.getuser())
+        wish = record(open_store(base), run, paused=paused, by=options.by or getpass.getuser())
     except (NotPausable, ValueError) as error:
         print(f"nightshift {name}: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return exits.BAD_INPUT
     except StoreUnavailable as error:
         print(f"nightshift {name}: {error}", file=sys.stderr)
-        return NOT_APPLIED
+        return exits.RESUME
     print(f"{run.prefix} is {wish}")
     return _apply(options.url.rstrip("/"), wish)
 
@@ -67,9 +66,9 @@ def _apply(url: str, wish: Wish) -> int:
             "command where the cluster can be reached.",
             file=sys.stderr,
         )
-        return NOT_APPLIED
+        return exits.RESUME
     print(tell(names, wish))
-    return DONE
+    return exits.DONE
 
 
 def _runtime() -> Runtime:
@@ -82,7 +81,7 @@ def _runtime() -> Runtime:
     if kind == "local":
         return LocalRuntime(folder)
     settings = Settings.from_environment()
-    from nightshift.operators.connections import AirflowConnections
+    from nightshift.hooks.connections import AirflowConnections
 
     api = AirflowConnections(settings).cluster()
     if api is None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.cli import values
-from nightshift.cli.values import Commands
+from nightshift import exits
+from nightshift.fields.arguments import option, positive
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -24,51 +24,71 @@ if TYPE_CHECKING:
     from nightshift.planner.ways import Way
     from nightshift.spec import JobSpec
 
-DOES_NOT_FIT: Final = 1
-BAD_INPUT: Final = 2
-UNKNOWN: Final = 3
+
+class NoWarehouse(Exception):
+    """The warehouse does not say how many rows there are. code: the exit code."""
+
+    def __init__(self, why: str, code: int) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 class Wrong(ValueError):
     """Bad input: the message says what, where, and what to do."""
 
 
-def add_to(commands: Commands) -> None:
-    plan = commands.add_parser(
-        "plan",
-        help="show what a night would take: workers, time, and whether it fits (docs/planning.md)",
-        description="Prints profile x workers -> finish, accelerator hours, cost, fits, for the job's profile and its "
-        "fallbacks, as the task plan would decide, and says where each speed comes from. With --rows it does not query "
-        "the warehouse. If NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and the quota of the job's queue in "
-        "Kueue, and continues without them if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, "
-        "the bucket, or --config.",
-        epilog="Exit codes: 0 the run fits, or the job states its workers and their speed is unknown; 1 it does not fit, or "
-        "the warehouse cannot be reached; 2 bad input; 3 the speed of a worker is unknown, so nothing is planned.",
+DESCRIPTION: Final = (
+    "Prints profile x workers -> finish, accelerator hours, cost, fits, for the job's profile and its fallbacks, as the task "
+    "plan would decide, and says where each speed comes from. With --rows it does not query the warehouse. If "
+    "NIGHTSHIFT_BUCKET is set, it looks up recorded speeds there and the quota of the job's queue in Kueue, and continues "
+    "without them if it cannot. The model's config.json comes from Hugging Face's cache, the Hub, the bucket, or --config."
+)
+EPILOG: Final = (
+    "Exit codes: 0 the run fits, or the job states its workers and their speed is unknown; 1 it does not fit, or the speed of"
+    " a worker is unknown, so nothing is planned; 2 bad input; 75 the warehouse cannot be reached; 78 it refuses."
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    file: Path = option(type=Path, metavar="JOB", help="the job's YAML file")
+    partition: str = option("--partition", metavar="DATE", help="the day of the run, or the start of its period")
+    rows: int | None = option(
+        "--rows", default=None, type=positive, metavar="N", help="plan for N rows instead of counting the query's"
     )
-    plan.add_argument("file", type=Path, metavar="JOB", help="the job's YAML file")
-    plan.add_argument("--partition", required=True, metavar="DATE", help="the day of the run, or the start of its period")
-    plan.add_argument("--rows", type=values.positive, metavar="N", help="plan for N rows instead of counting the query's")
-    plan.add_argument(
-        "--input-tokens", type=values.positive, metavar="N", help="mean tokens of a row, instead of a sample or an assumption"
+    input_tokens: int | None = option(
+        "--input-tokens",
+        default=None,
+        type=positive,
+        metavar="N",
+        help="mean tokens of a row, instead of a sample or an assumption",
     )
-    plan.add_argument(
-        "--output-tokens", type=values.positive, metavar="N", help="mean tokens of an answer, instead of the task's limit"
+    output_tokens: int | None = option(
+        "--output-tokens",
+        default=None,
+        type=positive,
+        metavar="N",
+        help="mean tokens of an answer, instead of the task's limit",
     )
-    plan.add_argument(
-        "--quota", type=values.positive, metavar="N", help="the queue's quota of accelerators, instead of reading it from Kueue"
+    quota: int | None = option(
+        "--quota",
+        default=None,
+        type=positive,
+        metavar="N",
+        help="the queue's quota of accelerators, instead of reading it from Kueue",
     )
-    plan.add_argument("--config", type=Path, metavar="FILE", help="the model's config.json")
-    plan.add_argument(
+    config: Path | None = option("--config", default=None, type=Path, metavar="FILE", help="the model's config.json")
+    prices: Path | None = option(
         "--prices",
+        default=None,
         type=Path,
         metavar="FILE",
         help="YAML: what machines cost (docs/costs.md); by default NIGHTSHIFT_PRICES, else this release's list prices",
     )
-    plan.add_argument("--json", action="store_true", help="one JSON object (keys: docs/planning.md)")
-    plan.set_defaults(command=run)
+    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (keys: docs/planning.md)")
 
 
-def run(options: argparse.Namespace, environment: Mapping[str, str] | None = None) -> int:
+def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
     """Prints the plan; the exit code."""
     from nightshift.planner.costs.prices import PricesError
     from nightshift.spec import SpecErrors
@@ -77,16 +97,19 @@ def run(options: argparse.Namespace, environment: Mapping[str, str] | None = Non
         return _run(options, os.environ if environment is None else environment)
     except SpecErrors as error:
         print(error, file=sys.stderr)
-        return BAD_INPUT
+        return exits.BAD_INPUT
     except PricesError as error:
         print(error, file=sys.stderr)
-        return BAD_INPUT
+        return exits.BAD_INPUT
+    except NoWarehouse as error:
+        print(f"{options.file}: {error}", file=sys.stderr)
+        return error.code
     except (Wrong, ImportError) as error:
         print(f"{options.file}: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return exits.BAD_INPUT
 
 
-def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
+def _run(options: Options, environment: Mapping[str, str]) -> int:
     from nightshift.planner.bounds import Limits
     from nightshift.planner.costs.prices import load_prices
     from nightshift.settings import SettingsError, workers_max_of
@@ -104,16 +127,12 @@ def _run(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
         raise Wrong(str(error)) from None
     if spec.queue and options.quota is None and environment.get("NIGHTSHIFT_BUCKET"):
         limits = _quota(spec, partition, environment) or limits
-    asked = _ask(options, spec, partition, environment)
-    if isinstance(asked, str):
-        print(f"{options.file}: {asked}", file=sys.stderr)
-        return DOES_NOT_FIT
-    rows, known = asked
+    rows, known = _ask(options, spec, partition, environment)
     return _tell(options, spec, partition, rows, known, limits, prices)
 
 
-def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment: Mapping[str, str]) -> tuple[int, Known] | str:
-    """How many rows, and what is known of them; or why nobody can say."""
+def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[str, str]) -> tuple[int, Known]:
+    """How many rows, and what is known of them. Raises Wrong, NoWarehouse."""
     from dataclasses import replace
 
     from nightshift.planner.inputs import known_of, model_for
@@ -122,7 +141,7 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
 
     rows, sample, credentials = options.rows, None, None
     if rows is None:
-        from nightshift.operators.connections import AirflowConnections
+        from nightshift.hooks.connections import AirflowConnections
         from nightshift.settings import Settings, SettingsError
         from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 
@@ -134,7 +153,7 @@ def _ask(options: argparse.Namespace, spec: JobSpec, partition: str, environment
         except SettingsError as error:
             raise Wrong(f"{error} Or pass --rows N, which needs no warehouse.") from error
         except (WarehouseError, WarehouseUnavailable) as error:
-            return str(error)
+            raise NoWarehouse(str(error), exits.RESUME if isinstance(error, WarehouseUnavailable) else exits.CONFIG) from error
 
         def sample(columns: Any, most: int) -> Any:
             return warehouse.sample_rows(spec, partition, columns, most)
@@ -171,7 +190,8 @@ def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCred
 
 def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Limits | None:
     """What Kueue gives the queue of the job; None if the settings of the deployment are not complete, which is said."""
-    from nightshift.operators.quota import limits_of
+    from nightshift.hooks.connections import AirflowConnections
+    from nightshift.jobset.kubernetes.limits import limits_of
     from nightshift.settings import Settings, SettingsError
 
     def warn(sentence: str) -> None:
@@ -182,11 +202,11 @@ def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Lim
     except SettingsError as error:
         warn(f"The quota of queue {spec.queue!r} is unknown; planning continues without it: {error}")
         return None
-    return limits_of(spec, settings, partition, lambda sentence: None, warn)
+    return limits_of(spec, settings, partition, AirflowConnections(settings).cluster, lambda sentence: None, warn)
 
 
 def _tell(
-    options: argparse.Namespace,
+    options: Options,
     spec: JobSpec,
     partition: str,
     rows: int,
@@ -202,14 +222,14 @@ def _tell(
     decision: Decision | None = None
     refused: Refused | SpeedUnknown | None = None
     ways: tuple[Way, ...] = ()
-    code = 0
+    code = exits.DONE
     try:
         decision = decide(spec, rows, known, limits, prices.machines)
     except Refused as error:
-        refused, ways, code = error, error.ways, DOES_NOT_FIT
+        refused, ways, code = error, error.ways, exits.FAILED
     except SpeedUnknown as error:
-        refused, code = error, UNKNOWN
-    if options.json:
+        refused, code = error, exits.FAILED
+    if options.as_json:
         said = {
             "job": spec.job,
             "partition": partition,

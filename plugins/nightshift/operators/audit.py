@@ -14,7 +14,7 @@ from nightshift.operators.run import ERROR_KEY, RunOperator, permanent_failures
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.lineage.facets import Lineage
+    from nightshift.operators.lineage.facets import Lineage
     from nightshift.spec import JobSpec
     from nightshift.warehouse import Warehouse
 
@@ -79,7 +79,7 @@ class AuditFailureOperator(RunOperator):
 
     def get_openlineage_facets_on_start(self) -> Lineage:
         """Nothing: there may be no run."""
-        from nightshift.lineage.facets import Lineage
+        from nightshift.operators.lineage.facets import Lineage
 
         return Lineage()
 

@@ -1,15 +1,13 @@
-"""Where a deployment's JobSets run, according to its settings, and what waits for them."""
+"""Where a deployment's JobSets run, and the trigger that waits for them there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowFailException
-
-from nightshift.settings import GKE_CLUSTER, GKE_FORM
+from nightshift.hooks.runtime import runtime_for
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
@@ -34,53 +32,14 @@ class Deployment:
 
 def deployment_for(settings: Settings) -> Deployment:
     """Raises AirflowFailException for a runtime that does not exist."""
-    from nightshift.jobset.local.client import local_runtime
-    from nightshift.triggers.local import LocalJobSetTrigger
+    reached = runtime_for(settings)
+    if reached.api is None:
+        from nightshift.triggers.local import LocalJobSetTrigger
 
-    if local := local_runtime(settings):
-        return Deployment(local, LocalJobSetTrigger, has_profiles=False)
-    if settings.runtime == "kubernetes":
-        return _kubernetes(settings)
-    if found := GKE_CLUSTER.fullmatch(settings.runtime):
-        return _gke(settings, found.groupdict())
-    raise AirflowFailException(
-        f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write 'kubernetes', '{GKE_FORM}' or 'local:FOLDER'."
-    )
-
-
-def _kubernetes(settings: Settings) -> Deployment:
-    from nightshift.hooks.jobset import JobSetHook
-    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
-    from nightshift.triggers.jobset import KubernetesJobSetTrigger
-
-    hook = JobSetHook(conn_id=settings.kubernetes_conn_id)
-    trigger = partial(KubernetesJobSetTrigger, namespace=settings.namespace, kubernetes_conn_id=settings.kubernetes_conn_id)
-    return Deployment(KubernetesRuntime(hook, settings.namespace), trigger, api=hook)
-
-
-def _gke(settings: Settings, cluster: dict[str, Any]) -> Deployment:
-    """Uses the DNS endpoint, which needs neither a public address nor a network shared with the workers."""
-    from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEHook
-    from airflow.providers.google.cloud.operators.kubernetes_engine import GKEClusterAuthDetails
-
-    from nightshift.hooks.kubernetes_engine import GKEJobSetHook
-    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
-    from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
-
-    finder = GKEClusterAuthDetails(
-        cluster_name=cluster["cluster_name"],
-        project_id=cluster["project_id"],
-        use_internal_ip=False,
-        use_dns_endpoint=True,
-        cluster_hook=GKEHook(gcp_conn_id=settings.gcp_conn_id, location=cluster["location"]),
-    )
-    url, authority = finder.fetch_cluster_info()
-    reach: dict[str, Any] = {
-        "cluster_url": url,
-        "ssl_ca_cert": authority,
-        "use_dns_endpoint": True,
-        "gcp_conn_id": settings.gcp_conn_id,
-    }
-    trigger = partial(GKEJobSetTrigger, namespace=settings.namespace, **reach)
-    hook = GKEJobSetHook(**reach)
-    return Deployment(KubernetesRuntime(hook, settings.namespace), trigger, api=hook)
+        return Deployment(reached.runtime, LocalJobSetTrigger, has_profiles=False)
+    if reached.is_gke:
+        from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger as Trigger
+    else:
+        from nightshift.triggers.jobset import KubernetesJobSetTrigger as Trigger  # type: ignore[assignment]
+    trigger = partial(Trigger, namespace=settings.namespace, **reached.connection)
+    return Deployment(reached.runtime, trigger, api=reached.api)

@@ -66,7 +66,7 @@ class DoctorOperator(BaseOperator):
         from nightshift.doctor.everything import diagnose
         from nightshift.doctor.findings import Problem, Report, is_bad
         from nightshift.doctor.job import file_of
-        from nightshift.operators.connections import AirflowConnections
+        from nightshift.hooks.connections import AirflowConnections
 
         file = file_of(self.job, Path(self.jobs_folder)) if self.job else None
         report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
@@ -81,7 +81,7 @@ class DoctorOperator(BaseOperator):
 
     def _orphans(self) -> Iterable[Finding]:
         from nightshift.doctor.findings import NotAsked
-        from nightshift.operators.connections import AirflowConnections
+        from nightshift.hooks.connections import AirflowConnections
         from nightshift.operators.orphans import NAME, orphans
         from nightshift.settings import Settings
 

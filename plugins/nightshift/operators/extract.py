@@ -16,7 +16,7 @@ DECISION_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('decision') or '' }}"
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.lineage.facets import Lineage
+    from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
     from nightshift.run.plan import ExportedSource, Plan
 
@@ -103,7 +103,7 @@ class ExtractOperator(RunOperator):
         return found
 
     def lineage(self, **counts: Any) -> Lineage:
-        from nightshift.lineage.facets import extract_lineage
+        from nightshift.operators.lineage.facets import extract_lineage
 
         return extract_lineage(self.spec, self.run, self.settings, redo=self.redo, **counts)
 

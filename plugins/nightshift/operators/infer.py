@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
     from nightshift.jobset.verdict.pod_ends import FailedContainer
-    from nightshift.lineage.facets import Lineage
     from nightshift.operators.deployment import Deployment
+    from nightshift.operators.lineage.facets import Lineage
     from nightshift.operators.night import Night
     from nightshift.run.names import Work
 
@@ -99,7 +99,7 @@ class InferOperator(JobSetTask, RunOperator):
         self.end_on_kill()
 
     def lineage(self, **counts: Any) -> Lineage:
-        from nightshift.lineage.facets import infer_lineage
+        from nightshift.operators.lineage.facets import infer_lineage
 
         return infer_lineage(self.spec, self.run, self.settings, **counts)
 
@@ -185,13 +185,21 @@ class InferOperator(JobSetTask, RunOperator):
 
     @cached_property
     def night(self) -> Night:
+        from nightshift.hooks.connections import AirflowConnections
+        from nightshift.jobset.kubernetes.limits import limits_of
         from nightshift.operators.night import Night
-        from nightshift.operators.quota import limits_of
         from nightshift.planner.decisions import load_decision
 
         decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
         # The task plan has said whether the quota is known.
-        limits = limits_of(self.spec, self.settings, self.run.partition, self.log.debug, self.log.debug)
+        limits = limits_of(
+            self.spec,
+            self.settings,
+            self.run.partition,
+            AirflowConnections(self.settings).cluster,
+            self.log.debug,
+            self.log.debug,
+        )
         return Night(self.spec, self.run, self.plan, decision, limits, self.deployment.has_profiles)
 
     def seconds(self) -> float:

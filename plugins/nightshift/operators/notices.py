@@ -2,40 +2,26 @@
 
 A notifier is anybody's code, so nothing of it runs when a DAG is parsed: it is imported and made when it is due. It gets plain
 texts and no more: neither Airflow's context, which reads every connection and variable, nor a template of Airflow, whose names
-may end in a file's. It runs in a thread of its own, so that what it raises (`sys.exit` too) ends neither the DAG processor nor
-the triggerer, signals reach Airflow as ever, and one that hangs holds up its caller for `LIMIT_S`.
+may end in a file's. It runs isolated (`nightshift.hooks.notifiers`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import html
 import json
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from nightshift.hooks.notifiers import NotTold, isolated, notifier_class, one_line
 from nightshift.settings import Settings
 from nightshift.spec import notifiers, periods
 from nightshift.spec.notify import PLACES, Notifier, filled
 
 if TYPE_CHECKING:
     from airflow.sdk.bases.notifier import BaseNotifier
-
-    from nightshift.spec.notifiers import Named
-
-LIMIT_S: Final = 60.0
-"""Seconds that a notifier may take."""
-_PLACE_MAX: Final = 500
-"""Characters that a place brings: an error may hold a whole page."""
-
-
-class NotTold(Exception):
-    """A notifier was due, and did not do its work. Says why."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +40,7 @@ class Notice:
 
     def __call__(self, context: Mapping[str, Any]) -> None:
         """As Airflow calls a callback. Raises NotTold."""
-        _apart(self, lambda: self._tell(context))
+        isolated(f"The notifier {self.notifier} of {self.job} ({self.event})", lambda: self._tell(context))
 
     def _tell(self, context: Mapping[str, Any]) -> None:
         known = notifiers.read(Settings.from_environment().notifiers)
@@ -67,7 +53,7 @@ class Notice:
             name: filled(value, {key: html.escape(text) for key, text in places.items()} if "html" in name else places)
             for name, value in {**named.arguments, **self.arguments}.items()
         }
-        _call(_kind(named)(**arguments), dict(places))
+        _call(notifier_class(named)(**arguments), dict(places))
 
     def places(self, context: Mapping[str, Any]) -> dict[str, str]:
         """A text for each of `PLACES`, empty where Airflow says nothing of it.
@@ -83,7 +69,7 @@ class Notice:
             "task_id": _of(context.get("ti") or context.get("task_instance"), "task_id"),
             "error": context.get("exception") or context.get("reason"),
         }
-        return {name: _one_line(found[name]) for name in PLACES}
+        return {name: one_line(found[name]) for name in PLACES}
 
     def _partition(self, context: Mapping[str, Any], run: Any) -> str | None:
         try:
@@ -107,29 +93,6 @@ async def tell_late(notice: str, context: Mapping[str, Any] | None = None) -> No
     await asyncio.to_thread(late, said)
 
 
-def kind_of(named: Named) -> type[BaseNotifier]:
-    """The class of a notifier. Raises NotTold, also for whatever importing it raises."""
-    found: list[type[BaseNotifier]] = []
-    _apart(None, lambda: found.append(_kind(named)))
-    return found[0]
-
-
-def _kind(named: Named) -> type[BaseNotifier]:
-    from airflow.sdk.bases.notifier import BaseNotifier
-
-    module, _, name = named.notifier.rpartition(".")
-    try:
-        found = getattr(import_module(module), name)
-    except Exception as error:
-        raise NotTold(
-            f"{named.notifier} cannot be imported here: {error}. Install its package wherever Airflow runs (DAG processor, "
-            f"workers, triggerer), or correct the path in the file that {notifiers.SETTING} names."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, BaseNotifier)):
-        raise NotTold(f"{named.notifier} is not a notifier of Airflow (a subclass of {BaseNotifier.__module__}.BaseNotifier).")
-    return found
-
-
 def _call(notifier: BaseNotifier, context: Any) -> None:
     """Without Airflow's rendering of its fields (`BaseNotifier.__call__`): they are filled in already."""
     from airflow.sdk.bases.notifier import BaseNotifier
@@ -140,38 +103,6 @@ def _call(notifier: BaseNotifier, context: Any) -> None:
         notifier.notify(context)
 
 
-def _apart(notice: Notice | None, work: Callable[[], None]) -> None:
-    """Does work that is not ours in a thread. Raises NotTold for whatever it raises, and if it takes longer than `LIMIT_S`."""
-    ended: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            ended.append(error)
-
-    whose = f"The notifier {notice.notifier} of {notice.job} ({notice.event})" if notice else "The notifier"
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="notifier", daemon=True)
-    thread.start()
-    thread.join(LIMIT_S)
-    if thread.is_alive():
-        raise NotTold(f"{whose} has not ended within {LIMIT_S:.0f} s. Look at the service that it calls.")
-    if ended:
-        (error,) = ended
-        why = (
-            str(error)
-            if isinstance(error, NotTold | notifiers.NotifiersError)
-            else f"{type(error).__name__}: {_one_line(error)}"
-        )
-        raise NotTold(f"{whose} has failed: {why}") from error
-
-
 def _of(holder: Any, name: str) -> Any:
     """An attribute of Airflow's object, or an entry of its JSON; None if there is neither."""
     return holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
-
-
-def _one_line(value: Any) -> str:
-    text = "" if value is None else " ".join(str(value).split())
-    shown = "".join(character for character in text if character.isprintable())
-    return shown if len(shown) <= _PLACE_MAX else f"{shown[:_PLACE_MAX]}..."

@@ -23,7 +23,7 @@ from nightshift.spec import periods
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.lineage.facets import Lineage
+    from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
     from nightshift.run.names import RunRef
     from nightshift.run.pins import Pins
@@ -111,7 +111,7 @@ class PlanOperator(RunOperator):
 
     def get_openlineage_facets_on_start(self) -> Lineage:
         """Nothing yet: the task has still to find its run."""
-        from nightshift.lineage.facets import Lineage
+        from nightshift.operators.lineage.facets import Lineage
 
         return Lineage()
 
@@ -325,7 +325,8 @@ class PlanOperator(RunOperator):
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
         """Decides about a run, unless it has its plan, and says why. Raises Refused and SpeedUnknown."""
-        from nightshift.operators.quota import limits_of
+        from nightshift.hooks.connections import AirflowConnections
+        from nightshift.jobset.kubernetes.limits import limits_of
         from nightshift.planner.bounds import Limits
         from nightshift.planner.costs.prices import load_prices
         from nightshift.planner.inputs import known_of
@@ -351,7 +352,9 @@ class PlanOperator(RunOperator):
         )
         limits = Limits(self.settings.workers_max)
         if rows:
-            limits = limits_of(spec, self.settings, run.partition, self.log.info, self.log.warning)
+            limits = limits_of(
+                spec, self.settings, run.partition, AirflowConnections(self.settings).cluster, self.log.info, self.log.warning
+            )
         prices = load_prices(self.settings.prices)
         for line in lines(table(spec, rows, known, limits, prices.machines), prices.currency) if rows else ():
             self.log.info("%s", line)

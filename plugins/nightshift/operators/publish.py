@@ -14,7 +14,7 @@ from nightshift.operators.waiting import deferred, finished_jobs, finished_soon
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.lineage.facets import Lineage
+    from nightshift.operators.lineage.facets import Lineage
     from nightshift.run.plan import ExportedSource
     from nightshift.warehouse import Warehouse
 
@@ -99,7 +99,7 @@ class PublishOperator(RunOperator):
         return counts
 
     def lineage(self, **counts: Any) -> Lineage:
-        from nightshift.lineage.facets import publish_lineage
+        from nightshift.operators.lineage.facets import publish_lineage
 
         return publish_lineage(self.spec, self.run, self.settings, self.manifest)
 

@@ -30,7 +30,7 @@ class RedriveOperator(BaseOperator):
 
     A repeat goes on where it stopped: a message may be published twice, but has one outcome. Uses the deployment's connections:
     ``NIGHTSHIFT_POSTGRES_CONN_ID`` for the database, ``NIGHTSHIFT_GCP_CONN_ID`` for Pub/Sub. Returns what was done as
-    ``nightshift redrive --json`` prints it. All parameters are templated.
+    ``nightshift stream redrive --json`` prints it. All parameters are templated.
 
     :param stream: the name of a file in `streams_folder`, without its ending, or a path.
     :param reasons: only dead letters with one of these reasons; empty for any.

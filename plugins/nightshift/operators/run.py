@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from obstore.store import GCSCredentialProvider, ObjectStore
 
-    from nightshift.lineage.facets import Lineage
+    from nightshift.operators.lineage.facets import Lineage
     from nightshift.run.pins import Pins
     from nightshift.run.plan import Plan
     from nightshift.run.redo import Redo
@@ -168,7 +168,7 @@ class RunOperator(BaseOperator):
 
     def lineage(self, **counts: Any) -> Lineage:
         """What the task reads and writes. counts: what is known at its end, by the names of the task's own lineage."""
-        from nightshift.lineage.facets import FACET_KEY, Lineage, run_facet
+        from nightshift.operators.lineage.facets import FACET_KEY, Lineage, run_facet
 
         return Lineage(run_facets={FACET_KEY: run_facet(self.spec, self.run, None)})
 

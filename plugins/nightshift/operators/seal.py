@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nightshift.operators.run import RunOperator, permanent_failures
@@ -20,16 +19,11 @@ class SealOperator(RunOperator):
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.planner import speeds
-        from nightshift.planner.bills import measure_run
-        from nightshift.run.seal import seal
+        from nightshift.planner.sealing import seal_measured
 
         with permanent_failures():
             self.keep_lineage()
-            measure = partial(measure_run, self.store, self.run, self.plan, self.spec)
-            manifest = seal(self.store, self.run, self.spec, self.plan, self.pins, self.redo, measure=measure)
-        if self.redo is None:  # Rows that died once are not like others.
-            speeds.keep(self.store, self.run, self.spec, manifest, self.plan)
+            manifest = seal_measured(self.store, self.run, self.spec, self.plan, self.pins, self.redo)
         reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["dead_reasons"].items()) or "none"
         self.log.info(
             "%d rows = %d predictions + %d dead letters (%s); Merkle root %s",

@@ -231,7 +231,7 @@ class FileSink(Section):
     )
     bigquery: BigQueryTable | None = Field(
         default=None,
-        description="dataset.table or project.dataset.table, into which `nightshift load-stream` merges the files. "
+        description="dataset.table or project.dataset.table, into which `nightshift stream load` merges the files. "
         "By default it has nothing to do.",
         examples=["catalog.package_vectors"],
     )

@@ -1,6 +1,6 @@
 """The files of a stream: where each row goes, and what its columns are called. Pure.
 
-A stream writes them (`nightshift.stream.files`) and a loader reads them (`nightshift.warehouse.stream_load`)::
+A stream writes them (`nightshift.stream.files`) and a loader reads them (`nightshift.stream.bigquery.load`)::
 
     PREFIX/answers/dt=2026-11-20/hour=13/DIGEST.parquet
     PREFIX/dead_letters/dt=2026-11-20/hour=13/DIGEST.parquet

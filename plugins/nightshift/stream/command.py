@@ -9,9 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvloop
@@ -19,13 +17,14 @@ import uvloop
 from nightshift import exits
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
-from nightshift.driver.metrics import EVERYWHERE, StatsCollector, serve_metrics
+from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
 from nightshift.spec.stream import Messages, TableSink
 from nightshift.stream.decoding import Decoder
 from nightshift.stream.names import full_name
+from nightshift.stream.options import Options
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("nightshift.stream")
 
-BAD_INPUT: Final = 2
 AGAIN_S: Final = 5.0
 """Between two tries to open the sink, or to ask Pub/Sub, as the process starts."""
 LOCKED_TRIES: Final = 6
@@ -48,28 +46,13 @@ CONNECTION_LIFE_S: Final = 30.0
 """A Service chooses a server for each connection. So long does a subscriber take to use a server that has joined."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the command line and the environment say. project: of short names of subscription and topic.
-
-    engine_url, sink_url (of the database): empty if they are not set.
-    """
-
-    file: Path
-    engine_url: str
-    sink_url: str
-    project: str | None
-    metrics_port: int | None = None
-    metrics_address: str = EVERYWHERE
-
-
 def run(options: Options) -> int:
     """Runs the stream; returns the exit code. Bad input is reported on stderr, all else in the log on stdout."""
     try:
         spec = load_stream(options.file)
         if missing := _missing(spec, options):
             print(*missing, sep="\n", file=sys.stderr)
-            return BAD_INPUT
+            return exits.BAD_INPUT
         kind = load_kind(spec)
         decoder = Decoder(spec, kind.columns)
         source = spec.source
@@ -79,15 +62,15 @@ def run(options: Options) -> int:
         topic = full_name(spec.dead_letters.topic, "topics", options.project)
     except SpecErrors as error:
         print(error, file=sys.stderr)
-        return BAD_INPUT
+        return exits.BAD_INPUT
     except ValueError as error:
         print(f"{options.file}: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return exits.BAD_INPUT
     try:
         from nightshift.stream import postgres, pubsub  # noqa: F401 - whether they are installed
     except ModuleNotFoundError as error:
         print(f"The package {error.name} is not installed. Install nightshift[driver,stream].", file=sys.stderr)
-        return BAD_INPUT
+        return exits.BAD_INPUT
     log_to_stdout()
     started = time.monotonic()
     log.info("started", extra={"fields": {"stream": spec.job, "source": place, "sink": spec.sink.place}})
@@ -110,7 +93,7 @@ def _judged(error: Exception) -> int:
     for each in _each(error):
         if isinstance(each, BadUrl):
             print(each, file=sys.stderr)
-            return BAD_INPUT
+            return exits.BAD_INPUT
         if isinstance(each, WrongEngine | WrongModel | PubSubRefused | SinkRefused):
             log.error("cannot continue", extra={"fields": {"error": f"{type(each).__name__}: {each}"}})
             return exits.CONFIG

@@ -4,7 +4,7 @@ A file is there whole or not at all: it is put with the precondition that it doe
 so a put whose reply was lost is repeated without harm. A folder of files cannot be asked which messages are in it. So this
 process remembers for a while what it has written; another process, or this one after a kill, does not, and then a message may
 be in two files. Both are in the folder of the same hour, and a reader drops the second row, as the load into BigQuery does
-(`nightshift.warehouse.stream_load`).
+(`nightshift.stream.bigquery.load`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from nightshift import __version__
 from nightshift.doctor.everything import diagnose
 from nightshift.doctor.findings import Report
 from nightshift.doctor.surroundings import Components, Connections, Triggerer
-from nightshift.operators.connections import AirflowConnections
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.settings import Settings
 from tests.canned_cluster import Cluster
 from tests.integration.doctor.front import Front, Hub, cluster_api, serving

@@ -22,8 +22,8 @@ from local import package
 from nightshift import __version__
 from nightshift.doctor.findings import NotAsked, Ok, Report
 from nightshift.doctor.surroundings import Triggerer
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.google import GoogleAccount
-from nightshift.operators.connections import AirflowConnections
 from nightshift.settings import Settings
 from tests.canned_cluster import LOCAL_QUEUE, USER
 from tests.integration.doctor.conftest import Deployment
@@ -231,7 +231,7 @@ def test_a_triggerer_without_nightshift_is_named_with_its_mend(deployment: Deplo
 
 
 def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightshift.operators.connections.PATIENCE_S", 0.5)
+    monkeypatch.setattr("nightshift.hooks.connections.PATIENCE_S", 0.5)
     nobody = json.loads(os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"].replace(deployment.urls["cluster"], "http://127.0.0.1:9"))
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(nobody))
 

@@ -15,8 +15,9 @@ from nightshift.planner.costs.bill import bill
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.costs.split import PARTS
 from nightshift.planner.measured import look
+from nightshift.planner.sealing import seal_measured
 from nightshift.planner.speeds import Nearness, nearest, records_of
-from nightshift.run import chunks, seal
+from nightshift.run import chunks
 from nightshift.run.marks import Ended, Mark
 from nightshift.store import ObjectStorage, open_store
 from tests.integration.driver.canned import CannedEngine
@@ -188,7 +189,7 @@ def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
     store = open_store(prepared.url)
     killed = [mark for mark in marks_of(prepared) if mark.ended is None]
     assert len(killed) == 3
-    manifest = seal.seal(store, prepared.run, prepared.spec, prepared.plan)
+    manifest = seal_measured(store, prepared.run, prepared.spec, prepared.plan)
     (profile,) = manifest["measured"]["profiles"]
     (last,) = [mark for mark in marks_of(prepared) if mark.ended is Ended.DONE]
     assert profile["ended"] == {"done": 1, "killed": 3}

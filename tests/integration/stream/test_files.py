@@ -23,7 +23,7 @@ from obstore.store import ObjectStore
 from nightshift.settings import Settings
 from nightshift.spec import load_stream
 from nightshift.store import open_store
-from nightshift.warehouse.stream_load import StreamLoader
+from nightshift.stream.bigquery.load import StreamLoader
 from tests.integration.driver.canned import vector_of
 from tests.integration.emulators import PROJECT, PostgresServer, StorageEmulator
 from tests.integration.pubsub.support import unique, wait_until

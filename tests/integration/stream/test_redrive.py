@@ -190,7 +190,7 @@ def test_the_command_and_the_task_mean_the_same(staged: Staged, monkeypatch: pyt
 
     def command(*words: str) -> dict[str, Any]:
         done = subprocess.run(
-            [sys.executable, "-m", "nightshift.cli", "redrive", str(stage.file), "--json", *words],
+            [sys.executable, "-m", "nightshift.cli", "stream", "redrive", str(stage.file), "--json", *words],
             env={**os.environ, "PYTHONPATH": str(PLUGINS)},
             capture_output=True,
             text=True,

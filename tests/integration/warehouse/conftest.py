@@ -20,11 +20,11 @@ from obstore.store import ObjectStore
 
 from nightshift import exits
 from nightshift.operators import waiting
+from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import WORKERS, RunRef, Work, run_digest
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
-from nightshift.run.seal import seal
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, open_store
@@ -148,7 +148,7 @@ class Night:
         for chunk in range(plan.chunk_count):
             self.commit(run, plan.uid, chunk, names, plan.chunk_range(chunk), values=values, dead=dead)
         tolerant = self.spec.dead_letters.model_copy(update={"tolerate": len(dead)})
-        return seal(self.store, run, self.spec.model_copy(update={"dead_letters": tolerant}), plan)
+        return seal_measured(self.store, run, self.spec.model_copy(update={"dead_letters": tolerant}), plan)
 
     def _exported(self, run: RunRef, names: Sequence[str]) -> tuple[InputFile, ...]:
         path, body = "inputs/0-part-0.parquet", io.BytesIO()

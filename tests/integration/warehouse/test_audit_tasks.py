@@ -20,8 +20,8 @@ from nightshift import exits
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.planner.costs.report import by_job
+from nightshift.planner.sealing import seal_measured
 from nightshift.run.names import RunRef
-from nightshift.run.seal import seal
 from nightshift.warehouse import publications
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
@@ -75,7 +75,7 @@ class Desk:
             prepared = PreparedRun(f"gs://{self.night.settings.bucket}", run, self.night.spec, plan)
             driver = DriverProcess(prepared, engine.url, extra={"NIGHTSHIFT_PROFILE": "cpu"})
             assert driver.finish() == exits.DONE, driver.log
-        seal(self.night.store, run, self.night.spec, plan)
+        seal_measured(self.night.store, run, self.night.spec, plan)
 
     def publish(self, dag_run: str) -> None:
         """The tasks publish and audit."""

@@ -21,13 +21,13 @@ from nightshift import cli
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
 from nightshift.store import ObjectStorage, open_store
+from nightshift.stream.bigquery.load import Batch, StreamLoader
 from nightshift.stream.files import FileSink
 from nightshift.stream.messages import Answered, Dead, Message
 from nightshift.stream.parquet import Format
 from nightshift.tasks.base import load_kind
 from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.errors import WarehouseUnavailable
-from nightshift.warehouse.stream_load import Batch, StreamLoader
 from tests.integration.emulators import PROJECT, BigQueryEmulator, StorageEmulator
 
 pytestmark = pytest.mark.integration
@@ -336,8 +336,8 @@ def test_the_command(
     now = datetime.now(UTC)
     texts.write(replace(an_answer("a"), message=replace(a_message("a"), published=now - timedelta(hours=1))))
 
-    assert cli.main(["load-stream", str(file)]) == 0
+    assert cli.main(["stream", "load", str(file)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"1 new files are in {texts.settings.bucket}.vectors"
-    assert cli.main(["load-stream", str(file), "--days", "1"]) == 0
+    assert cli.main(["stream", "load", str(file), "--days", "1"]) == 0
     assert capsys.readouterr().out.splitlines() == [f"0 new files are in {texts.settings.bucket}.vectors"]
     assert [name for name, _ in texts.shown()] == ["a"]

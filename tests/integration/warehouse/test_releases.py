@@ -14,11 +14,12 @@ import pytest
 from obstore.store import ObjectStore
 
 from nightshift import exits
+from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import Plan, load_plan
-from nightshift.run.seal import load_manifest, seal
+from nightshift.run.seal import load_manifest
 from nightshift.run.sealed import check_sealed
 from nightshift.spec import JobSpec
 from nightshift.warehouse.audit import audit_row
@@ -76,7 +77,7 @@ def test_a_run_of_an_earlier_release_is_finished_and_published(night: Night, rel
         assert sorted(engine.seen) == sorted(texts), "nothing that was saved is computed again"
     sealed = load_manifest(night.store, run)
     assert (sealed is not None) == (state == "sealed")
-    manifest = seal(night.store, run, spec, plan)
+    manifest = seal_measured(night.store, run, spec, plan)
     assert sealed in (None, manifest)
     check_sealed(night.store, run, manifest)
 

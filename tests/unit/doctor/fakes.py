@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 from nightshift import __version__
 from nightshift.doctor.findings import Finding, Problem
 from nightshift.doctor.surroundings import Components, Reply, Surroundings, Triggerer
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.operators.connections import AirflowConnections
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.spec.notifiers import Named

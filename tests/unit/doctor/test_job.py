@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.doctor import command, images, job, model
+from nightshift.cli import doctor as command
+from nightshift.doctor import images, job, model
 from nightshift.doctor.everything import CHECKS, JOB_CHECKS, diagnose
 from nightshift.doctor.findings import NotAsked, Ok, Problem
 from nightshift.doctor.images import Image
@@ -225,7 +226,7 @@ class TestCommand:
         return FakeConnections()
 
     def test_all_is_well(self, capsys: pytest.CaptureFixture[str]) -> None:
-        code = command.run(command.Options(job=JOB_FILE), self.connect, ENVIRONMENT)
+        code = command.run(command.Options(file=JOB_FILE), self.connect, ENVIRONMENT)
 
         lines = capsys.readouterr().out.splitlines()
         assert code == 0, lines
@@ -244,5 +245,5 @@ class TestCommand:
         assert wrong["mend"].startswith("gcloud storage buckets create gs://runs")
 
     def test_a_file_that_is_not_there_is_a_wrong_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert command.run(command.Options(job=Path("gone.yaml")), self.connect, ENVIRONMENT) == 2
+        assert command.run(command.Options(file=Path("gone.yaml")), self.connect, ENVIRONMENT) == 2
         assert "gone.yaml: there is no such file" in capsys.readouterr().err

@@ -15,8 +15,8 @@ from obstore.store import MemoryStore
 import nightshift.store
 from nightshift import __version__
 from nightshift.doctor.findings import Finding, Ok, Problem
-from nightshift.operators import connections
-from nightshift.operators.connections import AirflowConnections
+from nightshift.hooks import connections
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.operators.doctor import TRIGGERER_LIMIT, DoctorOperator
 from nightshift.operators.orphans import orphans
 from nightshift.settings import Settings

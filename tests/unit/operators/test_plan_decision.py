@@ -14,7 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
-from nightshift.operators.connections import AirflowConnections
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.operators.plan import PlanOperator
 from nightshift.planner.decisions import load_decision
 from nightshift.planner.record import Record

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from nightshift.hooks.connections import AirflowConnections
 from nightshift.jobset.kubernetes import queues
-from nightshift.operators.connections import AirflowConnections
-from nightshift.operators.quota import limits_of
+from nightshift.jobset.kubernetes.limits import limits_of
 from nightshift.planner.bounds import Limits
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Refused, decide, table
@@ -46,7 +46,9 @@ class Asked:
         return CannedApi(self.cluster) if self.cluster else None
 
     def __call__(self, spec: Any = QUEUED, **settings: Any) -> Limits:
-        return limits_of(spec, Settings("runs", "acme", **settings), "2026-11-20", self.told.append, self.warned.append)
+        deployed = Settings("runs", "acme", **settings)
+        cluster = AirflowConnections(deployed).cluster
+        return limits_of(spec, deployed, "2026-11-20", cluster, self.told.append, self.warned.append)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from nightshift.jobset.manifest.order import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerOrder
 from nightshift.jobset.manifest.weights import is_mounted
 
 CACHE_PATH: Final = "/cache"

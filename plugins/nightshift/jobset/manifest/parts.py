@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
-from nightshift.jobset.manifest.order import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerOrder
 from nightshift.jobset.manifest.server import environment, image, launch
 from nightshift.jobset.manifest.weights import mounts, volumes
 from nightshift.profiles import WorkerShape

@@ -10,8 +10,8 @@ from typing import Any
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, METRICS_PORT
-from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.parts import across_zones, client_of, container_of, identity, placement, scratch, volumes_of
+from nightshift.jobset.manifest.render_request import Order
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.jobset.manifest.words import literal
 from nightshift.run.names import canonical_json

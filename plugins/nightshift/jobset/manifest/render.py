@@ -31,9 +31,9 @@ from nightshift.jobset.labels import (
 )
 from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import DRIVER, KEEP_FINISHED_SECONDS, PORTS, REPLICATED_JOB, RETRIES, Role
-from nightshift.jobset.manifest.order import Order
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
+from nightshift.jobset.manifest.render_request import Order
 from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.run.names import RunRef
 from nightshift.run.pins import UNPINNED, Pins

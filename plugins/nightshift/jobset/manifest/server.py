@@ -11,7 +11,7 @@ from typing import Any, Final
 from nightshift.jobset.labels import JOB_INDEX_LABEL
 from nightshift.jobset.manifest import disk, words
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
-from nightshift.jobset.manifest.order import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerOrder
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins

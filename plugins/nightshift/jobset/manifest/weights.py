@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.manifest import words
-from nightshift.jobset.manifest.order import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerOrder
 from nightshift.spec import JobSpec, StreamSpec
 
 MOUNT_PATH: Final = "/weights"

@@ -25,6 +25,7 @@ from typing import Final, cast
 import uvicorn
 import uvloop
 
+from nightshift import exits
 from nightshift.driver import descriptors
 from nightshift.stream.batcher.admission import COPIES
 from nightshift.stream.batcher.app import Batcher, Limits
@@ -37,8 +38,6 @@ log = logging.getLogger("nightshift.batcher")
 ACCEPTING_S: Final = 3.0
 ANSWERING_S: Final = 12.0
 GONE_S: Final = 13.0
-BAD_USAGE: Final = 2
-CUT_OFF: Final = 1
 BACKLOG: Final = 2048
 
 
@@ -70,7 +69,7 @@ def run(options: Options) -> int:
             return runner.run(_serve(options))
     except Usage as error:
         print(f"nightshift batcher: {error}", file=sys.stderr)
-        return BAD_USAGE
+        return exits.BAD_INPUT
 
 
 async def _serve(options: Options) -> int:
@@ -95,7 +94,7 @@ async def _serve(options: Options) -> int:
     server = _Server(config, batcher)
     log.info("listening on http://%s:%d, in front of %s", options.host, listener.getsockname()[1], options.upstream)
     await server.serve(sockets=[listener])
-    return CUT_OFF if server.cut_off else 0
+    return exits.FAILED if server.cut_off else 0
 
 
 def connections_most(wanted: int, limit: int) -> int:

@@ -1,0 +1,47 @@
+"""The command `nightshift doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nightshift import exits
+from nightshift.doctor.everything import diagnose
+from nightshift.doctor.surroundings import Connections
+from nightshift.fields.arguments import option
+from nightshift.hooks.connections import AirflowConnections
+from nightshift.settings import Settings
+
+DESCRIPTION: Final = (
+    "Checks this deployment's settings, account, bucket, datasets, cluster and clocks, and with a job its query, queue, "
+    "quota, images and model too. Run it where Airflow runs: it uses Airflow's connections. The DAG nightshift_doctor does "
+    "the same in a worker, and checks the triggerer too."
+)
+EPILOG: Final = "Exit codes: 0 all checks that ran are ok; 1 something is wrong; 2 wrong command line."
+
+
+@dataclass(frozen=True)
+class Options:
+    file: Path | None = option(
+        default=None, nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/"
+    )
+    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (keys: docs/doctor.md)")
+
+
+def run(
+    options: Options,
+    connect: Callable[[Settings], Connections] = AirflowConnections,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Prints what was found."""
+    if options.file is not None and not options.file.is_file():
+        print(f"{options.file}: there is no such file. Name a job's YAML file, as in dags/jobs/.", file=sys.stderr)
+        return exits.BAD_INPUT
+    report = diagnose(os.environ if environment is None else environment, connect, job_file=options.file)
+    print(json.dumps(report.to_json()) if options.as_json else "\n".join(report.lines()))
+    return report.exit_code

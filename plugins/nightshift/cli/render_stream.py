@@ -1,0 +1,113 @@
+"""The objects that run a stream in a cluster, without a network: ``nightshift render`` of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from nightshift.fields.arguments import option
+from nightshift.fields.arguments import percent as a_percentage
+from nightshift.jobset.manifest.text import to_yaml
+from nightshift.settings import Settings
+from nightshift.spec import load_stream
+from nightshift.stream.manifests.autoscaling import backlog_per_subscriber
+from nightshift.stream.manifests.render import render
+from nightshift.stream.manifests.render_request import CANARY_PERCENT, SERVER, StreamOrder, Variant, quantity
+from nightshift.stream.manifests.subscriber import SINK_KEY, SINK_PORT, sink_secret
+
+_PROJECT: Final = ("NIGHTSHIFT_PROJECT", "PROJECT")
+
+GROUP: Final = "streams"
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """canary: the file of the same stream with another model version. canary_percent: None for `CANARY_PERCENT`."""
+
+    file: Path = option(type=Path, metavar="FILE", help="the YAML file of a job or a stream")
+    keda: bool = option(
+        "--keda",
+        default=False,
+        group=GROUP,
+        action="store_true",
+        help="scale with KEDA's ScaledObjects, to zero too, instead of autoscalers",
+    )
+    engine_url: str | None = option(
+        "--engine-url",
+        default=None,
+        group=GROUP,
+        metavar="URL",
+        help="the URL that subscribers call; no servers are printed",
+    )
+    gateway: str | None = option(
+        "--gateway",
+        default=None,
+        group=GROUP,
+        metavar="[NAMESPACE/]NAME",
+        help="the Inference Gateway behind --engine-url: print servers, their pool and the route to them",
+    )
+    canary: Path | None = option(
+        "--canary",
+        default=None,
+        group=GROUP,
+        type=Path,
+        metavar="FILE",
+        help="the stream with another model version, for a share of the requests",
+    )
+    canary_percent: int | None = option(
+        "--canary-percent",
+        default=None,
+        group=GROUP,
+        type=a_percentage,
+        metavar="N",
+        help="that share, in percent (default: 10)",
+    )
+
+
+def preview(options: StreamOptions, environment: Mapping[str, str]) -> str:
+    """The manifests, below comments that say what they were made from. Raises SpecErrors, SettingsError, Unrenderable."""
+    spec = load_stream(options.file)
+    canary = load_stream(options.canary) if options.canary else None
+    name, placeholder = _PROJECT
+    missing = not environment.get(name)
+    # A stream has no bucket of its own, but the settings insist on one.
+    given = {**environment, "NIGHTSHIFT_BUCKET": environment.get("NIGHTSHIFT_BUCKET") or "BUCKET"}
+    settings = Settings.from_environment({**given, name: placeholder} if missing else given)
+    percent = CANARY_PERCENT if options.canary_percent is None else options.canary_percent
+    variant = Variant(options.keda, options.engine_url, options.gateway, canary, percent)
+    # Never for the local runtime, which runs JobSets alone.
+    order = StreamOrder(spec, options.file.read_text(encoding="utf-8"), replace(settings, runtime="kubernetes"), variant)
+    documents = "---\n".join(to_yaml(document) for document in render(order))
+    return "".join(f"# {line}\n" for line in _header(order, options.file, missing=missing)) + documents
+
+
+def _header(order: StreamOrder, file: Path, *, missing: bool) -> list[str]:
+    scaling, settings = order.scaling, order.settings
+    project, subscription = order.subscription
+    least, most = order.replicas_of_subscribers
+    share = (
+        f"{order.spec.latency.target} x {scaling.messages_per_second:g}/s = {quantity(backlog_per_subscriber(order))} messages"
+    )
+    lines = [
+        f"Rendered by `nightshift render` from {file}; nothing was contacted or applied.",
+        f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",
+        f"They answer at most {scaling.messages_per_second_max:g} messages a second. If more arrive, the backlog grows.",
+    ]
+    if order.in_database:
+        lines.append(
+            f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/streams.md, Deploy)."
+        )
+    if missing:
+        lines.append("{} is not set here: {} is a placeholder.".format(*_PROJECT))
+    if settings.pod_patch:
+        lines.append("NIGHTSHIFT_POD_PATCH is for the pods of runs, and is not merged here: patch these with kustomize.")
+    if order.in_database:
+        lines.append(f"Subscribers may reach every address at port {SINK_PORT}; name your database's in the NetworkPolicy.")
+    if order.variant.gateway:
+        lines.append(
+            "Every address may reach the servers: name the gateway's in their NetworkPolicy. The endpoint picker, "
+            f"{order.name(SERVER)}-epp, is not in here either."
+        )
+    return lines

@@ -1,0 +1,31 @@
+"""The command `nightshift stream`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+from nightshift import exits
+from nightshift.stream.options import Options
+
+__all__ = ["DESCRIPTION", "EPILOG", "Options", "run"]
+
+DESCRIPTION: Final = (
+    "Pulls a subscription's messages, sends them to the engine, writes each answer to the sink, and then acknowledges the "
+    "message. Runs until SIGTERM, and returns the messages that it cannot finish within 15 s. Two more commands begin with the "
+    "same word: `nightshift stream redrive` publishes dead letters again, `nightshift stream load` merges new files into "
+    "BigQuery."
+)
+EPILOG: Final = (
+    "NIGHTSHIFT_PROJECT is the project of names without one. Exit codes: 0 no message is held; 2 bad input; 75 some are held, "
+    "and will be redelivered; 78 trying again cannot help."
+)
+
+
+def run(options: Options) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(exits.DONE))
+    from nightshift.stream import command
+
+    return command.run(options)

@@ -1,0 +1,91 @@
+"""The command `nightshift stream load`: a stream's new files into BigQuery, once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from nightshift import exits
+from nightshift.fields.arguments import option, positive
+from nightshift.settings import Settings, SettingsError
+from nightshift.spec import SpecErrors, load_stream
+from nightshift.spec.stream import FileSink
+from nightshift.store import StoreUnavailable, open_store
+from nightshift.stream.bigquery.load import DAYS, Batch, StreamLoader
+from nightshift.warehouse.errors import WarehouseError, WarehouseUnavailable, translated
+
+if TYPE_CHECKING:
+    from google.cloud.bigquery import Client
+
+DESCRIPTION: Final = (
+    "Looks for files of the stream that are not in its table yet, loads them, and merges them in one transaction. Run it as "
+    "often as you like, even two at a time."
+)
+EPILOG: Final = (
+    "NIGHTSHIFT_PROJECT, NIGHTSHIFT_BUCKET, NIGHTSHIFT_LOCATION and NIGHTSHIFT_DATASET are the deployment's. Exit codes: 0 all "
+    "new files are in the table; 2 bad input; 75 a service does not answer, run it again; 78 trying again cannot help."
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    file: Path = option(type=Path, metavar="STREAM_FILE", help="a stream's YAML file with sink.files and sink.bigquery")
+    days: int = option(
+        "--days",
+        default=DAYS,
+        type=positive,
+        metavar="N",
+        help="look at messages published in the last N days (default: %(default)s; longer than the subscription keeps them)",
+    )
+
+
+def run(options: Options) -> int:
+    """Loads what is new; returns the exit code. What is wrong is said on stderr, what was loaded on stdout."""
+    try:
+        spec = load_stream(options.file)
+        settings = Settings.from_environment()
+    except (SpecErrors, SettingsError) as error:
+        print(error, file=sys.stderr)
+        return exits.BAD_INPUT
+    if not isinstance(spec.sink, FileSink) or spec.sink.bigquery is None:
+        print(f"{options.file}: sink.bigquery: The stream's files have no table. Write dataset.table.", file=sys.stderr)
+        return exits.BAD_INPUT
+    try:
+        import google.cloud.bigquery  # noqa: F401 - what is missing is said before anything is begun
+    except ModuleNotFoundError:
+        print("The package google-cloud-bigquery is not installed. Run the command where Airflow runs.", file=sys.stderr)
+        return exits.BAD_INPUT
+    today = datetime.now(UTC).date()
+    try:
+        loader = StreamLoader(_client(settings), settings, spec, open_store(spec.sink.files))
+        files = loader.load(today - timedelta(days=options.days), today, on_batch=_say)
+    except (WarehouseUnavailable, StoreUnavailable) as error:
+        print(error, file=sys.stderr)
+        return exits.RESUME
+    except WarehouseError as error:
+        print(error, file=sys.stderr)
+        return exits.CONFIG
+    print(f"{files} new files are in {spec.sink.bigquery}")
+    return exits.DONE
+
+
+def _say(batch: Batch) -> None:
+    print(f"batch {batch.digest}: {len(batch.urls)} files", flush=True)
+
+
+def _client(settings: Settings) -> Client:
+    """With this machine's own account. Raises WarehouseError if it has none."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.auth.exceptions import DefaultCredentialsError
+    from google.cloud.bigquery import Client
+
+    account = AnonymousCredentials() if os.environ.get("BIGQUERY_EMULATOR_HOST") else None  # type: ignore[no-untyped-call]
+    try:
+        with translated("The account"):
+            return Client(project=settings.project, location=settings.location, credentials=account)
+    except DefaultCredentialsError as error:
+        raise WarehouseError(f"There is no account for BigQuery: {error}") from error

@@ -1,0 +1,102 @@
+"""Options of commands, each declared once: as a field of a dataclass, which both the parser and the command read.
+
+The other functions read one value: each returns what a text says, or raises argparse.ArgumentTypeError.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import MISSING, field
+from datetime import date, datetime
+from typing import Any, Final
+
+
+def option(*flags: str, default: Any = MISSING, variable: str = "", group: str = "", **words: Any) -> Any:
+    """A field that the command line fills. flags: as in argparse; none for a positional argument.
+
+    variable: of the environment, whose value is the default if it is set; without words nothing else fills the field. group:
+    the title below which the help shows it. words: those of `argparse.ArgumentParser.add_argument`.
+    """
+    metadata = {"flags": flags, "variable": variable, "group": group, "words": words}
+    if default == []:
+        return field(default_factory=list, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def percent(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else -1
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 100")
+    return value
+
+
+def moment(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time with its offset; write, for example, 2026-11-20T08:00Z")
+    return found
+
+
+def day(text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day; write, for example, 2026-11-20") from None
+
+
+def limit(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to 86400")
+    return value
+
+
+def port(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdecimal() else -1
+    if not 0 <= value <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return value
+
+
+def wait(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 60")
+    return value
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in text.split(","))
+
+
+_DIGITS_MAX: Final = 15
+"""Of a count. No table has more rows, and fractions of larger numbers are not exact."""
+
+
+def positive(text: str) -> int:
+    digits = text.isascii() and text.isdecimal()
+    if digits and len(text) > _DIGITS_MAX:
+        raise argparse.ArgumentTypeError(f"{text[:_DIGITS_MAX]}... has more than {_DIGITS_MAX} digits")
+    value = int(text) if digits else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return value
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400; write RUN_URL before --watch")
+    return value

@@ -1,0 +1,84 @@
+"""What the doctor asks, over Airflow's connections and as this process of Airflow sees it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from obstore.store import GCSCredentialProvider
+
+    from nightshift.doctor.surroundings import Components, Google
+    from nightshift.jobset.kubernetes.api import JobSetApi
+    from nightshift.settings import Settings
+    from nightshift.spec.notifiers import Named
+    from nightshift.warehouse import Warehouse
+    from nightshift.warehouse.trial import Trial
+
+PATIENCE_S: Final = 10.0
+"""How long the doctor asks a cluster that does not answer; a task asks longer (`nightshift.jobset.kubernetes.api`)."""
+
+
+class AirflowConnections:
+    """`nightshift.doctor.surroundings.Connections`. The first call imports Airflow: without it, it raises ImportError."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def components(self) -> Components:
+        import airflow
+        from airflow.plugins_manager import get_import_errors, get_plugin_info
+        from airflow.providers_manager import ProvidersManager
+
+        from nightshift.doctor.surroundings import Components
+
+        plugins = {each["name"]: str(each["source"]) for each in get_plugin_info(["source"])}
+        providers = {name: each.version for name, each in ProvidersManager().providers.items()}  # type: ignore[no-untyped-call]
+        return Components(airflow.__version__, plugins, dict(get_import_errors()), providers)
+
+    def google(self) -> Google:
+        return self._google
+
+    def storage_credentials(self) -> GCSCredentialProvider:
+        from nightshift.hooks.credentials import storage_credentials
+
+        return storage_credentials(self._settings)
+
+    def trial(self) -> Trial:
+        from nightshift.hooks.warehouse import trial_for
+
+        return trial_for(self._settings)
+
+    def warehouse(self) -> Warehouse:
+        from nightshift.hooks.warehouse import warehouse_for
+
+        return warehouse_for(self._settings)
+
+    def notifier(self, named: Named) -> str | None:
+        from inspect import signature
+
+        from nightshift.hooks.notifiers import NotTold, isolated_class
+
+        try:
+            signature(isolated_class(named)).bind_partial(**{**dict.fromkeys(named.jobs_may_set), **named.arguments})
+        except (NotTold, TypeError) as error:
+            return str(error)
+        return None
+
+    def cluster(self) -> JobSetApi | None:
+        return self._cluster
+
+    @cached_property
+    def _google(self) -> Google:
+        from nightshift.hooks.google import GoogleAccount
+
+        return GoogleAccount(self._settings.gcp_conn_id)
+
+    @cached_property
+    def _cluster(self) -> JobSetApi | None:
+        from nightshift.hooks.runtime import runtime_for
+
+        api = runtime_for(self._settings).api
+        if api is not None:
+            api.patience_s = PATIENCE_S
+        return api

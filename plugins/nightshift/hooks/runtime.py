@@ -1,0 +1,81 @@
+"""The runtime that runs a deployment's JobSets, according to its settings, over Airflow's connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from nightshift.settings import GKE_CLUSTER, GKE_FORM
+
+if TYPE_CHECKING:
+    from nightshift.jobset.kubernetes.api import JobSetApi
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.settings import Settings
+
+
+@dataclass(frozen=True)
+class ReachedRuntime:
+    """api: the cluster's; None for the local runtime. connection: the arguments with which a hook, or a trigger, reaches it."""
+
+    runtime: Runtime
+    api: JobSetApi | None = None
+    connection: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_gke(self) -> bool:
+        """Whether it is reached over GKE's API, not over a connection to a cluster."""
+        return "cluster_url" in self.connection
+
+
+def runtime_for(settings: Settings) -> ReachedRuntime:
+    """Raises AirflowFailException for a runtime that does not exist."""
+    from nightshift.jobset.local.client import local_runtime
+
+    if local := local_runtime(settings):
+        return ReachedRuntime(local)
+    if settings.runtime == "kubernetes":
+        return _kubernetes(settings)
+    if found := GKE_CLUSTER.fullmatch(settings.runtime):
+        return _gke(settings, found.groupdict())
+    raise AirflowFailException(
+        f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write 'kubernetes', '{GKE_FORM}' or 'local:FOLDER'."
+    )
+
+
+def _kubernetes(settings: Settings) -> ReachedRuntime:
+    from nightshift.hooks.jobset import JobSetHook
+    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
+
+    hook = JobSetHook(conn_id=settings.kubernetes_conn_id)
+    return ReachedRuntime(
+        KubernetesRuntime(hook, settings.namespace), hook, {"kubernetes_conn_id": settings.kubernetes_conn_id}
+    )
+
+
+def _gke(settings: Settings, cluster: dict[str, Any]) -> ReachedRuntime:
+    """Uses the DNS endpoint, which needs neither a public address nor a network shared with the workers."""
+    from airflow.providers.google.cloud.hooks.kubernetes_engine import GKEHook
+    from airflow.providers.google.cloud.operators.kubernetes_engine import GKEClusterAuthDetails
+
+    from nightshift.hooks.kubernetes_engine import GKEJobSetHook
+    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
+
+    finder = GKEClusterAuthDetails(
+        cluster_name=cluster["cluster_name"],
+        project_id=cluster["project_id"],
+        use_internal_ip=False,
+        use_dns_endpoint=True,
+        cluster_hook=GKEHook(gcp_conn_id=settings.gcp_conn_id, location=cluster["location"]),
+    )
+    url, authority = finder.fetch_cluster_info()
+    connection: dict[str, Any] = {
+        "cluster_url": url,
+        "ssl_ca_cert": authority,
+        "use_dns_endpoint": True,
+        "gcp_conn_id": settings.gcp_conn_id,
+    }
+    hook = GKEJobSetHook(**connection)
+    return ReachedRuntime(KubernetesRuntime(hook, settings.namespace), hook, connection)

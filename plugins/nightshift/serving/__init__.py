@@ -1,5 +1,0 @@
-"""What runs a stream in a cluster: Deployments of subscribers and servers, their autoscalers, the Inference Gateway's objects.
-
-Everything here belongs to one stream; what a cluster has once is in k8s/. docs/adr/0016-stream-manifests.md says why. Pure:
-start reading at `nightshift.serving.render.render`; `nightshift.serving.preview` is the command.
-"""

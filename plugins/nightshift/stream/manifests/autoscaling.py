@@ -1,0 +1,128 @@
+"""How many subscribers and servers there are: HorizontalPodAutoscalers, or KEDA's ScaledObjects.
+
+Subscribers, by Google's formula for batch inference in near real time ("Best practices for batch inference on GKE"):
+
+    replicas = num_undelivered_messages / (target latency x messages a second that one subscriber gets answered)
+
+An External metric with an AverageValue is divided by that value to get the replicas, so the value is target x throughput.
+Servers, by the requests that wait in them: their CPUs say nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nightshift.stream.manifests.objects import an_object
+from nightshift.stream.manifests.render_request import SUBSCRIBER, StreamOrder, quantity, scaling_of
+from nightshift.stream.status import queries
+
+BACKLOG: Final = "pubsub.googleapis.com|subscription|num_undelivered_messages"
+"""As Google's adapter (custom-metrics-stackdriver-adapter) names Cloud Monitoring's metric; so the next two."""
+SUBSCRIPTION_LABEL: Final = "resource.labels.subscription_id"
+WAITING: Final = "prometheus.googleapis.com|vllm:num_requests_waiting|gauge"
+
+KEDA: Final = "keda.sh/v1alpha1"
+
+_DOWN_SUBSCRIBERS_S: Final = 300
+_DOWN_SERVERS_S: Final = 600
+"""Longer: a server that was given up too early takes minutes to load again."""
+
+
+def backlog_per_subscriber(order: StreamOrder) -> float:
+    """Messages that one subscriber gets answered within the target."""
+    return order.spec.latency.target_seconds * order.scaling.messages_per_second
+
+
+def of_subscribers(order: StreamOrder) -> list[dict[str, Any]]:
+    least, most = order.replicas_of_subscribers
+    if order.variant.keda:
+        triggers = [_trigger(order, _backlog_query(order), backlog_per_subscriber(order), lost_is_zero=False)]
+        return [_authentication(order), _scaled_object(order, SUBSCRIBER, (least, most), triggers, _DOWN_SUBSCRIBERS_S)]
+    _, name = order.subscription
+    target = {"type": "AverageValue", "averageValue": quantity(backlog_per_subscriber(order))}
+    metric = {"name": BACKLOG, "selector": {"matchLabels": {SUBSCRIPTION_LABEL: name}}}
+    metrics = [{"type": "External", "external": {"metric": metric, "target": target}}]
+    return [_autoscaler(order, SUBSCRIBER, (least, most), metrics, _DOWN_SUBSCRIBERS_S)]
+
+
+def of_servers(order: StreamOrder, component: str) -> list[dict[str, Any]]:
+    spec = order.servers[component]
+    replicas = order.replicas_of_servers(component)
+    if order.variant.keda:
+        per_server = backlog_per_subscriber(order) * scaling_of(spec).subscribers_per_server
+        # A server that is not there has no requests that wait: from zero, only the backlog brings it up.
+        triggers = [_trigger(order, _backlog_query(order), per_server, lost_is_zero=False)]
+        query = f'sum({queries.WAITING}{{namespace="{order.settings.namespace}",job="{order.name(component)}"}})'
+        triggers.append(_trigger(order, query, spec.waiting_requests, lost_is_zero=True))
+        return [_scaled_object(order, component, replicas, triggers, _DOWN_SERVERS_S)]
+    target = {"type": "AverageValue", "averageValue": quantity(spec.waiting_requests)}
+    metrics = [{"type": "Pods", "pods": {"metric": {"name": WAITING}, "target": target}}]
+    return [_autoscaler(order, component, replicas, metrics, _DOWN_SERVERS_S)]
+
+
+def _autoscaler(
+    order: StreamOrder, component: str, replicas: tuple[int, int], metrics: list[dict[str, Any]], down_s: int
+) -> dict[str, Any]:
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": order.name(component)},
+        "minReplicas": replicas[0],
+        "maxReplicas": replicas[1],
+        "metrics": metrics,
+        "behavior": _behavior(down_s),
+    }
+    name = order.name(component)
+    return an_object(order, "HorizontalPodAutoscaler", "autoscaling/v2", name, component, {"spec": spec})
+
+
+def _behavior(down_s: int) -> dict[str, Any]:
+    """Up at once, twice as many a minute; down when the last `down_s` seconds needed no more, half of them a minute."""
+    return {
+        "scaleUp": {"policies": [{"type": "Percent", "value": 100, "periodSeconds": 60}]},
+        "scaleDown": {
+            "stabilizationWindowSeconds": down_s,
+            "policies": [{"type": "Percent", "value": 50, "periodSeconds": 60}],
+        },
+    }
+
+
+def _scaled_object(
+    order: StreamOrder, component: str, replicas: tuple[int, int], triggers: list[dict[str, Any]], down_s: int
+) -> dict[str, Any]:
+    spec = {
+        "scaleTargetRef": {"name": order.name(component)},
+        "minReplicaCount": replicas[0],
+        "maxReplicaCount": replicas[1],
+        "pollingInterval": 30,
+        # From one to zero; the rest is the behavior's.
+        "cooldownPeriod": down_s,
+        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(down_s)}},
+        "triggers": triggers,
+    }
+    return an_object(order, "ScaledObject", KEDA, order.name(component), component, {"spec": spec})
+
+
+def _backlog_query(order: StreamOrder) -> str:
+    return f"sum({queries.of_subscription(queries.BACKLOG, order.subscription[1])})"
+
+
+def _trigger(order: StreamOrder, query: str, threshold: float, *, lost_is_zero: bool) -> dict[str, Any]:
+    """lost_is_zero: whether no data means 0. For the backlog it does not: KEDA then changes nothing."""
+    return {
+        "type": "prometheus",
+        "metricType": "AverageValue",
+        "metadata": {
+            "serverAddress": queries.GOOGLE.format(project=order.subscription[0]),
+            "query": query,
+            "threshold": quantity(threshold),
+            # Any message, waiting or held, keeps one running: a backlog without arrivals is not idle.
+            "activationThreshold": "0",
+            "ignoreNullValues": str(lost_is_zero).lower(),
+        },
+        "authenticationRef": {"name": order.spec.job},
+    }
+
+
+def _authentication(order: StreamOrder) -> dict[str, Any]:
+    """KEDA's own account asks Cloud Monitoring."""
+    body = {"spec": {"podIdentity": {"provider": "gcp"}}}
+    return an_object(order, "TriggerAuthentication", KEDA, order.spec.job, SUBSCRIBER, body)

@@ -1,0 +1,33 @@
+"""The options of `nightshift stream`. Imports nothing that takes long: the command line reads them first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nightshift.fields.arguments import option, port
+
+
+@dataclass(frozen=True)
+class Options:
+    """project: of short names of subscription and topic. sink_url: of the database."""
+
+    file: Path = option(type=Path, metavar="STREAM_FILE", help="a stream's YAML file")
+    engine_url: str = option(
+        "--engine-url", default="", variable="ENGINE_URL", metavar="URL", help="the server (default: the variable ENGINE_URL)"
+    )
+    sink_url: str = option(default="", variable="NIGHTSHIFT_SINK_URL")
+    project: str | None = option(default=None, variable="NIGHTSHIFT_PROJECT")
+    metrics_port: int | None = option(
+        "--metrics-port",
+        default=None,
+        type=port,
+        metavar="N",
+        help="serve Prometheus metrics at this port; 0 takes a free one",
+    )
+    metrics_address: str = option(
+        "--metrics-address",
+        default="0.0.0.0",
+        metavar="ADDRESS",
+        help="the address that they are served on: 127.0.0.1, :: (default: %(default)s)",
+    )

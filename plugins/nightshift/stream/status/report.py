@@ -1,0 +1,126 @@
+"""What ``nightshift status`` shows of a stream: backlog, rates and latency, and whether the servers can keep up.
+
+Arrivals are what was acknowledged plus what the backlog grew by: Pub/Sub counts publishing for a topic, not for a subscription.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nightshift.spec import StreamSpec
+from nightshift.spec.stream import Messages
+from nightshift.stream.status.prometheus import Prometheus
+from nightshift.stream.status.queries import BACKLOG, GOOGLE, OLDEST, of_stream, of_subscription
+
+WINDOW_S: Final = 600
+NOTICEABLE: Final = 1.05
+"""Arrivals are an estimate: so many times what can be answered are worth a warning."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Of now; None for what Prometheus does not have. Rates: messages a second. Times: seconds. dead: in the window."""
+
+    backlog: float | None
+    oldest_s: float | None
+    arriving: float | None
+    answered: float | None
+    dead: float | None
+    subscribers: int
+    p50_s: float | None
+    p99_s: float | None
+
+
+def _subscription(spec: StreamSpec) -> Messages | None:
+    """None for a watched folder, of whose backlog Prometheus knows nothing."""
+    return spec.source if isinstance(spec.source, Messages) else None
+
+
+def google_url(spec: StreamSpec) -> str:
+    """Of Prometheus's interface to Cloud Monitoring in the stream's project. Raises ValueError if nothing says which."""
+    subscription = _subscription(spec)
+    project = (subscription and subscription.project) or os.environ.get("NIGHTSHIFT_PROJECT")
+    if not project:
+        what = "source.subscription" if subscription else "the stream"
+        raise ValueError(f"{what} has no project. Set NIGHTSHIFT_PROJECT, or pass --prometheus URL.")
+    return GOOGLE.format(project=project)
+
+
+def measure(prometheus: Prometheus, spec: StreamSpec, window_s: float) -> Numbers:
+    """Asks for every number. Raises NoAnswer."""
+    over, job = f"[{round(window_s)}s]", spec.job
+    backlog = oldest = growth = None
+    if subscription := _subscription(spec):
+        waiting, ages = (of_subscription(metric, subscription.short_name) for metric in (BACKLOG, OLDEST))
+        backlog, oldest = prometheus.ask(f"sum({waiting})"), prometheus.ask(f"max({ages})")
+        growth = prometheus.ask(f"sum(deriv({waiting}{over}))")
+    acknowledged = prometheus.ask(f"sum(rate({of_stream('nightshift_stream_acknowledged_total', job)}{over}))")
+    outcomes = {name: of_stream("nightshift_stream_messages_total", job, outcome=name) for name in ("answered", "dead_letter")}
+    latency = f"sum by (le) (rate({of_stream('nightshift_stream_latency_seconds_bucket', job)}{over}))"
+    return Numbers(
+        backlog=backlog,
+        oldest_s=oldest,
+        arriving=None if growth is None or acknowledged is None else max(0.0, growth + acknowledged),
+        answered=prometheus.ask(f"sum(rate({outcomes['answered']}{over}))"),
+        dead=prometheus.ask(f"sum(increase({outcomes['dead_letter']}{over}))"),
+        subscribers=int(prometheus.ask(f"count({of_stream('nightshift_stream_messages_held', job)})") or 0),
+        p50_s=prometheus.ask(f"histogram_quantile(0.5, {latency})"),
+        p99_s=prometheus.ask(f"histogram_quantile(0.99, {latency})"),
+    )
+
+
+def warnings(spec: StreamSpec, numbers: Numbers) -> Iterator[str]:
+    """What is wrong, and what to do about it."""
+    target, most = spec.latency.target_seconds, spec.scaling and spec.scaling.messages_per_second_max
+    if most and numbers.arriving is not None and numbers.arriving > NOTICEABLE * most:
+        yield (
+            f"{_rate(numbers.arriving)} arrive, and scaling.servers.max answers {_rate(most)}: the backlog grows until fewer "
+            "arrive. Raise it if the quota of accelerators allows it, or take a smaller model."
+        )
+    if numbers.p99_s is not None and numbers.p99_s > target:
+        yield f"One message in a hundred takes {numbers.p99_s:,.0f} s or more; latency.target is {spec.latency.target}."
+    elif numbers.oldest_s is not None and numbers.oldest_s > target:
+        yield f"A message has waited for {numbers.oldest_s:,.0f} s; latency.target is {spec.latency.target}."
+    if not numbers.subscribers:
+        yield f"Prometheus knows no subscriber of this stream: none runs, or none is scraped with nightshift_job={spec.job}."
+    if numbers.backlog is None and (source := _subscription(spec)):
+        yield f"Prometheus knows no subscription {source.subscription}: its name may be wrong, or it is new."
+
+
+def text(spec: StreamSpec, numbers: Numbers, window_s: float) -> str:
+    """Lines for a terminal, without a newline at the end."""
+    scaling = spec.scaling
+    most = f"; {scaling.subscribers_max:,} can answer {_rate(scaling.messages_per_second_max)}" if scaling else ""
+    who = f"{numbers.subscribers:,} subscriber{'' if numbers.subscribers == 1 else 's'}"
+    oldest = f", the oldest {numbers.oldest_s:,.0f} s old" if numbers.backlog and numbers.oldest_s is not None else ""
+    lines = [
+        f"{spec.job}  {spec.task} by {spec.model.name} {spec.summary}",
+        f"backlog     {_number(numbers.backlog)} messages{oldest}",
+        f"arriving    {_rate(numbers.arriving)}, over the last {window_s:,.0f} s",
+        f"answered    {_rate(numbers.answered)} by {who}{most}",
+        f"latency     p50 {_number(numbers.p50_s, '.2f')} s, p99 {_number(numbers.p99_s, '.2f')} s",
+        f"dead        {_number(numbers.dead)} messages",
+    ]
+    return "\n".join([*lines, *(f"WARNING     {warning}" for warning in warnings(spec, numbers))])
+
+
+def to_json(spec: StreamSpec, numbers: Numbers) -> str:
+    """One object on one line; docs/streams.md lists its keys."""
+    document: dict[str, Any] = {"version": 1, "job": spec.job, "observed_at": time.time(), **vars(numbers)}
+    document["target_s"] = spec.latency.target_seconds
+    document["answered_most"] = spec.scaling.messages_per_second_max if spec.scaling else None
+    return json.dumps({**document, "warnings": list(warnings(spec, numbers))})
+
+
+def _rate(value: float | None) -> str:
+    """Of a stream that answers thousands a second, or one in a minute."""
+    return "unknown" if value is None else f"{value:,.1f}/s" if value >= 10 else f"{value:.2g}/s"
+
+
+def _number(value: float | None, form: str = ".0f") -> str:
+    return "unknown" if value is None else f"{value:,{form}}"
