@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from nightshift.planner.bounds import Limits
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Refused, decide, fixed
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import Known, tokens_of
+from nightshift.profiles.limits import Limits
 from tests.builders import a_spec
 from tests.unit import model_configs as configs
 

@@ -29,12 +29,12 @@ from obstore.store import ObjectStore
 from local.cluster import images
 from local.cluster.cluster import Cluster
 from local.cluster.faults import Faults
+from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.jobset.labels import INDEX_ANNOTATION, RUN_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.verdict.outcome import Ending, Outcome
 from nightshift.operators.infer import InferOperator
-from nightshift.operators.jobset_memory import Live
 from nightshift.run import chunks
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -126,8 +126,8 @@ class Judged(InferOperator):
         self.outcomes.append(outcome)
         return outcome
 
-    def manifest(self, context: Any, live: Live, name: str) -> Document:
-        manifest = super().manifest(context, live, name)
+    def manifest(self, live: FleetMember, name: str) -> Document:
+        manifest = super().manifest(live, name)
         if self.retries is not None:
             manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["backoffLimitPerIndex"] = self.retries
         return manifest

@@ -17,7 +17,7 @@ import pytest
 from local.cluster.cluster import Cluster
 from local.cluster.faults import Faults
 from nightshift import exits
-from nightshift.jobset import fallback
+from nightshift.jobset.fleet import fallback
 from nightshift.jobset.labels import PROFILE_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.verdict.outcome import Ending

@@ -19,7 +19,7 @@ from nightshift.hooks.jobset import JobSetHook
 from nightshift.jobset.kubernetes import queues
 from nightshift.jobset.kubernetes.limits import limits_of
 from nightshift.jobset.kubernetes.rights import RIGHTS
-from nightshift.planner.bounds import Limits
+from nightshift.profiles.limits import Limits
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import a_spec

@@ -56,7 +56,7 @@ pytestmark = pytest.mark.cluster
 def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """No trigger waits for Airflow's scheduler here."""
     monkeypatch.setattr(trigger_module, "SETTLE_S", 0)
-    monkeypatch.setattr("nightshift.operators.jobset_end.RESUME_PAUSE_S", 0)
+    monkeypatch.setattr("nightshift.jobset.fleet.conclude.RESUME_PAUSE_S", 0)
 
 
 def uids(task: Task) -> list[str]:

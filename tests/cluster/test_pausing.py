@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.jobset import pausing
+from nightshift.jobset.fleet import pause
 from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.labels import QUEUE_LABEL, RUN_LABEL, RUN_URL_ANNOTATION
 from nightshift.jobset.observation import finished
@@ -39,16 +39,16 @@ def test_its_pods_go_and_come_again(cluster: Kubernetes, namespace: Namespace, q
         uid = runtime.submit(document)
         at_work(namespace)
 
-        assert pausing.apply(runtime, URL, PAUSED) == [meta["name"]]
+        assert pause.apply(runtime, URL, PAUSED) == [meta["name"]]
         namespace.wait_until("the pods' end", lambda: not namespace.get("pods"))
         runtime.claim(meta["name"], uid, "another attempt")
         seen = runtime.observe(meta["name"]).jobset
         assert seen is not None
-        assert pausing.is_paused(seen)
+        assert pause.is_paused(seen)
         assert seen["spec"]["suspend"] is True
         assert not running(namespace)
 
-        assert pausing.apply(runtime, URL, RESUMED) == [meta["name"]]
+        assert pause.apply(runtime, URL, RESUMED) == [meta["name"]]
         at_work(namespace)
         with letting_go(namespace):
             namespace.wait_until("the end of the JobSet", partial(_is_over, runtime, meta["name"]))

@@ -56,7 +56,7 @@ PATIENCE_S = 300
 def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """No trigger waits for Airflow's scheduler here."""
     monkeypatch.setattr("nightshift.triggers.jobset.SETTLE_S", 0)
-    monkeypatch.setattr("nightshift.operators.jobset_end.RESUME_PAUSE_S", 0)
+    monkeypatch.setattr("nightshift.jobset.fleet.conclude.RESUME_PAUSE_S", 0)
 
 
 class TestPitfalls:

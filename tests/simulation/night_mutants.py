@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from nightshift.jobset import keeping
-from nightshift.planner import forecast
-from nightshift.planner.forecast import Expected, Fleet, Forecast, Watch
+from nightshift.jobset.fleet import forecast, keeping
+from nightshift.jobset.fleet.forecast import Expected, Fleet, Forecast, Watch
 from tests.simulation.mutants import Mutant
 from tests.simulation.nights import simulate
 from tests.simulation.replaced import Change

@@ -1,6 +1,6 @@
 """Nights of 1,000 workers, as far as their workers, their capacity and the clock go, under the real rules: the forecast
-(`nightshift.planner.forecast`), keeping the deadline (`nightshift.jobset.keeping`) and falling back
-(`nightshift.jobset.fallback`).
+(`nightshift.jobset.fleet.forecast`), keeping the deadline (`nightshift.jobset.fleet.keeping`) and falling back
+(`nightshift.jobset.fleet.fallback`).
 
 A step is a minute. Each worker is a number: when it works, and how fast. The fault model, drawn from the seed:
 
@@ -24,9 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nightshift.jobset import fallback, keeping
-from nightshift.planner import forecast
-from nightshift.triggers.looking import LOOK_S, WAKE_S
+from nightshift.jobset.fleet import fallback, forecast, keeping
+from nightshift.jobset.fleet.watch import LOOK_S, WAKE_S
 from tests.simulation.check import Violated
 
 STEP_S: Final = 60.0

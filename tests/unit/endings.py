@@ -2,8 +2,9 @@
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.jobset.fleet.errors import failure_of
 from nightshift.jobset.verdict.outcome import Ending, Outcome
-from nightshift.operators.jobset_errors import failure_of
+from nightshift.operators.jobset_errors import raised_for
 
 RUNNING, STARTUP = (Ending.RUNNING, False), (Ending.STARTUP, True)
 PREEMPTED, LOST = (Ending.PREEMPTED, True), (Ending.LOST, True)
@@ -16,4 +17,4 @@ def ending(outcome: Outcome) -> tuple[Ending, bool]:
 
 
 def is_retried(outcome: Outcome) -> bool:
-    return not isinstance(failure_of("night", outcome), AirflowFailException)
+    return not isinstance(raised_for(failure_of("night", outcome)), AirflowFailException)

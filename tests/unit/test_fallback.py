@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from nightshift.jobset.fallback import (
+from nightshift.jobset.fleet.fallback import (
     DISRUPTIONS_MIN,
     HOLD_S,
     PATIENCE_S,

@@ -6,7 +6,19 @@ import math
 
 import pytest
 
-from nightshift.planner.forecast import IN_TIME, LATE, PRIOR_S, WINDOW_S, Expected, Fleet, Forecast, Rows, Watch, ends, missing
+from nightshift.jobset.fleet.forecast import (
+    IN_TIME,
+    LATE,
+    PRIOR_S,
+    WINDOW_S,
+    Expected,
+    Fleet,
+    Forecast,
+    Rows,
+    Watch,
+    ends,
+    missing,
+)
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.cli import main
 from nightshift.formats import UnreadableFormat
-from nightshift.jobset import pausing
+from nightshift.jobset.fleet import pause
 from nightshift.jobset.identity import spec_hash
 from nightshift.jobset.kubernetes import follow
 from nightshift.jobset.kubernetes.follow import Follower, WakeLimits
@@ -136,17 +136,17 @@ class TestLocalRuntime:
             agent.create(name)
         wish = Wish(True, "ada", "2026-11-20T02:00:00+00:00")
 
-        assert pausing.apply(runtime, URL, wish) == ["one", "two"]
-        assert pausing.apply(runtime, "gs://other/" + RUN.prefix, wish) == []
+        assert pause.apply(runtime, URL, wish) == ["one", "two"]
+        assert pause.apply(runtime, "gs://other/" + RUN.prefix, wish) == []
 
         jobset = runtime.observe("one").jobset
         assert jobset is not None
         assert jobset["spec"]["suspend"] is True
         assert jobset["metadata"]["annotations"][PAUSED_ANNOTATION] == "paused by ada at 2026-11-20T02:00:00+00:00"
-        assert pausing.apply(runtime, URL, Wish(False, "ada", "")) == ["one", "two"]
+        assert pause.apply(runtime, URL, Wish(False, "ada", "")) == ["one", "two"]
         jobset = runtime.observe("one").jobset
         assert jobset is not None
-        assert not pausing.is_paused(jobset)
+        assert not pause.is_paused(jobset)
         assert not jobset["spec"].get("suspend")
 
 
@@ -183,12 +183,12 @@ class TestKubernetes:
         runtime = KubernetesRuntime(api, "n")  # type: ignore[arg-type]
         runtime.pause("a", "paused by ada")
 
-        assert pausing.is_paused(api.jobset)
+        assert pause.is_paused(api.jobset)
         assert (api.workload and api.workload["spec"]["active"], api.jobset["spec"].get("suspend")) == (
             (False, None) if queued else (None, True)
         )
         runtime.resume("a")
-        assert not pausing.is_paused(api.jobset)
+        assert not pause.is_paused(api.jobset)
         assert (api.workload and api.workload["spec"]["active"], api.jobset["spec"].get("suspend")) == (
             (True, None) if queued else (None, False)
         )

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from nightshift.planner.bounds import Limits, answer, cost
+from nightshift.planner.bounds import answer, cost
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Decision, NotADecision, Refused, SpeedUnknown, decide, fixed, question_of, table, weigh
 from nightshift.planner.record import Record, Workload
@@ -21,6 +21,7 @@ from nightshift.planner.speed import Basis, Known, speed_of, tokens_of
 from nightshift.planner.ways import WAYS
 from nightshift.planner.workload import workload_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Span, fit
+from nightshift.profiles.limits import Limits
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
 from tests.unit import model_configs as configs

@@ -39,7 +39,7 @@ def run(options: Options) -> int:
 
 def request(name: str, options: Options, *, paused: bool) -> int:
     """Writes and applies it; the exit code. name: of the command, for messages."""
-    from nightshift.jobset.pausing import NotPausable, record
+    from nightshift.jobset.fleet.pause import NotPausable, record
 
     try:
         base, run = split_run_url(options.url)
@@ -55,7 +55,7 @@ def request(name: str, options: Options, *, paused: bool) -> int:
 
 
 def _apply(url: str, wish: Wish) -> int:
-    from nightshift.jobset.pausing import apply, tell
+    from nightshift.jobset.fleet.pause import apply, tell
 
     try:
         names = apply(_runtime(), url, wish)

@@ -16,12 +16,12 @@ from nightshift.fields.arguments import option, positive
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
-    from nightshift.planner.bounds import Limits
     from nightshift.planner.costs.prices import Prices
     from nightshift.planner.plan import Decision
     from nightshift.planner.record import Record
     from nightshift.planner.speed import Known
     from nightshift.planner.ways import Way
+    from nightshift.profiles.limits import Limits
     from nightshift.spec import JobSpec
 
 
@@ -110,8 +110,8 @@ def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
 
 
 def _run(options: Options, environment: Mapping[str, str]) -> int:
-    from nightshift.planner.bounds import Limits
     from nightshift.planner.costs.prices import load_prices
+    from nightshift.profiles.limits import Limits
     from nightshift.settings import SettingsError, workers_max_of
     from nightshift.spec import load, periods
 

@@ -15,10 +15,10 @@ from nightshift.jobset.identity import digest_name
 from nightshift.jobset.manifest.constants import Role
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.text import to_yaml
-from nightshift.planner.bounds import Limits
 from nightshift.planner.model import model_of_size
 from nightshift.planner.plan import Decision, fixed, weigh
 from nightshift.planner.speed import Known, tokens_of
+from nightshift.profiles.limits import Limits
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
 from nightshift.settings import Settings

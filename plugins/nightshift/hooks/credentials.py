@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from nightshift.store import StoreUnavailable
+from nightshift.settings import Settings
+from nightshift.store import StoreUnavailable, open_store
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
-    from obstore.store import GCSCredential, GCSCredentialProvider
-
-    from nightshift.settings import Settings
+    from obstore.store import GCSCredential, GCSCredentialProvider, ObjectStore
 
 
 class NoCredentials(AirflowFailException):
@@ -32,6 +31,12 @@ def storage_credentials(settings: Settings) -> GCSCredentialProvider:
 
     credentials = credentials_of(settings.gcp_conn_id, StoreUnavailable)
     return _no_token if isinstance(credentials, AnonymousCredentials) else _Tokens(credentials, settings.gcp_conn_id)
+
+
+def open_bucket() -> ObjectStore:
+    """The bucket of the deployment, by the settings in this process's environment. Raises as `storage_credentials`."""
+    settings = Settings.from_environment()
+    return open_store(f"gs://{settings.bucket}", credentials=storage_credentials(settings))
 
 
 def credentials_of(connection: str, unavailable: type[Exception]) -> Credentials:

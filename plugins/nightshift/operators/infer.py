@@ -9,24 +9,24 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nightshift.jobset.fleet.memory import FleetMember, FleetState
+from nightshift.jobset.fleet.work import Waited
 from nightshift.jobset.identity import digest_name
 from nightshift.operators.jobset_errors import runtime_failures
-from nightshift.operators.jobset_memory import Kept, Live
 from nightshift.operators.jobset_task import JobSetTask
-from nightshift.operators.jobset_work import Waited, attempt_of
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
+    from nightshift.jobset.fleet.night import Night
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
     from nightshift.jobset.verdict.pod_ends import FailedContainer
     from nightshift.operators.deployment import Deployment
     from nightshift.operators.lineage.facets import Lineage
-    from nightshift.operators.night import Night
     from nightshift.run.names import Work
 
 ROWS_SHOWN = 3
@@ -113,13 +113,14 @@ class InferOperator(JobSetTask, RunOperator):
     def runtime(self) -> Runtime:
         return self.deployment.runtime
 
-    def work(self, context: Context) -> str:
+    @property
+    def work_id(self) -> str:
         return self.run.url(self.settings.bucket)
 
-    def jobset_name(self, context: Context, generation: int) -> str:
+    def jobset_name(self, generation: int) -> str:
         return jobset_name(self.dag_id, self.task_id, self.run.work(self.plan.uid), generation)
 
-    def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
+    def manifest(self, live: FleetMember, name: str) -> dict[str, Any]:
         from nightshift.jobset.manifest.render import render
         from nightshift.run.pauses import newest
 
@@ -138,20 +139,20 @@ class InferOperator(JobSetTask, RunOperator):
         wish = newest(self.store, self.run)
         return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if wish and wish.paused else manifest
 
-    def whole(self, kept: Kept) -> tuple[str, int]:
+    def whole(self, kept: FleetState) -> tuple[str, int]:
         return self.spec.compute.profile, 0 if kept.asked is None else self.night.at_most(kept.asked)
 
-    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept | None:
-        """Falls back by the rule of `nightshift.jobset.fallback`, keeps the deadline by that of `nightshift.jobset.keeping`,
-        and follows a person's change of the job. Never gives up before the deadline."""
+    def relive(self, kept: FleetState, event: Mapping[str, Any]) -> FleetState | None:
+        """Falls back by the rule of `nightshift.jobset.fleet.fallback`, keeps the deadline by that of
+        `nightshift.jobset.fleet.keeping`, and follows a person's change of the job. Never gives up before the deadline."""
         if event["ending"] == "look":
-            return self._looked(context, kept, event["look"])
-        return self._fallen_back(context, kept, event)
+            return self._looked(kept, event["look"])
+        return self._fallen_back(kept, event)
 
-    def _looked(self, context: Context, kept: Kept, look: Mapping[str, Any]) -> Kept:
+    def _looked(self, kept: FleetState, look: Mapping[str, Any]) -> FleetState:
         from nightshift.spec import JobSpec
 
-        names = self._names(context, kept.live)
+        names = self._names(kept.live)
         present = None if self.job is None else JobSpec.model_validate(self.job)
         if resized := self.night.resized(names, kept, present):
             self.log.info("%s", resized[1])
@@ -161,13 +162,13 @@ class InferOperator(JobSetTask, RunOperator):
             return helped
         return kept
 
-    def _fallen_back(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept:
-        from nightshift.jobset import fallback, keeping
+    def _fallen_back(self, kept: FleetState, event: Mapping[str, Any]) -> FleetState:
+        from nightshift.jobset.fleet import fallback, keeping
 
         counts = event["counts"]
         measured = [
             fallback.measured(live.profile, counts[name], self.night.hosts(live.profile))
-            for name, live in self._names(context, kept.live).items()
+            for name, live in self._names(kept.live).items()
         ]
         decision = fallback.decide(self.spec.compute.profiles, measured, left_s=kept.deadline - time.time())
         running = sum(each.running for each in measured if each.profile == decision.drop)
@@ -178,16 +179,16 @@ class InferOperator(JobSetTask, RunOperator):
             return kept.with_all(stay)
         # Helping JobSets of a person's number go on beside it.
         workers = decision.workers or min(self.whole(kept)[1], self.plan.workers)
-        return kept.with_all((*stay, Live(kept.next, decision.submit, workers, since=time.time())))
+        return kept.with_all((*stay, FleetMember(kept.next, decision.submit, workers, since=time.time())))
 
-    def _names(self, context: Context, lives: Iterable[Live]) -> dict[str, Live]:
-        return {self.jobset_name(context, live.generation): live for live in lives}
+    def _names(self, lives: Iterable[FleetMember]) -> dict[str, FleetMember]:
+        return {self.jobset_name(live.generation): live for live in lives}
 
     @cached_property
     def night(self) -> Night:
         from nightshift.hooks.connections import AirflowConnections
+        from nightshift.jobset.fleet.night import Night
         from nightshift.jobset.kubernetes.limits import limits_of
-        from nightshift.operators.night import Night
         from nightshift.planner.decisions import load_decision
 
         decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
@@ -200,13 +201,16 @@ class InferOperator(JobSetTask, RunOperator):
             self.log.debug,
             self.log.debug,
         )
-        return Night(self.spec, self.run, self.plan, decision, limits, self.deployment.has_profiles)
+        speed = decision.speed if decision else None
+        start_up_s = speed.start_up_s if speed else float(self.spec.compute.worker().load_seconds)
+        rate = speed.rows_per_second if speed else 0.0
+        return Night(self.spec, self.run, self.plan, rate, start_up_s, limits, self.deployment.has_profiles)
 
     def seconds(self) -> float:
         return self.spec.deadline_seconds
 
-    def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
-        from nightshift.operators.night import watched
+    def waiter(self, waited: list[Waited], deadline: float) -> BaseTrigger:
+        from nightshift.jobset.fleet.night import watched
         from nightshift.operators.pause import follow_wish
 
         follow_wish(self, self.runtime, waited)
@@ -216,15 +220,15 @@ class InferOperator(JobSetTask, RunOperator):
         return self.deployment.trigger(
             jobsets=[self._followed(each) for each in waited],
             deadline=deadline,
-            owner=attempt_of(context),
+            owner=self.attempt_id,
             get_logs=self.get_logs,
-            look=self.night.look(names, self.remembered(context), watched(event)),
+            look=self.night.look(names, self.remembered(), watched(event)),
             before=before and {name: left for name, left in before.items() if name in names},
             **self._limits(waited, deadline),
         )
 
     def _followed(self, waited: Waited) -> dict[str, Any]:
-        from nightshift.jobset import fallback
+        from nightshift.jobset.fleet import fallback
 
         found: dict[str, Any] = {"name": waited.name, "uid": waited.uid}
         if not self.deployment.has_profiles:
@@ -234,7 +238,7 @@ class InferOperator(JobSetTask, RunOperator):
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
         """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""
-        from nightshift.jobset import fallback
+        from nightshift.jobset.fleet import fallback
 
         last = {each.live.profile for each in waited} == {self.spec.compute.profiles[-1]}
         if last or not self.deployment.has_profiles:
@@ -286,7 +290,7 @@ class InferOperator(JobSetTask, RunOperator):
         rows = self._rows(failed)
         return f" ({rows})" if rows else ""
 
-    def result(self, context: Context, name: str, seen: Observation) -> dict[str, Any]:
+    def result(self, name: str, seen: Observation) -> dict[str, Any]:
         return {"jobset": name}
 
     def _rows(self, failed: FailedContainer) -> str:

@@ -12,6 +12,8 @@ import yaml
 from airflow.sdk import BaseOperator
 
 from nightshift import exits
+from nightshift.jobset.fleet.memory import FleetMember
+from nightshift.jobset.fleet.work import Waited
 from nightshift.jobset.identity import digest_name
 from nightshift.jobset.labels import JOBSET_API_VERSION, QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from nightshift.operators.jobset_errors import (
@@ -25,9 +27,7 @@ from nightshift.operators.jobset_errors import (
     JobSetUnavailable,
     JobSetUnknown,
 )
-from nightshift.operators.jobset_memory import Live
 from nightshift.operators.jobset_task import JobSetTask
-from nightshift.operators.jobset_work import Waited, attempt_of
 from nightshift.triggers.jobset import KillPolicy, KubernetesJobSetTrigger
 
 if TYPE_CHECKING:
@@ -213,19 +213,20 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
     def target_namespace(self) -> str:
         return str(self.namespace or (self.template.get("metadata") or {}).get("namespace") or "default")
 
-    def work(self, context: Context) -> str:
-        ti = context["ti"]
+    @property
+    def work_id(self) -> str:
+        ti = self._context["ti"]
         return f"airflow:{ti.dag_id}/{ti.task_id}/{ti.run_id}/{ti.map_index}"
 
-    def jobset_name(self, context: Context, generation: int) -> str:
+    def jobset_name(self, generation: int) -> str:
         prefix = self.name or (self.template.get("metadata") or {}).get("name") or _slug(self.task_id)
-        return digest_name(prefix, self.work(context), generation)
+        return digest_name(prefix, self.work_id, generation)
 
-    def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
+    def manifest(self, live: FleetMember, name: str) -> dict[str, Any]:
         from airflow.providers.cncf.kubernetes.pod_generator import make_safe_label_value
 
         meta = self.template.get("metadata") or {}
-        ti = context["ti"]
+        ti = self._context["ti"]
         queue = {QUEUE_LABEL: self.queue_name, QUEUE_PRIORITY_LABEL: self.priority_class}
         labels = {
             **{each: make_safe_label_value(str(getattr(ti, each))) for each in LABELS},
@@ -259,23 +260,23 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         # Airflow itself does not look at it while the task is deferred.
         return min(self.deadline, self.execution_timeout or self.deadline).total_seconds()
 
-    def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
+    def waiter(self, waited: list[Waited], deadline: float) -> BaseTrigger:
         return KubernetesJobSetTrigger(
-            **self._followed(context, waited, deadline),
+            **self._followed(waited, deadline),
             kubernetes_conn_id=self.kubernetes_conn_id,
             config_file=self.config_file,
             cluster_context=self.cluster_context,
             in_cluster=self.in_cluster,
         )
 
-    def _followed(self, context: Context, waited: list[Waited], deadline: float) -> dict[str, Any]:
+    def _followed(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
         return {
             "jobsets": [{"name": each.name, "uid": each.uid} for each in waited],
             "namespace": self.target_namespace,
             "deadline": deadline,
             "startup_timeout": self.startup_timeout.total_seconds() if self.startup_timeout else None,
             "get_logs": self.get_logs,
-            "owner": attempt_of(context),
+            "owner": self.attempt_id,
             "kill_policy": self.on_kill_policy,
         }
 
@@ -290,7 +291,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
             permanent_codes=self.permanent_codes,
         )
 
-    def result(self, context: Context, name: str, seen: Observation) -> dict[str, Any]:
+    def result(self, name: str, seen: Observation) -> dict[str, Any]:
         return {"name": name, "namespace": self.target_namespace, "outcome": "succeeded"}
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Final
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-if TYPE_CHECKING:
-    from nightshift.jobset.verdict.outcome import Ending, Outcome
+from nightshift.jobset.fleet.errors import Failure, JobSetFailed
 
 
 class JobSetTaskError(AirflowException):
@@ -48,27 +47,33 @@ class JobSetRefused(AirflowFailException):
     """The cluster refuses the JobSet, or a JobSet with its name belongs to another task."""
 
 
-def failure_of(name: str, outcome: Outcome) -> AirflowException:
-    """The exception for an end other than success."""
-    from nightshift.jobset.verdict.outcome import Ending
+_RAISED: Final[Mapping[Failure, type[AirflowException]]] = {
+    Failure.PREEMPTED: JobSetPreempted,
+    Failure.STARTUP: JobSetStartupTimeout,
+    Failure.LOST: JobSetLost,
+    Failure.UNAVAILABLE: JobSetUnavailable,
+    Failure.RESUMABLE: JobSetTaskError,
+    Failure.UNKNOWN: JobSetUnknown,
+    Failure.APPLICATION: JobSetApplicationFailure,
+    Failure.DEADLINE: JobSetDeadlineExceeded,
+    Failure.REFUSED: JobSetRefused,
+}
 
-    kinds: dict[Ending, type[AirflowException]] = {
-        Ending.DEADLINE: JobSetDeadlineExceeded,
-        Ending.PREEMPTED: JobSetPreempted,
-        Ending.STARTUP: JobSetStartupTimeout,
-        Ending.APPLICATION: JobSetTaskError if outcome.resumable else JobSetApplicationFailure,
-        Ending.LOST: JobSetLost,
-    }
-    return kinds.get(outcome.ending, JobSetUnknown)(f"JobSet {name}: {outcome.explanation}. {outcome.advice}")
+
+def raised_for(failed: JobSetFailed) -> AirflowException:
+    """The exception of the task: one of AirflowFailException if another attempt cannot help."""
+    return _RAISED[failed.failure](str(failed))
 
 
 @contextmanager
 def runtime_failures() -> Iterator[None]:
-    """Turns the runtime's failures into those of a task."""
+    """Turns the failures of JobSets and of their runtime into those of a task."""
     from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
     try:
         yield
+    except JobSetFailed as error:
+        raise raised_for(error) from error
     except JobSetNotFound as error:
         raise JobSetLost(f"{error}: it has just been deleted") from error
     except RuntimeUnavailable as error:

@@ -1,21 +1,22 @@
-"""What every task that runs a JobSet does, in four steps: adopt or create it (`jobset_adopt`), wait deferred, conclude from its
-end (`jobset_end`), and continue or return. What outlives an attempt is in its memory (`jobset_memory`)."""
+"""What every task that runs a JobSet does, in four steps: adopt or create it, wait deferred, conclude from its end, and
+continue or return (`nightshift.jobset.fleet`). What outlives an attempt is in its memory."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import TaskDeferred
 
-from nightshift.operators.jobset_adopt import Adoption
-from nightshift.operators.jobset_end import Conclusion, Done
+from nightshift.jobset.fleet.adopt import Adoption
+from nightshift.jobset.fleet.conclude import Conclusion, Done
+from nightshift.jobset.fleet.memory import FleetState, Memory
+from nightshift.jobset.fleet.work import JobSetWork, Waited
 from nightshift.operators.jobset_errors import JobSetUnknown, runtime_failures
-from nightshift.operators.jobset_memory import Kept, Memory, start_of
-from nightshift.operators.jobset_work import JobSetWork
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,32 +26,46 @@ if TYPE_CHECKING:
 class JobSetTask(JobSetWork):
     """A mixin for operators, which implement `JobSetWork` and call these methods from those that Airflow calls."""
 
+    deferrable: bool = True
     _adoption: Adoption | None = None
+    _context: Context
+    """Airflow's, of this attempt."""
+
+    @property
+    def attempt_id(self) -> str:
+        return str(self._context["ti"].id)
+
+    @abstractmethod
+    def waiter(self, waited: list[Waited], deadline: float) -> BaseTrigger:
+        """The trigger that fires `jobset_event`s."""
 
     def run_jobset(self, context: Context) -> Any:
         """`execute`'s part: returns the result of a JobSet that is already done, or defers."""
+        self._context = context
         with runtime_failures():
-            return self._have_and_wait(context, self._in_time(context, self._memory(context).load()))
+            return self._have_and_wait(self._in_time(self._memory().load()))
 
     def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """`execute_complete`'s part: draws conclusions from the event about a JobSet."""
+        self._context = context
         with runtime_failures():
-            memory = self._memory(context)
+            memory = self._memory()
             kept = memory.load()
-            live = next((each for each in kept.live if self.jobset_name(context, each.generation) == event["name"]), None)
+            live = next((each for each in kept.live if self.jobset_name(each.generation) == event["name"]), None)
             if live is None:
                 self.log.info("No longer waiting for JobSet %s", event["name"])
                 # Without any JobSet, another process of this task has ended it meanwhile: this one begins from the start.
-                return self._have_and_wait(context, kept if kept.live else self._in_time(context, kept))
-            following = Conclusion(self, context, memory).draw(kept, live, event)
-            return following.result if isinstance(following, Done) else self._have_and_wait(context, following)
+                return self._have_and_wait(kept if kept.live else self._in_time(kept))
+            following = Conclusion(self, memory).draw(kept, live, event)
+            return following.result if isinstance(following, Done) else self._have_and_wait(following)
 
     def drop_jobsets(self, context: Context) -> None:
         """Deletes the JobSets that this task may still have: its work turned out to be done."""
-        memory = self._memory(context)
+        self._context = context
+        memory = self._memory()
         kept = memory.load()
         for live in kept.live:
-            self.runtime.stop(self.jobset_name(context, live.generation))
+            self.runtime.stop(self.jobset_name(live.generation))
         memory.save(replace(kept, live=()))
 
     def end_on_kill(self) -> None:
@@ -63,25 +78,33 @@ class JobSetTask(JobSetWork):
         self.log.info("Deleting JobSet %s, which this process has just created", name)
         self.runtime.stop(name, uid)
 
-    def _in_time(self, context: Context, kept: Kept) -> Kept:
-        return kept.in_time(start_of(context), self.seconds(), time.time())
+    def _in_time(self, kept: FleetState) -> FleetState:
+        return kept.in_time(_start_of(self._context), self.seconds(), time.time())
 
-    def _have_and_wait(self, context: Context, kept: Kept) -> Any:
+    def _have_and_wait(self, kept: FleetState) -> Any:
         # Set before it begins, because `end_on_kill` may come at any moment.
-        self._adoption = Adoption(self, context, self._memory(context))
+        self._adoption = Adoption(self, self._memory())
         kept, waited = self._adoption.have_all(kept)
-        trigger = self.waiter(context, waited, kept.deadline)
+        trigger = self.waiter(waited, kept.deadline)
         if self.deferrable:
             raise TaskDeferred(trigger=trigger, method_name="execute_complete")
         self._adoption = None
-        return self.complete(context, asyncio.run(_first_event(trigger)))
+        return self.complete(self._context, asyncio.run(_first_event(trigger)))
 
-    def remembered(self, context: Context) -> Kept:
+    def remembered(self) -> FleetState:
         """What was saved last."""
-        return self._memory(context).load()
+        return self._memory().load()
 
-    def _memory(self, context: Context) -> Memory:
-        return Memory(context, self.work(context))
+    def _memory(self) -> Memory:
+        return Memory(self._context["task_state_store"], self.work_id)
+
+
+def _start_of(context: Context) -> int:
+    """A number that stays the same through Airflow's retries and is another one when a person has cleared the task.
+
+    Airflow sets `max_tries` to the task's retries, and a clear sets it to the tries so far and the retries.
+    """
+    return int(context["ti"].max_tries)
 
 
 async def _first_event(trigger: BaseTrigger) -> dict[str, Any]:

@@ -10,12 +10,11 @@ from airflow.providers.google.cloud.links.base import BaseGoogleLink
 from airflow.providers.google.cloud.operators.kubernetes_engine import GKEOperatorMixin
 from airflow.providers.google.common.hooks.base_google import PROVIDE_PROJECT_ID
 
+from nightshift.jobset.fleet.work import Waited
 from nightshift.operators.jobset import KubernetesJobSetOperator
-from nightshift.operators.jobset_work import Waited
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
     from nightshift.hooks.kubernetes_engine import GKEJobSetHook
@@ -101,9 +100,9 @@ class GKEStartJobSetOperator(GKEOperatorMixin, KubernetesJobSetOperator):
             use_dns_endpoint=self.use_dns_endpoint,
         )
 
-    def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
+    def waiter(self, waited: list[Waited], deadline: float) -> BaseTrigger:
         GKEJobSetLink.persist(
-            context=context,
+            context=self._context,
             project_id=self.project_id,
             location=self.location,
             cluster_name=self.cluster_name,
@@ -112,7 +111,7 @@ class GKEStartJobSetOperator(GKEOperatorMixin, KubernetesJobSetOperator):
             replicated_job=self.template["spec"]["replicatedJobs"][0]["name"],
         )
         return GKEJobSetTrigger(
-            **self._followed(context, waited, deadline),
+            **self._followed(waited, deadline),
             cluster_url=self.cluster_url,
             ssl_ca_cert=self.ssl_ca_cert,
             use_dns_endpoint=self.use_dns_endpoint,

@@ -13,8 +13,8 @@ from nightshift.settings import Settings, SettingsError
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from nightshift.jobset.fleet.work import Waited
     from nightshift.jobset.runtime import Runtime
-    from nightshift.operators.jobset_work import Waited
     from nightshift.operators.run import RunOperator
 
 ACTIONS = ("pause", "resume")
@@ -39,7 +39,7 @@ class PauseOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.credentials import storage_credentials
-        from nightshift.jobset.pausing import NotPausable, apply, record, tell
+        from nightshift.jobset.fleet.pause import NotPausable, apply, record, tell
         from nightshift.operators.deployment import deployment_for
         from nightshift.operators.jobset_errors import runtime_failures
         from nightshift.run.names import RunRef
@@ -73,7 +73,7 @@ def follow_wish(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -
 
     task: works on that run.
     """
-    from nightshift.jobset.pausing import apply_to
+    from nightshift.jobset.fleet.pause import apply_to
     from nightshift.run.pauses import newest
 
     if (wish := newest(task.store, task.run)) is None:

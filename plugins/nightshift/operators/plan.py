@@ -327,13 +327,13 @@ class PlanOperator(RunOperator):
         """Decides about a run, unless it has its plan, and says why. Raises Refused and SpeedUnknown."""
         from nightshift.hooks.connections import AirflowConnections
         from nightshift.jobset.kubernetes.limits import limits_of
-        from nightshift.planner.bounds import Limits
         from nightshift.planner.costs.prices import load_prices
         from nightshift.planner.inputs import known_of
         from nightshift.planner.plan import decide, table
         from nightshift.planner.speed import Basis
         from nightshift.planner.speeds import records_if_any
         from nightshift.planner.wording import lines
+        from nightshift.profiles.limits import Limits
         from nightshift.run.plan import load_plan
 
         if load_plan(self.store, run) is not None:

@@ -10,31 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from nightshift.planner.roofline import accelerators
+from nightshift.fields.text import minutes, n
 from nightshift.planner.speed import Basis, Speed
 from nightshift.profiles import WORK_SECONDS_MIN, WorkerShape
+from nightshift.profiles.limits import Limits
 from nightshift.spec.limits import WORKERS_MAX
 
 Prices = Mapping[str, float]
 """Of one machine for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """workers_max: the deployment's, 0 for none; it does not bind a job that says its workers. quota: accelerators that the
-    queue gives at once (workers, for profiles without one) to the job's own profile; None if unknown, or without a limit.
-    quotas: the same of every profile, by name, if somebody asked Kueue; empty if not.
-    """
-
-    workers_max: int = 0
-    quota: int | None = None
-    quotas: Mapping[str, int | None] = field(default_factory=dict)
-
-    def of(self, profile: str) -> Limits:
-        """Those of another profile. What a person said of a quota is then all that is known."""
-        return replace(self, quota=self.quotas.get(profile)) if self.quotas else self
 
 
 @dataclass(frozen=True)
@@ -61,7 +46,7 @@ class Question:
     @property
     def units(self) -> int:
         """Of one worker, as quota and cost count them."""
-        return accelerators(self.shape) or 1
+        return self.shape.accelerators_in_all or 1
 
     @property
     def useful(self) -> int:
@@ -182,19 +167,6 @@ def cost(question: Question, found: Answer, prices: Prices) -> float | None:
     return found.workers * shape.machines * found.finish_s / 3600 * price
 
 
-def minutes(seconds: float) -> str:
-    """A length of time for people."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 3 * 3600:
-        return f"{seconds / 60:,.0f} min"
-    return f"{seconds / 3600:,.1f} h"
-
-
 def rate(per_second: float) -> str:
     """Three digits that count."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
-
-
-def n(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

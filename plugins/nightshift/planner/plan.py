@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.fields.text import minutes, n
 from nightshift.formats import DECISION, UnreadableFormat
-from nightshift.planner.bounds import Answer, Limits, Prices, Question, accelerator_hours, answer, cost, minutes, n, rate
+from nightshift.planner.bounds import Answer, Prices, Question, accelerator_hours, answer, cost, rate
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
 from nightshift.planner.speed import Basis, Known, Speed, speed_of
 from nightshift.planner.ways import Way, ways_out
+from nightshift.profiles.limits import Limits
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec

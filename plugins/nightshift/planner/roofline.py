@@ -115,11 +115,6 @@ def estimate(
     return Estimate(1 / (text * texts), seats, entering / text, leaving / text, bound)
 
 
-def accelerators(shape: WorkerShape) -> int:
-    """Of one worker, over all its hosts."""
-    return shape.accelerators * shape.hosts
-
-
 def _power(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> tuple[float, float, float]:
     """(FLOP/s, bytes/s, bytes for keys and values) that are reached. Raises CannotStart."""
     if model.heads and model.heads % shape.tensor_parallel:
@@ -129,7 +124,7 @@ def _power(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> tuple[
         )
     hardware = shape.profile.hardware
     peak: Peak = hardware.peak if hardware else CPU_PEAK
-    count = accelerators(shape) if hardware else CPU_CORES
+    count = shape.accelerators_in_all if hardware else CPU_CORES
     share = 1.0 if count <= 1 else PARALLEL if peak.linked else PARALLEL_PCIE
     rate = peak.fp32 if model.number_bytes == 4 else peak.bf16
     if model.weight_bytes == 1 and peak.fp8:
@@ -149,7 +144,7 @@ def _free(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> float:
         if weights > most:
             raise CannotStart(_too_large(weights, shape, most))
         return kv_cache
-    memory = hardware.memory * 1e9 * accelerators(shape)
+    memory = hardware.memory * 1e9 * shape.accelerators_in_all
     most = memory * (_utilization(flags) - ACTIVATIONS)
     if weights >= most:
         raise CannotStart(_too_large(weights, shape, most))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.text import n
 from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def chunk_rows(spec: JobSpec, rows: int, workers: int, speed: float, input_bytes
     speed: rows a second of one worker, 0 if unknown. input_bytes: of the exported files, 0 if they do not exist yet.
     """
     if spec.chunk_rows is not None:
-        return spec.chunk_rows, (f"{_n(spec.chunk_rows, 'row')} per chunk: the job says so",)
+        return spec.chunk_rows, (f"{n(spec.chunk_rows, 'row')} per chunk: the job says so",)
     group, share = spec.rows_per_request, rows / workers
     wanted = min(share / CHUNKS_PER_WORKER, rows / CHUNKS_WANTED)
     if speed:
@@ -65,7 +66,7 @@ def chunk_rows(spec: JobSpec, rows: int, workers: int, speed: float, input_bytes
             found = max(1, most // group) * group
             reasons.append(why)
     seconds = f": about {found / speed:.0f} s of a worker's time" if speed else ""
-    return found, (*reasons, f"{_n(found, 'row')} per chunk{seconds}")
+    return found, (*reasons, f"{n(found, 'row')} per chunk{seconds}")
 
 
 def _limits(spec: JobSpec, rows: int, input_bytes: int) -> Iterator[tuple[int, str]]:
@@ -75,8 +76,4 @@ def _limits(spec: JobSpec, rows: int, input_bytes: int) -> Iterator[tuple[int, s
         words = f"rows of {input_bytes // rows:,} bytes: at most {CHUNK_BYTES_MAX >> 20} MiB of input per chunk"
         yield CHUNK_BYTES_MAX * rows // input_bytes, words
     fit = chunk_rows_most(type(spec.request), spec.request.model_dump())
-    yield fit, f"answers of up to {CHUNK_ANSWER_BYTES_MAX // fit:,} bytes: at most {_n(fit, 'row')} per chunk"
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    yield fit, f"answers of up to {CHUNK_ANSWER_BYTES_MAX // fit:,} bytes: at most {n(fit, 'row')} per chunk"

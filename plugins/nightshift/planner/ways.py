@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.text import minutes, n
 from nightshift.fields.values import DURATION_SECONDS_MAX
-from nightshift.planner.bounds import Answer, Prices, Question, accelerator_hours, answer, cost, minutes, n
+from nightshift.planner.bounds import Answer, Prices, Question, accelerator_hours, answer, cost
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.speed import Basis, Known, speed_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Span, WorkerShape, fit, misfits

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from nightshift.planner.bounds import minutes
+from nightshift.fields.text import minutes
 from nightshift.planner.plan import Row
 
 

@@ -110,6 +110,11 @@ class WorkerShape:
         return taints
 
     @property
+    def accelerators_in_all(self) -> int:
+        """Over all its hosts."""
+        return self.accelerators * self.hosts
+
+    @property
     def weights_gib_max(self) -> int:
         """The most weights, in GiB, that an engine of this worker can hold: the memory of all its accelerators.
 

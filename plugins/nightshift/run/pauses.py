@@ -1,7 +1,7 @@
 """Whether a run may work now, as a person wished it: numbered objects in its folder, of which the newest counts.
 
 The wish outlives the JobSets that it stops: the task `infer` reads it whenever it has a JobSet, its trigger every two minutes,
-and the command or DAG that wrote it applies it to those that are there (`nightshift.jobset.pausing`).
+and the command or DAG that wrote it applies it to those that are there (`nightshift.jobset.fleet.pause`).
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.triggers.delivery import logged_lines_taken
-from nightshift.triggers.looking import Lookout
 from nightshift.triggers.outliving import outlive
 from nightshift.triggers.polling import BACKOFF_FACTOR, BACKOFF_MAX_S, SETTLE_S
 
@@ -42,8 +42,9 @@ class KubernetesJobSetTrigger(BaseTrigger):
     Marking the waiting task failed or successful, clearing it, or deleting its DAG run applies ``kill_policy``; a restart of
     the triggerer does not.
 
-    With ``look``, the trigger forecasts when the night will end (`nightshift.triggers.looking.Lookout`). Every event then has
-    what it found, as ``look``; with the ending ``look``, ``before`` has what the next trigger needs to go on with the counts.
+    With ``look``, the trigger forecasts when the night will end (`nightshift.jobset.fleet.watch.FleetWatch`). Every event then
+    has what it found, as ``look``; with the ending ``look``, ``before`` has what the next trigger needs to go on with the
+    counts.
 
     :param jobsets: the ``name`` and ``uid`` of each, and its own ``min_running`` if it has one.
     :param namespace: of the JobSets.
@@ -143,7 +144,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         began = time.monotonic()
         followers = [self._follower(each) for each in self.jobsets]
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
-        lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
+        lookout = None if self.look is None else await asyncio.to_thread(self._lookout, self.look)
         tasks = [asyncio.create_task(follower.run()) for follower in followers]
         needed = lookout.until_needed(self._counts, self._paused, self._reachable) if lookout else None
         looking = [asyncio.create_task(needed)] if needed else []
@@ -170,6 +171,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
         if number is None:
             event["before"] = {name: follower.left() for name, follower in self._followers.items()}
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    def _lookout(self, look: dict[str, Any]) -> FleetWatch:
+        from nightshift.hooks.credentials import open_bucket
+
+        return FleetWatch(look, self.deadline, self.log, open_bucket)
 
     def _counts(self) -> dict[str, Any]:
         return {name: asdict(follower.counts()) for name, follower in self._followers.items()}

@@ -78,10 +78,13 @@ class LocalJobSetTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        from nightshift.hooks.credentials import open_bucket
+        from nightshift.jobset.fleet.watch import FleetWatch
         from nightshift.jobset.kubernetes.follow import Followed
-        from nightshift.triggers.looking import Lookout
 
-        lookout = None if self.look is None else await asyncio.to_thread(Lookout, self.look, self.deadline, self.log)
+        lookout = (
+            None if self.look is None else await asyncio.to_thread(FleetWatch, self.look, self.deadline, self.log, open_bucket)
+        )
         following = asyncio.create_task(self._follow())
         looking = [asyncio.create_task(lookout.until_needed(lambda: self._counts, lambda: self._paused))] if lookout else []
         try:

@@ -13,20 +13,18 @@ import pytest
 from airflow.sdk import DAG
 from obstore.store import LocalStore
 
-from nightshift.jobset import keeping
+from nightshift.jobset.fleet import forecast, keeping, watch
+from nightshift.jobset.fleet.memory import FleetMember
+from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.labels import ROLE_LABEL
 from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator
-from nightshift.operators.jobset_memory import Live
-from nightshift.planner import forecast
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
 from nightshift.run.names import canonical_json
 from nightshift.settings import Settings
-from nightshift.triggers import looking
 from nightshift.triggers.local import LocalJobSetTrigger
-from nightshift.triggers.looking import Lookout
 from nightshift.triggers.polling import poll
 from tests.builders import RUN, WORK, a_plan, a_spec
 from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
@@ -55,8 +53,8 @@ class SlowNight(InferOperator):
     deferrable = False
     ledger: Path
 
-    def manifest(self, context: Any, live: Live, name: str) -> dict[str, Any]:
-        real = super().manifest(context, live, name)
+    def manifest(self, live: FleetMember, name: str) -> dict[str, Any]:
+        real = super().manifest(live, name)
         role = real["metadata"]["labels"][ROLE_LABEL]
         completions = real["spec"]["replicatedJobs"][0]["template"]["spec"]["completions"]
         command = [sys.executable, "-c", WORKER, str(self.ledger), str(CHUNKS), role]
@@ -84,7 +82,7 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule in seconds instead of minutes."""
-    monkeypatch.setattr(looking, "LOOK_S", 0.5)
+    monkeypatch.setattr(watch, "LOOK_S", 0.5)
     monkeypatch.setattr(keeping, "HOLD_S", 2.0)
     monkeypatch.setattr(forecast, "PRIOR_S", 2.0)
     monkeypatch.setattr(forecast, "WINDOW_S", 6.0)
@@ -105,7 +103,7 @@ def test_a_slow_night_gets_help_and_keeps_its_deadline(
     obstore.put(store, RUN.spec_path, canonical_json({"spec": spec.model_dump(mode="json")}))
     obstore.put(store, RUN.plan_path, canonical_json(plan))
     obstore.put(store, f"{RUN.prefix}/{plan['files'][0]['path']}", b"x" * plan["files"][0]["size"])
-    monkeypatch.setattr(Lookout, "_store", store)
+    monkeypatch.setattr(FleetWatch, "_store", store)
     settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", workers_max=3)
     for name in ("bucket", "project", "runtime"):
         monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))

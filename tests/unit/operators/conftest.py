@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nightshift.operators import jobset_end
+from nightshift.jobset.fleet import conclude
 from tests.unit.operators.infer_night import Night
 
 # Cloud Composer's image has no psycopg, and these tests run with its packages, too.
@@ -16,5 +16,5 @@ collect_ignore = [] if find_spec("psycopg") else ["test_redrive_operator.py"]
 
 @pytest.fixture
 def night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Night:
-    monkeypatch.setattr(jobset_end, "RESUME_PAUSE_S", 0)
+    monkeypatch.setattr(conclude, "RESUME_PAUSE_S", 0)
     return Night(tmp_path)

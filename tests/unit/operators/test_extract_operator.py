@@ -16,10 +16,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
 from nightshift.operators.extract import ExtractOperator
-from nightshift.planner.bounds import Limits
 from nightshift.planner.decisions import load_decision, save_decision
 from nightshift.planner.plan import decide
 from nightshift.planner.speed import Known, tokens_of
+from nightshift.profiles.limits import Limits
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import ExportedSource, load_plan
 from nightshift.settings import Settings

@@ -14,12 +14,12 @@ import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
 from nightshift import exits
+from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
 from nightshift.jobset.kubernetes.follow import Followed
 from nightshift.jobset.labels import ROLE_LABEL
 from nightshift.jobset.runtime import RequestRefused
 from nightshift.operators.infer import InferOperator, jobset_name
 from nightshift.operators.jobset_errors import JobSetRefused, JobSetTaskError
-from nightshift.operators.jobset_memory import Kept, Live, Memory
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import weigh
 from nightshift.planner.speed import Known, tokens_of
@@ -94,7 +94,7 @@ class Watched:
 
     @property
     def memory(self) -> Memory:
-        return Memory(self.night.context, self._task().work(self.night.context))
+        return Memory(self.night.context["task_state_store"], self._task().work_id)
 
     def says(self, workers: int | None) -> None:
         """A person changes the job's file."""
@@ -359,19 +359,19 @@ class TestAPersonsNumber:
         """Which would get all workers of the plan."""
         spec = a_spec(compute__profile="gpu-l4-spot", compute__fallback=["gpu-l4-flex"])
         obstore.put(watched.night.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": spec.model_dump(mode="json")}))
-        live = Live(5, "gpu-l4-spot", 1, since=time.time())
-        kept = Kept(deadline=time.time() + 7200, asked=1).with_all((live,))
+        live = FleetMember(5, "gpu-l4-spot", 1, since=time.time())
+        kept = FleetState(deadline=time.time() + 7200, asked=1).with_all((live,))
         short = {"wanted": 1, "running": 0, "short_s": 5000.0, "held_s": 0.0, "disruptions": 0, "worked_s": 0.0}
         event = {"ending": "starved", "counts": {generation(5): short}}
 
-        new = watched._task().relive(watched.night.context, kept, event)
+        new = watched._task().relive(kept, event)
 
         assert new is not None
         assert [(each.profile, each.workers) for each in new.live] == [("gpu-l4-spot", 1), ("gpu-l4-flex", 1)]
 
     def test_what_a_profile_has_in_two_jobsets_counts_together(self, watched: Watched) -> None:
         """As after a fallback to a profile that already helped."""
-        kept = Kept(live=(Live(1, "cpu", 2), Live(2, "cpu", 2)), next=3)
+        kept = FleetState(live=(FleetMember(1, "cpu", 2), FleetMember(2, "cpu", 2)), next=3)
         names = {"one": kept.live[0], "two": kept.live[1]}
 
         resized = watched._task().night.resized(names, kept, a_spec(compute__workers=4))
@@ -395,5 +395,5 @@ class TestAPersonsNumber:
         watched.says(4)
         watched.wake()
 
-        kept = Memory(watched.night.context, watched._task().work(watched.night.context)).load()
+        kept = Memory(watched.night.context["task_state_store"], watched._task().work_id).load()
         assert kept.asked == 4

@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from local.runtime.objects import container_status, terminated
 from nightshift import exits
+from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
 from nightshift.jobset.kubernetes.follow import WaitEnd
 from nightshift.jobset.labels import JUDGED_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
@@ -31,7 +32,6 @@ from nightshift.operators.jobset_errors import (
     JobSetTaskError,
     JobSetUnknown,
 )
-from nightshift.operators.jobset_memory import Kept, Live, Memory
 from nightshift.run.starts import Starts
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_spec
@@ -309,8 +309,8 @@ class TestTwoJobSets:
     @pytest.fixture
     def names(self, night: Night) -> list[str]:
         night.trigger = partial(KubernetesJobSetTrigger, namespace="nights")
-        memory = Memory(night.context, night.task().work(night.context))
-        memory.save(Kept(deadline=time.time() + 600).with_all((Live(1), Live(2))))
+        memory = Memory(night.context["task_state_store"], night.task().work_id)
+        memory.save(FleetState(deadline=time.time() + 600).with_all((FleetMember(1), FleetMember(2))))
         with pytest.raises(TaskDeferred):
             night.task().execute(night.context)
         return [jobset_name("job", "infer", WORK, generation) for generation in (1, 2)]
@@ -324,9 +324,9 @@ class TestTwoJobSets:
 
     def test_so_it_does_if_one_that_only_helps_is_there_too(self, night: Night, names: list[str]) -> None:
         """No third one is made for the work of the first: the second has all of it."""
-        memory = Memory(night.context, night.task().work(night.context))
+        memory = Memory(night.context["task_state_store"], night.task().work_id)
         kept = memory.load()
-        memory.save(kept.with_all((*kept.live, Live(3, workers=1, helps=True))))
+        memory.save(kept.with_all((*kept.live, FleetMember(3, workers=1, helps=True))))
         with pytest.raises(TaskDeferred):
             night.task().execute(night.context)
         helper = jobset_name("job", "infer", WORK, 3)
@@ -340,7 +340,7 @@ class TestTwoJobSets:
     def test_the_one_that_is_given_up_goes(self, night: Night, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         """What its cluster knew of its pods stays: fleets are given up because too many were taken away."""
         night.agent.says(names[0], "Running", pods=[an_ended_pod(POD, code=143, reason="EvictionByEvictionAPI")])
-        monkeypatch.setattr(InferOperator, "relive", lambda _, __, kept, ___: kept.without(kept.live[0]))
+        monkeypatch.setattr(InferOperator, "relive", lambda _, kept, __: kept.without(kept.live[0]))
 
         assert night.resume_and_wait(names[0], "starved") == names[1]
         assert night.agent.names() == [names[1]]

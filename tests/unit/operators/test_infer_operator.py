@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from nightshift import exits
-from nightshift.jobset import pausing
+from nightshift.jobset.fleet import pause
 from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, RUN_URL_ANNOTATION, WORK_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.observation import Observation
@@ -270,7 +270,7 @@ class TestPaused:
         assert self.suspended(night, name)
 
         wish = pauses.wish(night.store, RUN, paused=False, by="ada")
-        assert pausing.apply(night.runtime, RUN.url(night.settings.bucket), wish) == [name]
+        assert pause.apply(night.runtime, RUN.url(night.settings.bucket), wish) == [name]
 
         assert (night.folder / "jobsets" / name / "resume").exists()
         assert not (night.folder / "jobsets" / name / "paused").exists()

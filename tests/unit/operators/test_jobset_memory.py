@@ -7,42 +7,42 @@ from typing import Any
 
 import pytest
 
-from nightshift.operators.jobset_errors import JobSetRefused
-from nightshift.operators.jobset_memory import GENERATIONS_MAX, Kept, Live, Memory
+from nightshift.jobset.fleet.errors import JobSetFailed
+from nightshift.jobset.fleet.memory import GENERATIONS_MAX, FleetMember, FleetState, Memory
 from tests.kept_state import KeptState
 
 pytestmark = pytest.mark.unit
 
-KEPT = Kept((Live(1, "a"), Live(2, "b")), next=3, deadline=17.5, resumes=4)
+KEPT = FleetState((FleetMember(1, "a"), FleetMember(2, "b")), next=3, deadline=17.5, resumes=4)
 
 
 def test_what_is_kept_is_loaded_again_by_the_same_work_alone() -> None:
     context: Any = {"task_state_store": KeptState()}
 
-    Memory(context, "one").save(KEPT)
+    Memory(context["task_state_store"], "one").save(KEPT)
 
-    assert Memory(context, "one").load() == KEPT
-    assert Memory(context, "two").load() == Kept()
+    assert Memory(context["task_state_store"], "one").load() == KEPT
+    assert Memory(context["task_state_store"], "two").load() == FleetState()
 
 
 @pytest.mark.parametrize(
     ("kept", "generations", "following"),
     [
         (KEPT.with_new("c"), [3], 4),
-        (KEPT.with_all((Live(2), Live(3))), [2, 3], 4),
-        (KEPT.with_all((Live(2),)), [2], 3),
-        (KEPT.without(Live(1, "a")), [2], 3),
-        (KEPT.renewed(Live(1, "a")), [2, 3], 4),
+        (KEPT.with_all((FleetMember(2), FleetMember(3))), [2, 3], 4),
+        (KEPT.with_all((FleetMember(2),)), [2], 3),
+        (KEPT.without(FleetMember(1, "a")), [2], 3),
+        (KEPT.renewed(FleetMember(1, "a")), [2, 3], 4),
         (KEPT.over(), [], 3),
     ],
     ids=["new", "all", "fewer", "without", "renewed", "over"],
 )
-def test_no_generation_comes_twice(kept: Kept, generations: list[int], following: int) -> None:
+def test_no_generation_comes_twice(kept: FleetState, generations: list[int], following: int) -> None:
     assert ([live.generation for live in kept.live], kept.next) == (generations, following)
 
 
 def test_a_renewed_jobset_keeps_its_profile() -> None:
-    assert KEPT.renewed(Live(1, "a")).live[-1] == Live(3, "a")
+    assert KEPT.renewed(FleetMember(1, "a")).live[-1] == FleetMember(3, "a")
 
 
 def test_what_is_over_leaves_the_next_time_all_its_time() -> None:
@@ -54,9 +54,9 @@ def test_what_is_over_leaves_the_next_time_all_its_time() -> None:
 def test_finished_jobsets_that_nobody_deletes_have_an_end() -> None:
     full = replace(KEPT, next=GENERATIONS_MAX)
 
-    assert full.renewed(Live(1, "a")).next == GENERATIONS_MAX + 1
-    with pytest.raises(JobSetRefused, match="Delete them"):
-        full.renewed(Live(1, "a")).renewed(Live(2, "b"))
+    assert full.renewed(FleetMember(1, "a")).next == GENERATIONS_MAX + 1
+    with pytest.raises(JobSetFailed, match="Delete them"):
+        full.renewed(FleetMember(1, "a")).renewed(FleetMember(2, "b"))
 
 
 class TestInTime:

@@ -18,8 +18,8 @@ import yaml
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
+from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.operators.jobset import JobSetRefused, KubernetesJobSetOperator
-from nightshift.operators.jobset_memory import Live
 from nightshift.operators.kubernetes_engine import CONNECTION_FIELDS, GKEJobSetLink, GKEStartJobSetOperator
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 
@@ -39,12 +39,19 @@ CONTEXT: Any = {"ti": SimpleNamespace(id="0193", dag_id="nightly", task_id="run"
 
 def an_operator(jobset: Mapping[str, Any] | str = JOBSET, **parameters: Any) -> KubernetesJobSetOperator:
     with DAG("nightly", schedule=None):
-        return KubernetesJobSetOperator(task_id="run", jobset=jobset, **parameters)
+        operator = KubernetesJobSetOperator(task_id="run", jobset=jobset, **parameters)
+    return in_an_attempt(operator)
+
+
+def in_an_attempt(operator: KubernetesJobSetOperator, context: Any = CONTEXT) -> KubernetesJobSetOperator:
+    """As `run_jobset` leaves it."""
+    operator._context = context
+    return operator
 
 
 def created(operator: KubernetesJobSetOperator, generation: int = 1) -> dict[str, Any]:
     """What would be created."""
-    return operator.manifest(CONTEXT, Live(generation), operator.jobset_name(CONTEXT, generation))
+    return operator.manifest(FleetMember(generation), operator.jobset_name(generation))
 
 
 class TestManifest:
@@ -59,7 +66,7 @@ class TestManifest:
 
         operator.resolve_template_files()
 
-        assert created(operator) == created(an_operator())
+        assert created(in_an_attempt(operator)) == created(an_operator())
 
     def test_is_kept_but_for_its_name(self) -> None:
         document = created(an_operator())
@@ -130,19 +137,19 @@ class TestManifest:
 
 class TestName:
     def test_is_the_same_for_every_attempt_and_another_for_every_generation(self) -> None:
-        first = an_operator().jobset_name(CONTEXT, 1)
+        first = an_operator().jobset_name(1)
 
-        assert an_operator().jobset_name(CONTEXT, 1) == first
-        assert an_operator().jobset_name(CONTEXT, 2) != first
+        assert an_operator().jobset_name(1) == first
+        assert an_operator().jobset_name(2) != first
 
     @pytest.mark.parametrize("what", ["dag_id", "task_id", "run_id", "map_index"])
     def test_differs_between_task_instances(self, what: str) -> None:
         other = {"ti": SimpleNamespace(**{**vars(CONTEXT["ti"]), what: "another"})}
 
-        assert an_operator().jobset_name(other, 1) != an_operator().jobset_name(CONTEXT, 1)  # type: ignore[arg-type]
+        assert in_an_attempt(an_operator(), other).jobset_name(1) != an_operator().jobset_name(1)
 
     def test_leaves_room_for_the_names_of_pods(self) -> None:
-        name = an_operator(name="n" * 80).jobset_name(CONTEXT, 1)
+        name = an_operator(name="n" * 80).jobset_name(1)
 
         assert len(f"{name}-worker-0-9999-abcde") <= 63
 
@@ -150,7 +157,7 @@ class TestName:
         with DAG("nightly", schedule=None):
             operator = KubernetesJobSetOperator(task_id="Group.Träin_It", jobset={**JOBSET, "metadata": {}})
 
-        assert operator.jobset_name(CONTEXT, 1).startswith("group-tr-in-it-")
+        assert in_an_attempt(operator).jobset_name(1).startswith("group-tr-in-it-")
 
 
 class TestParameters:
@@ -207,7 +214,8 @@ class TestOnGKE:
         pushed: dict[str, Any] = {}
         context: Any = {"ti": SimpleNamespace(**vars(CONTEXT["ti"]), xcom_push=lambda key, value: pushed.update({key: value}))}
 
-        trigger = operator.waiter(context, [SimpleNamespace(name="train-1", uid="u")], 17.5)  # type: ignore[list-item]
+        in_an_attempt(operator, context)
+        trigger = operator.waiter([SimpleNamespace(name="train-1", uid="u")], 17.5)  # type: ignore[list-item]
 
         assert isinstance(trigger, GKEJobSetTrigger)
         kwargs = trigger.serialize()[1]

@@ -11,11 +11,11 @@ import yaml
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.jobset.kubernetes import queues
 from nightshift.jobset.kubernetes.limits import limits_of
-from nightshift.planner.bounds import Limits
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Refused, decide, table
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.profiles import PROFILES
+from nightshift.profiles.limits import Limits
 from nightshift.settings import Settings
 from tests.builders import a_spec
 from tests.canned_cluster import CLUSTER_QUEUE, KUEUE, LOCAL_QUEUE, CannedApi, Cluster

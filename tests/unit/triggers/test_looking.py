@@ -14,14 +14,14 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift.jobset.fleet import watch
+from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.run import pauses
 from nightshift.run.ledger import committed_rows
 from nightshift.triggers import jobset as triggers_jobset
-from nightshift.triggers import looking
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger
-from nightshift.triggers.looking import Lookout
 from nightshift.triggers.polling import poll
 from tests.builders import PLAN_UID, RUN, WORK
 from tests.jobsets import Agent, an_ended_pod
@@ -46,8 +46,8 @@ def a_look(**changes: Any) -> dict[str, Any]:
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """Of the run; a look takes no time."""
     found = MemoryStore()
-    monkeypatch.setattr(Lookout, "_store", found)
-    monkeypatch.setattr(looking, "LOOK_S", 0.01)
+    monkeypatch.setattr(FleetWatch, "_store", found)
+    monkeypatch.setattr(watch, "LOOK_S", 0.01)
     return found
 
 
@@ -58,7 +58,7 @@ def commit(store: MemoryStore, *chunks: int) -> None:
 
 async def state_of(look: dict[str, Any], *, left_s: float, paused: bool = False) -> dict[str, Any]:
     """What a lookout says when it wants the task woken."""
-    lookout = Lookout(look, time.time() + left_s, logging.getLogger("night"))
+    lookout = FleetWatch(look, time.time() + left_s, logging.getLogger("night"), MemoryStore)
     began = time.time()
 
     def counts() -> dict[str, dict[str, float]]:
@@ -105,7 +105,7 @@ class TestLookout:
 
     async def test_the_task_is_woken_from_time_to_time(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """Only its process sees the job's file."""
-        monkeypatch.setattr(looking, "WAKE_S", 0.1)
+        monkeypatch.setattr(watch, "WAKE_S", 0.1)
 
         state = await state_of(a_look(), left_s=5 * HOUR)
 
@@ -115,8 +115,8 @@ class TestLookout:
     async def test_a_store_that_does_not_answer_ends_no_wait(
         self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(looking, "WAKE_S", 0.1)
-        monkeypatch.setattr(Lookout, "_rows", lambda *_: 1 / 0)
+        monkeypatch.setattr(watch, "WAKE_S", 0.1)
+        monkeypatch.setattr(FleetWatch, "_rows", lambda *_: 1 / 0)
 
         await state_of(a_look(), left_s=HOUR)
 
@@ -136,7 +136,7 @@ class TestLookout:
         pauses.wish(store, RUN, paused=True, by="ada")
         look = a_look()
         look["jobsets"][HELPER] = {**look["jobsets"][OWNER], "helps": True}
-        lookout = Lookout(look, time.time() + HOUR, logging.getLogger("night"))
+        lookout = FleetWatch(look, time.time() + HOUR, logging.getLogger("night"), MemoryStore)
 
         await asyncio.wait_for(lookout.until_needed(dict, lambda: frozenset({OWNER})), PATIENCE_S)
 
@@ -153,8 +153,8 @@ class TestLookout:
         self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It would use up one retry after the other, and the night waits until its deadline."""
-        monkeypatch.setattr(looking, "WAKE_S", 0.0)
-        lookout = Lookout(a_look(), time.time() + HOUR, logging.getLogger("night"))
+        monkeypatch.setattr(watch, "WAKE_S", 0.0)
+        lookout = FleetWatch(a_look(), time.time() + HOUR, logging.getLogger("night"), MemoryStore)
         answers = iter([False] * 20)
         asked: list[bool] = []
 
@@ -170,7 +170,7 @@ class TestLookout:
 
     async def test_several_hosts_are_one_worker(self, store: MemoryStore) -> None:
         jobset = {**a_look()["jobsets"][OWNER], "hosts": 4}
-        lookout = Lookout(a_look(jobsets={OWNER: jobset}), time.time() + HOUR, logging.getLogger("night"))
+        lookout = FleetWatch(a_look(jobsets={OWNER: jobset}), time.time() + HOUR, logging.getLogger("night"), MemoryStore)
 
         (fleet,) = lookout._fleets({OWNER: {"running": 7, "worked_s": 400.0}}).values()
 
@@ -179,7 +179,7 @@ class TestLookout:
 
 class TestKubernetesJobSetTrigger:
     async def test_an_outage_of_the_cluster_ends_no_wait(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(looking, "WAKE_S", 0.0)
+        monkeypatch.setattr(watch, "WAKE_S", 0.0)
         monkeypatch.setattr(triggers_jobset, "SETTLE_S", 0.0)
         jobsets = [{"name": OWNER, "uid": "u"}]
         trigger = KubernetesJobSetTrigger(jobsets=jobsets, namespace="n", deadline=time.time() + HOUR, look=a_look())

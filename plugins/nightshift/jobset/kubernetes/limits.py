@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nightshift.planner.bounds import Limits, n
+from nightshift.fields.text import n
+from nightshift.profiles.limits import Limits
 
 if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.api import JobSetApi

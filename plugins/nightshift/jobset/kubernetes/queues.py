@@ -11,7 +11,6 @@ from nightshift.jobset.kubernetes import paths, quota
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.runtime import JobSetNotFound
-from nightshift.planner.roofline import accelerators
 from nightshift.profiles import PROFILES
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
@@ -86,7 +85,7 @@ def quotas(spec: JobSpec, settings: Settings, partition: str, way: Way) -> dict[
             continue  # A fallback that the job's worker does not fit.
         worker = quota.demand_of(sample(asked, settings, partition, profile))
         try:
-            found[profile] = quota.workers_most(worker, way.cluster_queue, way.flavors) * (accelerators(shape) or 1)
+            found[profile] = quota.workers_most(worker, way.cluster_queue, way.flavors) * (shape.accelerators_in_all or 1)
         except quota.Unknown:
             found[profile] = None
     return found

@@ -1,10 +1,10 @@
 """Looks at a running night from the triggerer, and says when its task has something to do for the deadline.
 
-A look is a LIST of the ledger, and arithmetic (`nightshift.planner.forecast`, `nightshift.jobset.keeping`). It is made here and
-not in the task because waking the task costs more: a process, a part of the log that is read again, and some seconds in which
-nobody hears that a person ends the task. So the task is woken when there is a decision, when the night's JobSets do not follow
-a person's wish to pause or resume, and every `WAKE_S`, since only a task's process sees the job's file as it is now. While the
-cluster does not answer, it is not: it could do nothing, and each try would cost a retry.
+A look is a LIST of the ledger, and arithmetic (`nightshift.jobset.fleet.forecast`, `nightshift.jobset.fleet.keeping`). It is
+made here and not in the task because waking the task costs more: a process, a part of the log that is read again, and some
+seconds in which nobody hears that a person ends the task. So the task is woken when there is a decision, when the night's
+JobSets do not follow a person's wish to pause or resume, and every `WAKE_S`, since only a task's process sees the job's file as
+it is now. While the cluster does not answer, it is not: it could do nothing, and each try would cost a retry.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+    from nightshift.jobset.fleet.forecast import Forecast, Rows
     from nightshift.jobset.kubernetes.follow import Log
-    from nightshift.planner.forecast import Forecast, Rows
     from nightshift.run.pauses import Wish
 
 LOOK_S: Final = 120.0
@@ -29,21 +29,23 @@ Counts = Mapping[str, Mapping[str, Any]]
 """By JobSet: the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`."""
 
 
-class Lookout:
-    """For the life of one trigger. look: JSON, what the task says of its night (`nightshift.operators.night.Night.look`).
+class FleetWatch:
+    """For the life of one trigger. look: JSON, what the task says of its night (`nightshift.jobset.fleet.night.Night.look`).
 
-    deadline: Unix time. state: JSON, what the task gets with the trigger's event.
+    deadline: Unix time. open_bucket: the deployment's, for the run's folder. state: JSON, what the task gets with the trigger's
+    event.
     """
 
-    def __init__(self, look: Mapping[str, Any], deadline: float, log: Log) -> None:
+    def __init__(self, look: Mapping[str, Any], deadline: float, log: Log, open_bucket: Callable[[], ObjectStore]) -> None:
         # Made in a thread: the triggerer's event loop would stand still while these are imported.
-        from nightshift.jobset import keeping
-        from nightshift.planner.forecast import Watch
+        from nightshift.jobset.fleet import keeping
+        from nightshift.jobset.fleet.forecast import Watch
 
         self._decide = keeping.decide
         self._look = look
         self._deadline = deadline
         self._log = log
+        self._open_bucket = open_bucket
         self._watch = Watch(
             look["speed"],
             look["chunk_rows"],
@@ -88,7 +90,7 @@ class Lookout:
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:
         """One look; whether there is a decision."""
-        from nightshift.jobset.keeping import Asked, Terms
+        from nightshift.jobset.fleet.keeping import Asked, Terms
 
         now = time.time()
         rows = await asyncio.to_thread(self._rows, now - self._watch.window_s(now))
@@ -108,7 +110,7 @@ class Lookout:
         return bool(decision.workers)
 
     def _fleets(self, counts: Counts) -> dict[str, Any]:
-        from nightshift.planner.forecast import Fleet
+        from nightshift.jobset.fleet.forecast import Fleet
 
         fleets = {}
         for name, each in self._look["jobsets"].items():
@@ -131,7 +133,7 @@ class Lookout:
         return newest(self._store, RunRef.from_prefix(self._look["run"]))
 
     def _rows(self, since: float) -> Rows:
-        from nightshift.planner.forecast import Rows
+        from nightshift.jobset.fleet.forecast import Rows
         from nightshift.run.ledger import committed_rows
         from nightshift.run.names import RunRef
 
@@ -143,9 +145,4 @@ class Lookout:
 
     @cached_property
     def _store(self) -> ObjectStore:
-        from nightshift.hooks.credentials import storage_credentials
-        from nightshift.settings import Settings
-        from nightshift.store import open_store
-
-        settings = Settings.from_environment()
-        return open_store(f"gs://{settings.bucket}", credentials=storage_credentials(settings))
+        return self._open_bucket()

@@ -12,38 +12,31 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.jobset.fleet.errors import Failure, JobSetFailed, NotCreated
+from nightshift.jobset.fleet.work import JobSetWork, Waited
 from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, SPEC_HASH_ANNOTATION, WORK_ANNOTATION
-from nightshift.operators.jobset_errors import JobSetDeadlineExceeded, JobSetRefused, JobSetUnavailable
-from nightshift.operators.jobset_work import JobSetWork, Waited, attempt_of
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
+    from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
     from nightshift.jobset.observation import Observation
-    from nightshift.operators.jobset_memory import Kept, Live, Memory
 
 GONE_S: Final = 240.0
 """How long a JobSet that is being deleted may take to go: its pods' grace period and the garbage collector."""
 
 
-class NotCreated(JobSetRefused):
-    """The runtime will not have this JobSet, or nobody can write its manifest: nothing of it is there."""
-
-
 class Adoption:
     """For one attempt of a task. created: name and uid of the JobSet that it has created, if any."""
 
-    def __init__(self, task: JobSetWork, context: Context, memory: Memory) -> None:
+    def __init__(self, task: JobSetWork, memory: Memory) -> None:
         self._task = task
-        self._context = context
         self._memory = memory
         self.created: tuple[str, str] | None = None
 
-    def have_all(self, kept: Kept) -> tuple[Kept, list[Waited]]:
+    def have_all(self, kept: FleetState) -> tuple[FleetState, list[Waited]]:
         """Makes sure that every JobSet of `kept.live` exists once; saves and returns the new memory.
 
         One that cannot be created is left out if another one works. After the deadline none is created: only what exists is
-        waited for, which ends it. Raises JobSetDeadlineExceeded if nothing exists then.
+        waited for, which ends it. Raises JobSetFailed if nothing exists then.
         """
         if not kept.live and not _is_over(kept):
             profile, workers = self._task.whole(kept)
@@ -78,16 +71,17 @@ class Adoption:
                 self._memory.save(kept)
         if not waited:
             passed = f"{datetime.fromtimestamp(kept.deadline, UTC):%Y-%m-%d %H:%M} UTC"
-            raise JobSetDeadlineExceeded(
-                f"The deadline of all attempts passed at {passed}. To give the task its whole time again, clear it."
+            raise JobSetFailed(
+                Failure.DEADLINE,
+                f"The deadline of all attempts passed at {passed}. To give the task its whole time again, clear it.",
             )
         return kept, waited
 
-    def _find(self, live: Live) -> tuple[str, Observation]:
-        name = self._task.jobset_name(self._context, live.generation)
+    def _find(self, live: FleetMember) -> tuple[str, Observation]:
+        name = self._task.jobset_name(live.generation)
         return name, settled(self._task, name)
 
-    def _adopt(self, live: Live, seen: Observation) -> Waited:
+    def _adopt(self, live: FleetMember, seen: Observation) -> Waited:
         from nightshift.jobset.observation import finished
 
         assert seen.jobset is not None
@@ -97,7 +91,7 @@ class Adoption:
         if finished(seen.jobset):
             # Wait for it anyway: the trigger fires as soon as it has copied the logs.
             self._task.log.info("JobSet %s has already finished and has not been judged yet", meta["name"])
-        self._task.runtime.claim(meta["name"], uid, attempt_of(self._context))
+        self._task.runtime.claim(meta["name"], uid, self._task.attempt_id)
         self._task.log.info("JobSet %s already exists: waiting for it", meta["name"])
         if not self._is_as_submitted(live, meta):
             self._task.log.warning(
@@ -106,12 +100,12 @@ class Adoption:
             )
         return Waited(live, meta["name"], uid, seen)
 
-    def _create(self, live: Live, name: str) -> Waited:
+    def _create(self, live: FleetMember, name: str) -> Waited:
         from nightshift.jobset.observation import Observation
         from nightshift.jobset.runtime import JobSetExists, RequestRefused
 
         try:
-            manifest = self._stamped(self._task.manifest(self._context, live, name))
+            manifest = self._stamped(self._task.manifest(live, name))
         except ValueError as error:
             raise NotCreated(f"JobSet {name} cannot be created: {error}") from error
         try:
@@ -122,7 +116,9 @@ class Adoption:
             # Another attempt with the same work was faster, or the reply to our own request was lost.
             seen = settled(self._task, name)
             if seen.jobset is None:
-                raise JobSetUnavailable(f"JobSet {name} existed and is gone; the next attempt creates it again") from None
+                raise JobSetFailed(
+                    Failure.UNAVAILABLE, f"JobSet {name} existed and is gone; the next attempt creates it again"
+                ) from None
             return self._adopt(live, seen)
         self.created = (name, uid)
         self._task.log.info("Created JobSet %s", name)
@@ -133,38 +129,39 @@ class Adoption:
 
         meta = manifest["metadata"]
         stamps = {
-            WORK_ANNOTATION: self._task.work(self._context),
-            OWNER_ANNOTATION: attempt_of(self._context),
+            WORK_ANNOTATION: self._task.work_id,
+            OWNER_ANNOTATION: self._task.attempt_id,
             SPEC_HASH_ANNOTATION: spec_hash(manifest),
         }
         return {**manifest, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **stamps}}}
 
     def _must_be_ours(self, jobset: Mapping[str, Any]) -> None:
         meta = jobset["metadata"]
-        theirs, ours = (meta.get("annotations") or {}).get(WORK_ANNOTATION), self._task.work(self._context)
+        theirs, ours = (meta.get("annotations") or {}).get(WORK_ANNOTATION), self._task.work_id
         if theirs != ours:
-            raise JobSetRefused(
+            raise JobSetFailed(
+                Failure.REFUSED,
                 f"JobSet {meta['name']} works on {theirs or 'something unknown'}, not on {ours}. "
-                "Find out whose it is, and delete it or give this task's JobSets another name."
+                "Find out whose it is, and delete it or give this task's JobSets another name.",
             )
 
-    def _is_as_submitted(self, live: Live, meta: Mapping[str, Any]) -> bool:
+    def _is_as_submitted(self, live: FleetMember, meta: Mapping[str, Any]) -> bool:
         from nightshift.jobset.identity import spec_hash
 
         try:
-            ours = spec_hash(self._task.manifest(self._context, live, meta["name"]))
+            ours = spec_hash(self._task.manifest(live, meta["name"]))
         except ValueError:
             # No manifest can be rendered now; one could when the JobSet was created.
             return False
         return bool((meta.get("annotations") or {}).get(SPEC_HASH_ANNOTATION) == ours)
 
 
-def _is_over(kept: Kept) -> bool:
+def _is_over(kept: FleetState) -> bool:
     return kept.deadline <= time.time()
 
 
 def settled(task: JobSetWork, name: str) -> Observation:
-    """The JobSet of this name, once it is not (or no longer) being deleted. Raises JobSetUnavailable after GONE_S."""
+    """The JobSet of this name, once it is not (or no longer) being deleted. Raises JobSetFailed after GONE_S."""
     end = time.monotonic() + GONE_S
     told = False
     while True:
@@ -175,7 +172,7 @@ def settled(task: JobSetWork, name: str) -> Observation:
             task.log.info("JobSet %s is being deleted; waiting until its pods are gone", name)
             told = True
         if time.monotonic() > end:
-            raise JobSetUnavailable(f"JobSet {name} is being deleted, and is still there after {GONE_S:.0f} s")
+            raise JobSetFailed(Failure.UNAVAILABLE, f"JobSet {name} is being deleted, and is still there after {GONE_S:.0f} s")
         time.sleep(1)
 
 

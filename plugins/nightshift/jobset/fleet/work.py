@@ -1,4 +1,4 @@
-"""What an operator that runs JobSets says about its work: the interface between it and what all of them share."""
+"""What a task says about the work that its JobSets do: the interface between it and what all of them share."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-    from airflow.triggers.base import BaseTrigger
-
+    from nightshift.jobset.fleet.memory import FleetMember, FleetState
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
     from nightshift.jobset.verdict.pod_ends import FailedContainer
-    from nightshift.operators.jobset_memory import Kept, Live
 
 
 @dataclass(frozen=True)
 class Waited:
     """A JobSet that the task waits for."""
 
-    live: Live
+    live: FleetMember
     name: str
     uid: str
     seen: Observation = field(repr=False)
@@ -30,7 +27,7 @@ class Waited:
 
 class JobSetWork:
     """
-    To be implemented by the operator.
+    To be implemented by the task.
 
     :param resume_limit: how often the task continues by itself, without using up a retry, after pods were taken away or the
         JobSet was deleted from outside.
@@ -40,7 +37,6 @@ class JobSetWork:
         log: Any
 
     resume_limit: int = 100
-    deferrable: bool = True
     keep_finished: bool = False
 
     @property
@@ -48,16 +44,22 @@ class JobSetWork:
     def runtime(self) -> Runtime:
         """Where its JobSets run."""
 
+    @property
     @abstractmethod
-    def work(self, context: Context) -> str:
-        """The id of the work: the same for every attempt, and for every task that may share the JobSet."""
+    def work_id(self) -> str:
+        """The same for every attempt, and for every task that may share the JobSet."""
+
+    @property
+    @abstractmethod
+    def attempt_id(self) -> str:
+        """Of this attempt; a JobSet carries it to say who waits for it."""
 
     @abstractmethod
-    def jobset_name(self, context: Context, generation: int) -> str:
+    def jobset_name(self, generation: int) -> str:
         """Depends only on the work and the generation."""
 
     @abstractmethod
-    def manifest(self, context: Context, live: Live, name: str) -> dict[str, Any]:
+    def manifest(self, live: FleetMember, name: str) -> dict[str, Any]:
         """The manifest to submit. Raises ValueError, with a sentence that says why, if there cannot be one."""
 
     @abstractmethod
@@ -65,15 +67,11 @@ class JobSetWork:
         """From the start of the first attempt to the deadline of all attempts."""
 
     @abstractmethod
-    def waiter(self, context: Context, waited: list[Waited], deadline: float) -> BaseTrigger:
-        """The trigger that fires `jobset_event`s."""
-
-    @abstractmethod
     def judge(self, seen: Observation, *, expired: bool, starved: bool) -> Outcome:
         """What the observation means for this task."""
 
     @abstractmethod
-    def result(self, context: Context, name: str, seen: Observation) -> Any:
+    def result(self, name: str, seen: Observation) -> Any:
         """What a successful task returns."""
 
     def ended(self, name: str, seen: Observation) -> None:
@@ -83,16 +81,11 @@ class JobSetWork:
         """What the failed index was working on, for a message; '' if unknown."""
         return ""
 
-    def relive(self, context: Context, kept: Kept, event: Mapping[str, Any]) -> Kept | None:
+    def relive(self, kept: FleetState, event: Mapping[str, Any]) -> FleetState | None:
         """For a JobSet that has not ended but needs a decision: what to remember, and so to have, from now on; None: give up on
         it."""
         return None
 
-    def whole(self, kept: Kept) -> tuple[str, int]:
+    def whole(self, kept: FleetState) -> tuple[str, int]:
         """Of a JobSet that is to do all of the work: its profile, and its workers; 0 for as many as the work has by default."""
         return "", 0
-
-
-def attempt_of(context: Context) -> str:
-    """The id of the task's attempt; a JobSet carries it to say who waits for it."""
-    return str(context["ti"].id)

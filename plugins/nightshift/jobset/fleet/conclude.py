@@ -7,18 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.exceptions import AirflowFailException
-
-from nightshift.operators.jobset_adopt import settled
-from nightshift.operators.jobset_errors import JobSetDeadlineExceeded, JobSetRefused, JobSetUnavailable, failure_of
-from nightshift.operators.jobset_work import JobSetWork, attempt_of
+from nightshift.jobset.fleet.adopt import settled
+from nightshift.jobset.fleet.errors import Failure, JobSetFailed, failure_of
+from nightshift.jobset.fleet.work import JobSetWork
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
+    from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.verdict.outcome import Outcome
-    from nightshift.operators.jobset_memory import Kept, Live, Memory
 
 LAST_LINES: Final = 20
 LAST_LINES_PODS: Final = 4
@@ -35,34 +31,33 @@ class Done:
 class Conclusion:
     """For one attempt of a task."""
 
-    def __init__(self, task: JobSetWork, context: Context, memory: Memory) -> None:
+    def __init__(self, task: JobSetWork, memory: Memory) -> None:
         self._task = task
-        self._context = context
         self._memory = memory
 
-    def draw(self, kept: Kept, live: Live, event: Mapping[str, Any]) -> Done | Kept:
+    def draw(self, kept: FleetState, live: FleetMember, event: Mapping[str, Any]) -> Done | FleetState:
         """What follows from the trigger's event about `live`: Done, or which JobSets to have and wait for from now on.
 
-        Raises the exception that fails the task.
+        Raises JobSetFailed, which fails the task.
         """
         name = event["name"]
         if event["ending"] == "refused":
             # Nothing waits for the others any more.
             for each in kept.live:
                 self._close(self._name(each), None)
-            raise JobSetRefused(f"JobSet {name} is refused: {event['detail']}")
+            raise JobSetFailed(Failure.REFUSED, f"JobSet {name} is refused: {event['detail']}")
         seen = _with_last_words(self._observe(name, event["uid"]), event)
         outcome = self._task.judge(seen, expired=event["ending"] == "deadline", starved=event["ending"] == "starved")
         self._tell(name, outcome)
         return self._undecided(kept, event, seen, outcome) or self._ended(kept, live, name, seen, outcome)
 
-    def _undecided(self, kept: Kept, event: Mapping[str, Any], seen: Observation, outcome: Outcome) -> Kept | None:
+    def _undecided(self, kept: FleetState, event: Mapping[str, Any], seen: Observation, outcome: Outcome) -> FleetState | None:
         """What follows for a JobSet that has not ended but needs a decision; None if it must be ended."""
         from nightshift.jobset.verdict.outcome import Ending
 
         if event["ending"] not in ("starved", "disrupted", "look") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
             return None
-        new = self._task.relive(self._context, kept, event)
+        new = self._task.relive(kept, event)
         if new is None:
             return kept if outcome.ending is Ending.RUNNING else None
         for each in kept.live:
@@ -72,13 +67,13 @@ class Conclusion:
                 self._close(self._name(each), None)
         return new
 
-    def _ended(self, kept: Kept, live: Live, name: str, seen: Observation, outcome: Outcome) -> Done | Kept:
+    def _ended(self, kept: FleetState, live: FleetMember, name: str, seen: Observation, outcome: Outcome) -> Done | FleetState:
         from nightshift.jobset.verdict.outcome import Ending
 
         self._show_last_lines(name, outcome)
         self._task.ended(name, seen)
         if outcome.ending is Ending.SUCCEEDED:
-            result = self._task.result(self._context, name, seen)
+            result = self._task.result(name, seen)
             for each in kept.live:
                 self._close(self._name(each), seen if each == live else None)
             self._memory.save(kept.over())
@@ -100,14 +95,15 @@ class Conclusion:
             self._task.log.warning("Only JobSets that were added to help are still running")
             return kept
         failure = failure_of(name, outcome)
-        if not isinstance(failure, AirflowFailException) and kept.deadline <= time.time():
+        if not failure.permanent and kept.deadline <= time.time():
             # A retry would begin after the deadline of all attempts.
-            failure = JobSetDeadlineExceeded(f"{failure} But the deadline has passed, so the task is not tried again.")
-        if isinstance(failure, AirflowFailException):
+            words = f"{failure} But the deadline has passed, so the task is not tried again."
+            failure = JobSetFailed(Failure.DEADLINE, words)
+        if failure.permanent:
             self._memory.save(kept.over())
         raise failure
 
-    def _followed(self, kept: Kept, live: Live) -> Kept:
+    def _followed(self, kept: FleetState, live: FleetMember) -> FleetState:
         """With a JobSet in the place of one that was taken away."""
         profile, workers = self._task.whole(kept)
         profile, now = live.profile or profile, time.time()
@@ -116,8 +112,8 @@ class Conclusion:
         # What only helped is followed by one that does all the work.
         return kept.with_new(profile, now, workers or (0 if live.helps else live.workers))
 
-    def _name(self, live: Live) -> str:
-        return self._task.jobset_name(self._context, live.generation)
+    def _name(self, live: FleetMember) -> str:
+        return self._task.jobset_name(live.generation)
 
     def _observe(self, name: str, uid: str) -> Observation:
         from nightshift.jobset.observation import Observation
@@ -140,7 +136,7 @@ class Conclusion:
                 self._task.runtime.stop(name, uid)
                 return
             try:
-                self._task.runtime.mark_judged(name, uid, attempt_of(self._context))
+                self._task.runtime.mark_judged(name, uid, self._task.attempt_id)
             except JobSetNotFound:
                 return
 
@@ -148,7 +144,7 @@ class Conclusion:
         """Waits, so that the next JobSet does not start beside pods that still drain."""
         try:
             settled(self._task, name)
-        except JobSetUnavailable as error:
+        except JobSetFailed as error:
             self._task.log.warning("%s", error)
 
     def _tell(self, name: str, outcome: Outcome) -> None:

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from nightshift.operators.jobset_memory import Kept, Live
+from nightshift.jobset.fleet.memory import FleetMember, FleetState
 from nightshift.spec.limits import WORKERS_MAX
 
 if TYPE_CHECKING:
-    from nightshift.jobset.keeping import Asked
-    from nightshift.planner.bounds import Limits
-    from nightshift.planner.plan import Decision
+    from nightshift.jobset.fleet.keeping import Asked
+    from nightshift.profiles.limits import Limits
     from nightshift.run.names import RunRef
     from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
@@ -22,49 +21,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Night:
-    """One run on its way. spec: with the terms of the DAG run. decision: None for a run that no task has decided.
+    """One run on its way. spec: with the terms of the DAG run. speed: rows a second of one worker, as planned; 0 if unknown.
 
-    many_machines: whether a further JobSet gets machines of its own; the local runtime has only one.
+    start_up_s: of a JobSet, from its start to its first row. many_machines: whether a further JobSet gets machines of its own;
+    the local runtime has only one.
     """
 
     spec: JobSpec
     run: RunRef
     plan: Plan
-    decision: Decision | None
+    speed: float
+    start_up_s: float
     limits: Limits
     many_machines: bool
 
-    def workers(self, live: Live) -> int:
+    def workers(self, live: FleetMember) -> int:
         return live.workers or self.plan.workers
 
     def hosts(self, profile: str) -> int:
         return self.spec.compute.worker(profile).hosts
 
     @property
-    def start_up_s(self) -> float:
-        """Of a JobSet, from its start to its first row."""
-        return self.decision.speed.start_up_s if self.decision else float(self.spec.compute.worker().load_seconds)
-
-    @property
     def room(self) -> int:
         """The most workers that it may have."""
-        from nightshift.jobset.keeping import TIMES_PLAN
-        from nightshift.planner.roofline import accelerators
+        from nightshift.jobset.fleet.keeping import TIMES_PLAN
 
         if not self.many_machines and not self.limits.workers_max:
             return self.plan.workers
         most = self.limits.workers_max or min(WORKERS_MAX, TIMES_PLAN * self.plan.workers)
-        units = accelerators(self.spec.compute.worker()) or 1
+        units = self.spec.compute.worker().accelerators_in_all or 1
         return most if self.limits.quota is None else min(most, self.limits.quota // units)
 
     def at_most(self, workers: int) -> int:
         """Of these, no more than there are chunks."""
         return min(workers, max(1, self.plan.chunk_count))
 
-    def look(self, names: Mapping[str, Live], kept: Kept, watch: Mapping[str, Any] | None) -> dict[str, Any]:
-        """For `nightshift.triggers.looking.Lookout`: JSON. names: of the JobSets that are waited for. watch: of the last
+    def look(self, names: Mapping[str, FleetMember], kept: FleetState, watch: Mapping[str, Any] | None) -> dict[str, Any]:
+        """For `nightshift.jobset.fleet.watch.FleetWatch`: JSON. names: of the JobSets that are waited for. watch: of the last
         look."""
-        speed = self.decision.speed.rows_per_second if self.decision else 0.0
         jobsets = {
             name: {
                 "profile": live.profile or self.spec.compute.profile,
@@ -81,7 +75,7 @@ class Night:
             "chunk_rows": self.plan.chunk_rows,
             "plan_uid": self.plan.uid,
             "seqs": self.spec.engine.max_num_seqs,
-            **(watch or {"speed": speed, "late_since": None, "resumed_at": None}),
+            **(watch or {"speed": self.speed, "late_since": None, "resumed_at": None}),
             "jobsets": jobsets,
             "terms": {
                 "profiles": list(self.spec.compute.profiles if self.many_machines else (self.spec.compute.profile,)),
@@ -92,23 +86,25 @@ class Night:
             },
         }
 
-    def helped(self, names: Mapping[str, Live], kept: Kept, look: Mapping[str, Any]) -> Kept | None:
+    def helped(self, names: Mapping[str, FleetMember], kept: FleetState, look: Mapping[str, Any]) -> FleetState | None:
         """With the helping JobSet that a look has decided on; None if it has not."""
         if not look.get("workers"):
             return None
         gone = [names[name] for name in look["drop"] if name in names]
-        live = Live(kept.next, look["profile"], look["workers"], helps=True, since=time.time())
+        live = FleetMember(kept.next, look["profile"], look["workers"], helps=True, since=time.time())
         stay = tuple(each for each in kept.live if each not in gone)
         return replace(kept.with_all((*stay, live)), helped=kept.helped + 1)
 
-    def resized(self, names: Mapping[str, Live], kept: Kept, present: JobSpec | None) -> tuple[Kept, str] | None:
+    def resized(
+        self, names: Mapping[str, FleetMember], kept: FleetState, present: JobSpec | None
+    ) -> tuple[FleetState, str] | None:
         """With as many workers as the job says now, and a sentence; None if there are as many, or nobody has changed
         ``compute.workers``.
 
         A number that a person wrote holds: workers that are missing since, because a JobSet is gone or another profile has
         taken over, come again.
         """
-        from nightshift.jobset.keeping import Asked, resized
+        from nightshift.jobset.fleet.keeping import Asked, resized
 
         said = None if present is None else present.compute.workers
         changed = said is not None and said != (self.spec.compute.workers if kept.asked is None else kept.asked)
@@ -127,7 +123,7 @@ class Night:
         now = time.time()
         if change.add:
             newest = max(counted.values(), key=lambda live: live.generation)
-            lives.append(Live(kept.next, newest.profile, change.add, helps=True, since=now))
+            lives.append(FleetMember(kept.next, newest.profile, change.add, helps=True, since=now))
         elif change.smaller:
             lives.append(replace(gone[-1], generation=kept.next, workers=change.smaller, since=now))
         words = f"the job's compute.workers is now {wanted}, and {have} were at work"
@@ -135,7 +131,7 @@ class Night:
         done += [f"a JobSet with {change.smaller} replaces it"] * bool(change.smaller)
         return replace(kept.with_all(tuple(lives)), asked=wanted), f"{words}: {', '.join(done) or 'nothing to change'}"
 
-    def _counted(self, names: Mapping[str, Live]) -> Iterable[str]:
+    def _counted(self, names: Mapping[str, FleetMember]) -> Iterable[str]:
         """The JobSets that a person's number is about: without those that another profile is about to replace."""
         first = [live for live in names.values() if not live.helps]
         newest = max(first, key=lambda live: live.generation, default=None)

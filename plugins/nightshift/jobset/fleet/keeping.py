@@ -4,15 +4,15 @@ More workers come as a *helping* JobSet on the same ledger; it ends with the led
 
     workers = (rows left / speed - work that is expected anyway) / (IN_TIME * time left - start-up)
 
-so that the night ends within 85% of the time that is left (`nightshift.planner.forecast.IN_TIME`; both sums over the workers
-and seconds until then). Never more than the quota, the deployment's limit and full batches allow; without a deployment's limit
-no more than `TIMES_PLAN` times the plan's workers.
+so that the night ends within 85% of the time that is left (`nightshift.jobset.fleet.forecast.IN_TIME`; both sums over the
+workers and seconds until then). Never more than the quota, the deployment's limit and full batches allow; without a
+deployment's limit no more than `TIMES_PLAN` times the plan's workers.
 
     the forecast has been late for less than HOLD_S, or is not just now  STAY
     a person said how many workers there are (``compute.workers``)       STAY, but say how many would keep the deadline
     a JobSet can still be starting                                       STAY, until it is there or its time is over
     HELPS_MAX JobSets have helped                                        STAY
-    the only profile in use is short of pods, and there is a next one    STAY: `nightshift.jobset.fallback` moves on
+    the only profile in use is short of pods, and there is a next one    STAY: `nightshift.jobset.fleet.fallback` moves on
     a JobSet of the last profile in use has less than GIVES of its pods  HELP on the next profile; STAY if there is none
     a JobSet submitted now would start for longer than it would work     STAY
     anything else                                                        HELP on the last profile in use
@@ -33,9 +33,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nightshift.jobset.fallback import FallbackDecision, Step, enough
-from nightshift.planner.bounds import minutes, n
-from nightshift.planner.forecast import IN_TIME, LATE, Forecast, missing
+from nightshift.fields.text import minutes, n
+from nightshift.jobset.fleet.fallback import FallbackDecision, Step, enough
+from nightshift.jobset.fleet.forecast import IN_TIME, LATE, Forecast, missing
 
 HOLD_S: Final = 300.0
 """One slow chunk, or a few preemptions at once, are over by then."""

@@ -1,0 +1,70 @@
+"""Why a task that runs JobSets ends without success, and whether another attempt may help."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from nightshift.jobset.verdict.outcome import Outcome
+
+
+class Failure(StrEnum):
+    """What went wrong."""
+
+    PREEMPTED = "preempted"
+    """Pods were taken away more often than the task continues by itself."""
+    STARTUP = "startup"
+    """Its pods were not placed or not started in time; a later attempt may succeed."""
+    LOST = "lost"
+    """The JobSet was deleted from outside repeatedly."""
+    UNAVAILABLE = "unavailable"
+    """The cluster cannot be reached. The JobSet, if it exists, keeps running, and the next attempt finds it."""
+    RESUMABLE = "resumable"
+    """The program ended without success; another attempt may succeed."""
+    UNKNOWN = "unknown"
+    """It failed and nothing says why; the log has all conditions."""
+    APPLICATION = "application"
+    """The program itself failed; another attempt would fail the same way."""
+    DEADLINE = "deadline"
+    """The task's deadline passed."""
+    REFUSED = "refused"
+    """The cluster refuses the JobSet, or a JobSet with its name belongs to another task."""
+
+
+PERMANENT: Final = frozenset({Failure.APPLICATION, Failure.DEADLINE, Failure.REFUSED})
+"""Another attempt of the task cannot help."""
+
+
+class JobSetFailed(Exception):
+    """failure: why. The message says what happened and what to do."""
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+    @property
+    def permanent(self) -> bool:
+        return self.failure in PERMANENT
+
+
+class NotCreated(JobSetFailed):
+    """The runtime will not have this JobSet, or its manifest cannot be written: nothing of it is there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Failure.REFUSED, message)
+
+
+def failure_of(name: str, outcome: Outcome) -> JobSetFailed:
+    """For an end other than success. name: of the JobSet."""
+    from nightshift.jobset.verdict.outcome import Ending
+
+    failures = {
+        Ending.DEADLINE: Failure.DEADLINE,
+        Ending.PREEMPTED: Failure.PREEMPTED,
+        Ending.STARTUP: Failure.STARTUP,
+        Ending.APPLICATION: Failure.RESUMABLE if outcome.resumable else Failure.APPLICATION,
+        Ending.LOST: Failure.LOST,
+    }
+    failure = failures.get(outcome.ending, Failure.UNKNOWN)
+    return JobSetFailed(failure, f"JobSet {name}: {outcome.explanation}. {outcome.advice}")
