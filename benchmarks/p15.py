@@ -35,7 +35,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.opening import open_run
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
-from nightshift.run.starts import Starts, save_starts
+from nightshift.run.pod_startup import Starts, save_starts
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store

@@ -78,11 +78,11 @@ async def _driver(url: str, requests: int, bucket: Path, kind: str) -> dict[str,
 
 
 async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, float]:
-    """One worker on its own run, assembled as in `nightshift.driver.process`."""
+    """One worker on its own run, assembled as in `nightshift.driver.main`."""
     from nightshift.driver.codec import ParquetCodec
     from nightshift.driver.engine import EngineClient
-    from nightshift.driver.loop import Worker, WorkerLimits
     from nightshift.driver.stats import Stats
+    from nightshift.driver.worker import Worker, WorkerLimits
     from nightshift.run.inputs import InputReader
     from nightshift.run.ledger import Ledger
     from nightshift.store import ObjectStorage, open_store

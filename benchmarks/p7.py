@@ -14,10 +14,10 @@ from typing import Final
 
 from benchmarks.report import Report, say
 from nightshift import exits
-from nightshift.driver import pump
+from nightshift.driver import request_loop
 from nightshift.driver.engine import Load, Replied, SendResult
-from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.stats import Stats
+from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.planner.sizing import chunk_seconds
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.run.names import RunRef
@@ -272,7 +272,7 @@ def measure(folder: Path, quick: bool) -> Report:
 
 def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float, int]:
     """(makespan, ideal) in virtual seconds, waste as a share of the rows, preemptions."""
-    watch, pump.WATCH_S = pump.WATCH_S, 60.0  # type: ignore[misc]
+    watch, request_loop.WATCH_S = request_loop.WATCH_S, 60.0  # type: ignore[misc]
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 50)
@@ -282,7 +282,7 @@ def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float
         makespan = world.loop.run_until_complete(world.run())
     finally:
         world.loop.close_all()
-        pump.WATCH_S = watch  # type: ignore[misc]
+        request_loop.WATCH_S = watch  # type: ignore[misc]
         gc.set_threshold(700, 10, 10)
         asyncio.set_event_loop(None)
     tally = world.tally

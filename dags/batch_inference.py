@@ -15,7 +15,7 @@ from airflow.sdk.bases.operator import chain
 
 from nightshift.operators.assets import files_asset, table_asset
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
-from nightshift.operators.docs import dag_docs
+from nightshift.operators.dag_docs import dag_docs
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.notify import mistakes, when_failed, when_late, when_too_many_die

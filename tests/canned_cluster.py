@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.jobset.kubernetes.paths import failure
+from nightshift.jobset.kubernetes.rest import failure
 
 USER = "110000000000000000001"
 NAMESPACE = "nightshift"

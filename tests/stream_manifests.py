@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
-from nightshift.stream.manifests.render_request import StreamOrder, Variant
+from nightshift.stream.manifests.render_request import StreamRequest, Variant
 from tests.unit.spec_file import ROOT, changed
 
 EXAMPLE: Final = ROOT / "streams/package-texts.yaml"
@@ -21,8 +21,8 @@ def a_stream(**changes: Any) -> StreamSpec:
     return StreamSpec.model_validate(changed(EXAMPLE, **{"scaling": SCALING, **changes}))
 
 
-def an_order(variant: Variant, settings: Settings, **changes: Any) -> StreamOrder:
-    return StreamOrder(a_stream(**changes), "job: package-texts\n", settings, variant)
+def an_order(variant: Variant, settings: Settings, **changes: Any) -> StreamRequest:
+    return StreamRequest(a_stream(**changes), "job: package-texts\n", settings, variant)
 
 
 def a_canary() -> StreamSpec:

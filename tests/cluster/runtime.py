@@ -27,7 +27,7 @@ from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.kubernetes.follow import Followed, Follower, WakeLimits
 from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
-from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
+from nightshift.jobset.kubernetes.shared_client import UNLIMITED, shared
 from nightshift.jobset.observation import Observation, finished
 from tests.integration.runtime.view import look
 

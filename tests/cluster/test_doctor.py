@@ -12,13 +12,13 @@ import yaml
 from local.environments import ROOT
 from nightshift.doctor import clocks, queue
 from nightshift.doctor import cluster as _cluster
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.jobset import JobSetHook
-from nightshift.jobset.kubernetes import queues
+from nightshift.jobset.kubernetes import kueue
 from nightshift.jobset.kubernetes.limits import limits_of
-from nightshift.jobset.kubernetes.rights import RIGHTS
+from nightshift.jobset.kubernetes.rbac import RIGHTS
 from nightshift.profiles.limits import Limits
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.cluster
 
 ACCOUNT = "nightshift-airflow"
 RIGHTS_FILE = ROOT / "k8s/base/airflow.yaml"
-READERS = ROOT / queues.READERS
+READERS = ROOT / kueue.READERS
 QUOTA = {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "100Gi"}
 
 
@@ -107,9 +107,9 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(
     with a_queue(namespace, QUOTA):
         [hidden] = asked(queue.queue, api, namespace, job)
         assert isinstance(hidden, NotAsked)
-        assert queues.READERS in hidden.because
+        assert kueue.READERS in hidden.because
         assert limits() == Limits()
-        assert told.pop().endswith(f"to allow it: kubectl apply -f {queues.READERS}")
+        assert told.pop().endswith(f"to allow it: kubectl apply -f {kueue.READERS}")
         with readers(namespace):
 
             def active() -> bool:

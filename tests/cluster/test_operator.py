@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.jobset.kubernetes import follow, paths
+from nightshift.jobset.kubernetes import follow, rest
 from nightshift.jobset.labels import JUDGED_ANNOTATION
 from nightshift.operators.jobset import (
     JobSetApplicationFailure,
@@ -315,7 +315,7 @@ class TestOutages:
     def test_an_api_that_takes_connections_and_says_nothing_does_not_hang_a_submission(
         self, cluster: Kubernetes, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(paths, "READ_S", 1.0)
+        monkeypatch.setattr(rest, "READ_S", 1.0)
         with ApiProxy(cluster.kubeconfig, tmp_path) as proxy, ThreadPoolExecutor() as processes:
             task = Task(namespace, a_short_jobset("silent", "print('done')"), kubeconfig=proxy.kubeconfig)
             with proxy.half_open():
@@ -344,7 +344,7 @@ class TestOutages:
         self, cluster: Kubernetes, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("nightshift.jobset.kubernetes.aio.WATCH_SILENCE_S", 3.0)
-        monkeypatch.setattr(paths, "READ_S", 1.0)
+        monkeypatch.setattr(rest, "READ_S", 1.0)
         with ApiProxy(cluster.kubeconfig, tmp_path) as proxy:
             task = Task(namespace, a_short_jobset("silent", SHORT), kubeconfig=proxy.kubeconfig)
             deferred = await asyncio.to_thread(task.execute)

@@ -12,7 +12,7 @@ from nightshift.jobset.fleet import pause
 from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.labels import QUEUE_LABEL, RUN_LABEL, RUN_URL_ANNOTATION
 from nightshift.jobset.observation import finished
-from nightshift.run.pauses import Wish
+from nightshift.run.pauses import PauseRequest
 from tests.cluster.kube import Kubernetes, Namespace, a_queue, require
 from tests.cluster.runtime import Api
 from tests.cluster.scenes import UNTIL_LET_GO, a_short_jobset, at_work, letting_go, pod_of, running
@@ -20,8 +20,8 @@ from tests.cluster.scenes import UNTIL_LET_GO, a_short_jobset, at_work, letting_
 pytestmark = pytest.mark.cluster
 
 URL = "gs://b/job/2026-11-20/0123456789abcdef"
-PAUSED = Wish(True, "ada", "2026-11-20T02:00:00+00:00")
-RESUMED = Wish(False, "ada", "2026-11-20T03:00:00+00:00")
+PAUSED = PauseRequest(True, "ada", "2026-11-20T02:00:00+00:00")
+RESUMED = PauseRequest(False, "ada", "2026-11-20T03:00:00+00:00")
 
 
 @pytest.mark.parametrize("queued", [True, False], ids=["kueue", "no-queue"])

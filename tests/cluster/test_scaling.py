@@ -29,7 +29,7 @@ from nightshift.jobset.manifest.constants import ENGINE_PORT
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
 from nightshift.stream.manifests.render import render
-from nightshift.stream.manifests.render_request import StreamOrder
+from nightshift.stream.manifests.render_request import StreamRequest
 from tests.cluster.kube import IMAGE, Namespace
 from tests.cluster.relay import Relay
 from tests.cluster.watch import Watch
@@ -83,7 +83,7 @@ class Stage:
     def deploy(self) -> None:
         document = self.document()
         settings = Settings(bucket="none", project=PROJECT, namespace=self.namespace.name, image_pull_policy="IfNotPresent")
-        order = StreamOrder(StreamSpec.model_validate(document), yaml.safe_dump(document), settings)
+        order = StreamRequest(StreamSpec.model_validate(document), yaml.safe_dump(document), settings)
         secret = ("create", "secret", "generic", "texts-sink", f"--from-literal=url={self.sink}")
         self.namespace.kubectl(*secret)
         self.namespace.kubectl("create", "serviceaccount", "nightshift-worker")

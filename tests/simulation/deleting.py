@@ -33,7 +33,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from obstore.store import MemoryStore
 
-from nightshift.driver.process import ConfigError, _load
+from nightshift.driver.main import ConfigError, _load
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator

@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from nightshift.driver import commits, loop
+from nightshift.driver import commits, worker
+from nightshift.driver.attribution import Attribution, Canary, Verdict
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
 from nightshift.driver.engine import Refused, SendResult, Unsent
 from nightshift.driver.feeder import Feeder, Opened
-from nightshift.driver.loop import Worker
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.scheduler import DeadLetterCause, Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
-from nightshift.driver.trial import Canary, Trial, Verdict
 from nightshift.driver.window import Window
+from nightshift.driver.worker import Worker
 from nightshift.run.chunks import Saved, decode_results, results_of
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.store import StoreUnavailable
@@ -223,7 +223,7 @@ def _drain_saves_nothing() -> tuple[Change, ...]:
 
 
 def _drain_waits_for_the_engine() -> tuple[Change, ...]:
-    return ((loop, "DRAIN_IN_FLIGHT_S", 3600.0),)
+    return ((worker, "DRAIN_IN_FLIGHT_S", 3600.0),)
 
 
 def _foreign_partials_trusted() -> tuple[Change, ...]:
@@ -334,17 +334,17 @@ def _partials_ignored() -> tuple[Change, ...]:
 
 
 def _rows_are_blamed() -> tuple[Change, ...]:
-    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
+    async def verdict(self: Attribution, group: Group, error: str) -> Verdict:
         return Verdict.ROWS
 
-    return ((Trial, "verdict", verdict),)
+    return ((Attribution, "verdict", verdict),)
 
 
 def _engine_is_blamed() -> tuple[Change, ...]:
-    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
+    async def verdict(self: Attribution, group: Group, error: str) -> Verdict:
         return Verdict.ENGINE
 
-    return ((Trial, "verdict", verdict),)
+    return ((Attribution, "verdict", verdict),)
 
 
 def _given_up_for_a_descriptor() -> tuple[Change, ...]:

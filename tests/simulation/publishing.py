@@ -43,9 +43,9 @@ from google.api_core.exceptions import ServiceUnavailable
 from greenlet import GreenletExit, getcurrent, greenlet
 from obstore.store import MemoryStore, ObjectStore
 
-from nightshift.operators import waiting
+from nightshift.operators import bigquery_jobs
 from nightshift.operators.publish import PublishOperator
-from nightshift.operators.redoing import open_again, take_rows
+from nightshift.operators.redo import open_again, take_rows
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
@@ -743,5 +743,5 @@ def _clocks(world: World) -> Iterator[None]:
             return world.now() + timedelta(seconds=world.skew_s)
 
     virtual = SimpleNamespace(monotonic=lambda: world.now_s, time=lambda: world.now().timestamp(), sleep=world.sleep)
-    with replaced([(opening, "datetime", Clock), (waiting, "time", virtual)]):
+    with replaced([(opening, "datetime", Clock), (bigquery_jobs, "time", virtual)]):
         yield

@@ -6,8 +6,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from nightshift.driver import commits, loop
-from nightshift.driver.loop import WorkerLimits
+from nightshift.driver import commits, worker
+from nightshift.driver.worker import WorkerLimits
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from tests.simulation.engines import Climate, Failing, Fails
@@ -81,7 +81,7 @@ class AnswerBounds:
     many are encoded and stored at once.
     """
 
-    open: int = loop.ANSWER_BYTES
+    open: int = worker.ANSWER_BYTES
     waiting: int = commits.WAITING_BYTES
     encoded: int = commits.ENCODED_BYTES
 

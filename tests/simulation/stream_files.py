@@ -19,7 +19,7 @@ from nightshift.store import StoreUnavailable
 from nightshift.stream.files import FileSink
 from nightshift.stream.messages import Answered, Dead, Message
 from nightshift.stream.parquet import Format
-from nightshift.stream.parts import Unavailable, Unwritable
+from nightshift.stream.ports import Unavailable, Unwritable
 from tests.simulation.stream_parts import Database, Network, age
 from tests.simulation.virtual import VirtualLoop
 
@@ -134,7 +134,7 @@ def sink(
     loop: VirtualLoop,
     began: datetime,
 ) -> FileSink:
-    """`nightshift.stream.parts.Sink` of one process."""
+    """`nightshift.stream.ports.Sink` of one process."""
     return FileSink(
         Objects(folder, network, who),
         _Format(unwritable),

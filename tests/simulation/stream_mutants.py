@@ -14,16 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from nightshift.driver.attribution import Attribution
 from nightshift.driver.health import EngineBudget
-from nightshift.driver.trial import Trial
 from nightshift.store import StoreUnavailable
 from nightshift.stream import files, watched
-from nightshift.stream.hold import Held, Hold
-from nightshift.stream.lanes import Lanes
+from nightshift.stream.in_flight import HeldMessage, InFlight
 from nightshift.stream.leases import Leases
 from nightshift.stream.messages import Dead, Delivery, Outcome
+from nightshift.stream.ordering import Lanes
 from nightshift.stream.parquet import Format
-from nightshift.stream.parts import Collect, Standing, Unwritable, insist
+from nightshift.stream.ports import Collect, Standing, Unwritable, insist
 from nightshift.stream.settle import Settler
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 from nightshift.stream.watched import Watched
@@ -52,7 +52,7 @@ def search(tried: range) -> Iterator[tuple[Mutant, int | None, str]]:
 def _acknowledged_early() -> tuple[Change, ...]:
     put = Settler.put
 
-    def hasty(self: Settler, held: Held, outcome: Any) -> None:
+    def hasty(self: Settler, held: HeldMessage, outcome: Any) -> None:
         put(self, held, outcome)
         self.acknowledge(held)
 
@@ -60,7 +60,7 @@ def _acknowledged_early() -> tuple[Change, ...]:
 
 
 def _not_announced() -> tuple[Change, ...]:
-    def silent(self: Settler, held: Held, _dead: Dead) -> None:
+    def silent(self: Settler, held: HeldMessage, _dead: Dead) -> None:
         self.acknowledge(held)
 
     return ((Settler, "announce", silent),)
@@ -91,11 +91,11 @@ def _sink_not_asked() -> tuple[Change, ...]:
 
 
 def _pulls_without_end() -> tuple[Change, ...]:
-    return ((Hold, "room", lambda self, rows: 50),)
+    return ((InFlight, "room", lambda self, rows: 50),)
 
 
 def _pulls_by_count_alone() -> tuple[Change, ...]:
-    return ((Hold, "room", lambda self, rows: max(0, rows - len(self))),)
+    return ((InFlight, "room", lambda self, rows: max(0, rows - len(self))),)
 
 
 def _engines_budget_of_a_night() -> tuple[Change, ...]:
@@ -108,7 +108,7 @@ def _tries_decide_soon() -> tuple[Change, ...]:
 
 
 def _keeps_all_at_the_end() -> tuple[Change, ...]:
-    async def keep(self: Subscriber, messages: Sequence[Held], seconds: int, deadline: float | None) -> None:
+    async def keep(self: Subscriber, messages: Sequence[HeldMessage], seconds: int, deadline: float | None) -> None:
         for held in messages:
             self._hold.let_go(held)
 
@@ -116,7 +116,7 @@ def _keeps_all_at_the_end() -> tuple[Change, ...]:
 
 
 def _pulls_nothing_to_compare() -> tuple[Change, ...]:
-    return ((Trial, "needs_others", property(lambda self: False)),)
+    return ((Attribution, "needs_others", property(lambda self: False)),)
 
 
 def _a_batch_is_refused_whole() -> tuple[Change, ...]:
@@ -133,15 +133,15 @@ def _a_batch_is_refused_whole() -> tuple[Change, ...]:
 
 
 def _a_duplicate_is_new() -> tuple[Change, ...]:
-    def twice(self: Hold, deliveries: Any, now: float) -> list[Held]:
+    def twice(self: InFlight, deliveries: Any, now: float) -> list[HeldMessage]:
         fresh = []
         for delivery in deliveries:
             self.leases.received(delivery.message.id, delivery.ack_id, now)
-            fresh.append(held := Held(delivery.message, delivery.message.size))
+            fresh.append(held := HeldMessage(delivery.message, delivery.message.size))
             self._held[delivery.message.id] = held
         return fresh
 
-    return ((Hold, "take", twice),)
+    return ((InFlight, "take", twice),)
 
 
 def _named_anew() -> tuple[Change, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
-from nightshift.stream.parts import Collect, Standing, Unavailable, Unsettled, Unwritable
+from nightshift.stream.ports import Collect, Standing, Unavailable, Unsettled, Unwritable
 from tests.simulation.virtual import VirtualLoop
 
 T = TypeVar("T")
@@ -220,7 +220,7 @@ class Subscription:
 
 
 class Source:
-    """`nightshift.stream.parts.Source` of one process. pulling(most): called before each pull; got(ack_ids): after it."""
+    """`nightshift.stream.ports.Source` of one process. pulling(most): called before each pull; got(ack_ids): after it."""
 
     def __init__(
         self,
@@ -293,7 +293,7 @@ class Database:
             if row is None or age(each.message) > age(row.message):
                 self.rows[each.key] = each
 
-    def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+    def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
         for each in dead:
             self.given_up.setdefault(each.message.id, each)
             over = each.key is not None and self._known(each.message, each.key) is Standing.OVER
@@ -310,7 +310,7 @@ def age(message: Message) -> tuple[Any, int, str]:
 
 
 class Sink:
-    """`nightshift.stream.parts.Sink` of one process."""
+    """`nightshift.stream.ports.Sink` of one process."""
 
     collect = COLLECT
 
@@ -328,12 +328,12 @@ class Sink:
     async def sound(self) -> bool:
         return await self._network.call(lambda: bool(self._database.rows))
 
-    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
-        return await self._network.call(lambda: self._database.bury(list(dead)))
+    async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
+        return await self._network.call(lambda: self._database.write_dead_letters(list(dead)))
 
 
 class Topic:
-    """`nightshift.stream.parts.DeadLetters` of one process. published: how often each message is there."""
+    """`nightshift.stream.ports.DeadLetterTopic` of one process. published: how often each message is there."""
 
     def __init__(self, published: Counter[str], network: Network) -> None:
         self._published = published

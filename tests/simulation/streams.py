@@ -20,7 +20,7 @@ from nightshift import exits
 from nightshift.driver.engine import Replied, SendResult
 from nightshift.driver.stats import Stats
 from nightshift.stream.messages import Message
-from nightshift.stream.parts import Sink as SinkOfStream
+from nightshift.stream.ports import Sink as SinkOfStream
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 from tests.simulation import stream_files

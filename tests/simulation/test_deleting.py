@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 import pytest
 
-from nightshift.driver import process
+from nightshift.driver import main
 from nightshift.run import chunks, opening, plan, seal, sealed
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
@@ -113,7 +113,7 @@ def _other_openings_plan() -> tuple[Change, ...]:
     def planned(store: object, run: RunRef, record: object) -> Plan | None:
         return plan.load_plan(store, run)  # type: ignore[arg-type]
 
-    return ((opening, "planned", planned), (process, "planned", planned))
+    return ((opening, "planned", planned), (main, "planned", planned))
 
 
 def _manifest_is_believed() -> tuple[Change, ...]:

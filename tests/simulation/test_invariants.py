@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nightshift.driver.loop import WorkerLimits
 from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.worker import WorkerLimits
 from nightshift.run.plan import InputFile, Plan
 from tests.simulation.check import Violated
 from tests.simulation.codecs import LightCodec

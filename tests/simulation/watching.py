@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from nightshift.driver.stats import Stats
 from nightshift.store import ObjectChanged, StoreUnavailable
 from nightshift.stream.messages import PROBLEM, Message
-from nightshift.stream.parts import Unavailable
+from nightshift.stream.ports import Unavailable
 from nightshift.stream.rows import BrokenObject
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits

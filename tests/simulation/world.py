@@ -18,18 +18,18 @@ import pyarrow as pa
 from obstore.store import MemoryStore
 
 from nightshift import exits
-from nightshift.driver import commits, loop
+from nightshift.driver import commits, worker
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
-from nightshift.driver.loop import Worker
-from nightshift.driver.marks import Birth, Marks
+from nightshift.driver.heartbeats import Birth, Heartbeats
 from nightshift.driver.scheduler import TRIES, OpenChunk
 from nightshift.driver.stats import Stats
+from nightshift.driver.worker import Worker
 from nightshift.planner.sealing import seal_measured
-from nightshift.run import marks
+from nightshift.run import heartbeats
 from nightshift.run.chunks import Result
+from nightshift.run.heartbeats import Ended
 from nightshift.run.ledger import Ledger
-from nightshift.run.marks import Ended
 from nightshift.run.names import WORKERS
 from nightshift.run.tolerance import ToleranceExceeded
 from tests.builders import a_spec, write_input
@@ -120,9 +120,9 @@ class Pod:
         return self._loop.spawn(self.process, self._live())
 
     async def _live(self) -> int:
-        """As `nightshift.driver.process.work` does it."""
+        """As `nightshift.driver.main.work` does it."""
         birth = Birth(self.name, "cpu", "helper" if self.index is None else "owner", self.index, "node", self.name, 1.0, 0.0)
-        own = Marks(self._mark_client, WORK, birth, self.stats, now=self._loop.time)
+        own = Heartbeats(self._mark_client, WORK, birth, self.stats, now=self._loop.time)
         code = exits.RESUME
         async with own.kept(lambda error: Ended.DONE if error is None and code == exits.DONE else Ended.GAVE_UP):
             own.engine_answers()
@@ -446,8 +446,8 @@ def _over_by(scenario: Scenario) -> float:
 def _bounds(answers: AnswerBounds) -> AbstractContextManager[None]:
     """The driver's constants, as the schedule has them."""
     waiting = [(commits, "WAITING_BYTES", answers.waiting), (commits, "ENCODED_BYTES", answers.encoded)]
-    # Marks of a life of half a minute show all that marks can do.
-    return replaced([(loop, "ANSWER_BYTES", answers.open), *waiting, (marks, "LEAST_S", 15.0)])
+    # Heartbeats of a life of half a minute show all that marks can do.
+    return replaced([(worker, "ANSWER_BYTES", answers.open), *waiting, (heartbeats, "LEAST_S", 15.0)])
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nightshift.driver.engine import Load, Refused, Replied, SendResult
 from nightshift.driver.stats import Stats
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
-from nightshift.stream.parts import Collect, Standing, Unavailable, Unsettled, Unwritable
+from nightshift.stream.ports import Collect, Standing, Unavailable, Unsettled, Unwritable
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, Reason, RowName
@@ -191,7 +191,7 @@ class Sink:
     async def sound(self) -> bool:
         return any(name not in self.refused for name in self.rows)
 
-    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+    async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
         self._take()
         if bad := [each.message.id for each in dead if each.message.id in self.unburied]:
             raise Unwritable(f"the database refuses the dead letters {bad}")

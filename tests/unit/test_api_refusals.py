@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nightshift.jobset.kubernetes.paths import failure
+from nightshift.jobset.kubernetes.rest import failure
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 
 pytestmark = pytest.mark.unit

@@ -235,7 +235,7 @@ class TestWhatOthersMayImport:
 
     def test_the_check_bites(self) -> None:
         page = (
-            "Write:\n```python\nfrom nightshift.spec import load\n  import nightshift.driver.loop\n```\nfrom nightshift.dev\n"
+            "Write:\n```python\nfrom nightshift.spec import load\n  import nightshift.driver.worker\n```\nfrom nightshift.dev\n"
         )
 
         assert imports_of_an_example(page) == {"spec", "driver", "dev"}
@@ -243,7 +243,7 @@ class TestWhatOthersMayImport:
 
 def test_the_driver_loads_nothing_that_a_pod_lacks() -> None:
     heavy = ["airflow", "google.cloud.bigquery", "kubernetes", "sqlglot", "openlineage", "pandas"]
-    code = f"import nightshift.driver.process, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import nightshift.driver.main, sys; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(PLUGINS)}
     )

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import WAITING_BYTES, Commits
-from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Part, Result, Saved
@@ -43,7 +43,7 @@ def commits_to(store: ObjectStore, stats: Stats, ours: list[bool]) -> Commits:
         Ledger(ObjectStorage(store), RUN, PLAN),
         codec,
         "pod-1",
-        Patience(random.Random(0), asyncio.Event()),
+        Backoff(random.Random(0), asyncio.Event()),
         stats,
         ended=lambda _, mine: ours.append(mine),
         failed=lambda number: pytest.fail(f"chunk {number} can be encoded"),

@@ -22,8 +22,8 @@ from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
 from nightshift.profiles import PROFILES, Span, fit
 from nightshift.run.chunks import Part
-from nightshift.run.marks import Ended, Mark
-from nightshift.run.starts import RAN, Starts
+from nightshift.run.heartbeats import Ended, Heartbeat
+from nightshift.run.pod_startup import RAN, Starts
 from nightshift.status.costs import lines as cost_lines
 
 pytestmark = pytest.mark.unit
@@ -49,7 +49,7 @@ SETTINGS = settings(deadline=None, derandomize=True, database=None, suppress_hea
 seconds = st.floats(0, 1e6)
 counts = st.integers(0, 10**9)
 marks = st.builds(
-    Mark,
+    Heartbeat,
     attempt=st.sampled_from(["a", "b", "c", "d"]),
     profile=st.sampled_from(["gpu-l4-spot", "gpu-l4", ""]),
     role=st.just("owner"),
@@ -81,7 +81,7 @@ class TestParts:
     @SETTINGS
     @given(st.lists(marks, max_size=6, unique_by=lambda mark: mark.attempt), st.lists(parts_of_chunks, max_size=6), starts)
     def test_they_add_up_exactly_whatever_marks_ledger_and_clusters_say(
-        self, found: list[Mark], used: list[Part], cluster: Starts
+        self, found: list[Heartbeat], used: list[Part], cluster: Starts
     ) -> None:
         seen = Seen(tuple(found), frozenset(mark.attempt for mark in found), cluster)
         measured = measure(seen, used, lambda profile: Machine("g2-standard-8-spot" if profile else "", 0.375))
@@ -104,7 +104,7 @@ class TestParts:
 
     @SETTINGS
     @given(st.lists(marks, min_size=1, max_size=6, unique_by=lambda mark: mark.attempt))
-    def test_what_is_paid_is_what_attempts_lived(self, found: list[Mark]) -> None:
+    def test_what_is_paid_is_what_attempts_lived(self, found: list[Heartbeat]) -> None:
         seen = Seen(tuple(found), frozenset(mark.attempt for mark in found))
         profiles = measure(seen, [])["profiles"]
 
@@ -159,7 +159,7 @@ class TestParts:
 class TestStarts:
     """What clusters know of an attempt beside its marks."""
 
-    MARK = Mark("a", "gpu-l4-spot", "owner", 0, "n", "p", 8.0, BORN, BORN, 100.0, next_s=10.0)
+    MARK = Heartbeat("a", "gpu-l4-spot", "owner", 0, "n", "p", 8.0, BORN, BORN, 100.0, next_s=10.0)
 
     def test_a_pod_is_paid_for_once_it_has_a_machine(self) -> None:
         cluster = Starts({"p": {"queue": 1000.0, "node": 100.0, "image": 40.0, "weights": 160.0}})

@@ -11,13 +11,13 @@ from typing import Annotated, Any, ClassVar, Final
 import pytest
 from pydantic import create_model
 
-from nightshift.fields.parts import Introduced, Section, introduced
+from nightshift.fields.section import Introduced, Section, introduced
 from nightshift.run.names import canonical_json, run_digest
 from nightshift.run.opening import open_run
 from nightshift.run.plan import load_plan
 from nightshift.spec import JobSpec
 from nightshift.spec.model import Engine, Model, Source
-from nightshift.spec.tuning import PERFORMANCE, affects_answers
+from nightshift.spec.vllm_flags import PERFORMANCE, affects_answers
 from nightshift.store import open_store
 from nightshift.tasks import TASK_KINDS, request_model
 from tests.builders import a_spec

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import Gone
 from nightshift.driver.health import UNWELL, EngineBudget, EngineHealth
-from nightshift.driver.patience import Patience
 from nightshift.driver.stats import Stats
 
 pytestmark = pytest.mark.unit
@@ -37,7 +37,7 @@ class Worker:
         self.health = EngineHealth(
             engine,
             scheduler,
-            Patience(random.Random(0), asyncio.Event()),
+            Backoff(random.Random(0), asyncio.Event()),
             self.stats,
             budget or EngineBudget(),
             given_up=lambda: self._says("given up"),

@@ -28,7 +28,7 @@ from nightshift.jobset.manifest.text import to_yaml
 from nightshift.profiles import PROFILES
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
-from nightshift.spec.names import ENGINE_FLAGS
+from nightshift.spec.values import ENGINE_FLAGS
 from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.unit

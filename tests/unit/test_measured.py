@@ -17,9 +17,9 @@ from nightshift.planner.measured import Seen, look, measure
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import seal
 from nightshift.run.chunks import Part
+from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.ledger import Ledger
-from nightshift.run.marks import Ended, Mark
-from nightshift.run.starts import Starts
+from nightshift.run.pod_startup import Starts
 from nightshift.store import ObjectStorage, StoreUnavailable
 from tests.builders import PLAN_UID, RUN, WORK, a_chunk, a_plan, a_spec, with_rows
 
@@ -29,8 +29,8 @@ PLAN = a_plan(10, 4, 2)
 BORN, AT = "2026-11-20T01:00:00+00:00", "2026-11-20T02:00:00+00:00"
 
 
-def a_mark(attempt: str, **changes: Any) -> Mark:
-    mark = Mark(attempt, "gpu-l4-spot", "owner", 0, "node", f"pod-{attempt}", 8.0, BORN, AT, 100.0, ended=Ended.DONE)
+def a_mark(attempt: str, **changes: Any) -> Heartbeat:
+    mark = Heartbeat(attempt, "gpu-l4-spot", "owner", 0, "node", f"pod-{attempt}", 8.0, BORN, AT, 100.0, ended=Ended.DONE)
     return replace(mark, **changes)
 
 
@@ -38,11 +38,11 @@ def a_part(attempt: str, rows: int, tokens: int = 0) -> Part:
     return Part(attempt, "node", "0", rows, prompt_tokens=tokens, output_tokens=tokens // 10)
 
 
-def seen(*marks: Mark, starts: Starts | None = None) -> Seen:
+def seen(*marks: Heartbeat, starts: Starts | None = None) -> Seen:
     return Seen(marks, frozenset(mark.attempt for mark in marks), starts or Starts())
 
 
-def put(store: MemoryStore, mark: Mark, number: int = 0) -> None:
+def put(store: MemoryStore, mark: Heartbeat, number: int = 0) -> None:
     obstore.put(store, WORK.mark_path(mark.attempt, number), mark.to_bytes())
 
 
@@ -216,8 +216,10 @@ class TestLooking:
         put(store, a_mark("a"))
         put(store, a_mark("long", node="n" * (64 << 10)))
         obstore.put(store, WORK.mark_path("huge", 0), b" " * (measured.BYTES_MOST + 1))
-        real = Mark.from_bytes
-        monkeypatch.setattr(Mark, "from_bytes", lambda body: real(body) if len(body) < 1 << 20 else pytest.fail("it was read"))
+        real = Heartbeat.from_bytes
+        monkeypatch.setattr(
+            Heartbeat, "from_bytes", lambda body: real(body) if len(body) < 1 << 20 else pytest.fail("it was read")
+        )
 
         found = await look(ObjectStorage(store, measured.BYTES_MOST), RUN, PLAN_UID)
 

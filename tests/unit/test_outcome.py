@@ -10,7 +10,7 @@ import pytest
 from nightshift.jobset.observation import Observation, slim_pod
 from nightshift.jobset.verdict.exit_codes import signal_name
 from nightshift.jobset.verdict.outcome import Ending, classify
-from nightshift.jobset.verdict.wording import EVIDENCE_MAX, WORDS_MAX, shorten
+from nightshift.jobset.verdict.text import EVIDENCE_MAX, WORDS_MAX, shorten
 from tests.unit.endings import APPLICATION, LOST, PREEMPTED, RESUMABLE, RUNNING, STARTUP, ending, is_retried
 from tests.unit.recorded import CASES, recorded
 

@@ -21,7 +21,7 @@ from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.labels import PAUSED_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.local.client import LocalRuntime
 from nightshift.run import pauses
-from nightshift.run.pauses import Wish
+from nightshift.run.pauses import PauseRequest
 from nightshift.store import open_store
 from tests.builders import RUN
 from tests.jobsets import BUCKET, Agent, a_manifest
@@ -38,7 +38,7 @@ class TestWishes:
     def test_the_newest_counts(self) -> None:
         store = MemoryStore()
         for number in range(12):
-            pauses.wish(store, RUN, paused=number % 2 == 0, by=f"person {number}")
+            pauses.request_pause(store, RUN, paused=number % 2 == 0, by=f"person {number}")
 
         found = pauses.newest(store, RUN)
 
@@ -73,7 +73,7 @@ class TestWishes:
     )
     def test_an_object_that_is_none_costs_only_itself(self, body: bytes, caplog: pytest.LogCaptureFixture) -> None:
         store = MemoryStore()
-        pauses.wish(store, RUN, paused=True, by="ada")
+        pauses.request_pause(store, RUN, paused=True, by="ada")
         obstore.put(store, RUN.wish_path(2), body)
 
         found = pauses.newest(store, RUN)
@@ -85,14 +85,14 @@ class TestWishes:
     @pytest.mark.parametrize("name", ["99999999", "100000000", "9" * 19, "000000000000000000012", "5", "9" * 400])
     def test_a_person_who_chose_a_number_can_be_overruled(self, name: str) -> None:
         store = MemoryStore()
-        pauses.wish(store, RUN, paused=False, by="before")
+        pauses.request_pause(store, RUN, paused=False, by="before")
         body = bytes(obstore.get(store, RUN.wish_path(1)).bytes()).replace(b"false", b"true").replace(b"before", b"slip")
         obstore.put(store, f"{RUN.pauses_folder}/{name}.json", body)
         slip = pauses.newest(store, RUN)
         assert slip is not None
         assert (slip.paused, slip.by) == (True, "slip")
 
-        pauses.wish(store, RUN, paused=False, by="ada")
+        pauses.request_pause(store, RUN, paused=False, by="ada")
 
         found = pauses.newest(store, RUN)
         assert found is not None
@@ -101,17 +101,17 @@ class TestWishes:
     @pytest.mark.parametrize("name", ["x", "-1", "\u0663", "1.json", "00000009.json.bak", " 9"])
     def test_what_is_named_otherwise_is_no_wish(self, name: str) -> None:
         store = MemoryStore()
-        pauses.wish(store, RUN, paused=True, by="ada")
+        pauses.request_pause(store, RUN, paused=True, by="ada")
         obstore.put(store, f"{RUN.pauses_folder}/{name}.json", b"{}")
 
-        pauses.wish(store, RUN, paused=False, by="eve")
+        pauses.request_pause(store, RUN, paused=False, by="eve")
         found = pauses.newest(store, RUN)
         assert found is not None
         assert found.by == "eve"
 
     def test_two_who_write_at_once_both_write(self, monkeypatch: pytest.MonkeyPatch) -> None:
         store = MemoryStore()
-        pauses.wish(store, RUN, paused=True, by="ada")
+        pauses.request_pause(store, RUN, paused=True, by="ada")
         tried: list[str] = []
 
         def put(store: ObjectStore, path: str, *rest: Any, **options: Any) -> Any:
@@ -122,7 +122,7 @@ class TestWishes:
         with monkeypatch.context() as patch:
             patch.setattr(pauses, "_found", lambda *_: iter(()))  # What a list says that was made before.
             patch.setattr(pauses, "obstore", SimpleNamespace(put=put, exceptions=obstore.exceptions))
-            pauses.wish(store, RUN, paused=False, by="eve")
+            pauses.request_pause(store, RUN, paused=False, by="eve")
 
         found = pauses.newest(store, RUN)
         assert found is not None
@@ -134,7 +134,7 @@ class TestLocalRuntime:
         agent, runtime = Agent(tmp_path), LocalRuntime(tmp_path)
         for name in ("one", "two"):
             agent.create(name)
-        wish = Wish(True, "ada", "2026-11-20T02:00:00+00:00")
+        wish = PauseRequest(True, "ada", "2026-11-20T02:00:00+00:00")
 
         assert pause.apply(runtime, URL, wish) == ["one", "two"]
         assert pause.apply(runtime, "gs://other/" + RUN.prefix, wish) == []
@@ -143,7 +143,7 @@ class TestLocalRuntime:
         assert jobset is not None
         assert jobset["spec"]["suspend"] is True
         assert jobset["metadata"]["annotations"][PAUSED_ANNOTATION] == "paused by ada at 2026-11-20T02:00:00+00:00"
-        assert pause.apply(runtime, URL, Wish(False, "ada", "")) == ["one", "two"]
+        assert pause.apply(runtime, URL, PauseRequest(False, "ada", "")) == ["one", "two"]
         jobset = runtime.observe("one").jobset
         assert jobset is not None
         assert not pause.is_paused(jobset)

@@ -13,12 +13,12 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from nightshift.planner.bounds import answer, cost
+from nightshift.planner.feasibility import answer, cost
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Decision, NotADecision, Refused, SpeedUnknown, decide, fixed, question_of, table, weigh
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import Basis, Known, speed_of, tokens_of
-from nightshift.planner.ways import WAYS
+from nightshift.planner.suggestions import WAYS
 from nightshift.planner.workload import workload_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Span, fit
 from nightshift.profiles.limits import Limits

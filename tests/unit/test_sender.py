@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from nightshift.driver.attribution import Canary
 from nightshift.driver.engine import Gone
 from nightshift.driver.scheduler import Group, Row
 from nightshift.driver.sender import Sender
-from nightshift.driver.trial import Canary
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from nightshift.profiles import PROFILES
 from nightshift.run import chunks
 from nightshift.spec import JobSpec, SpecErrors, load_stream, sql, tables
 from nightshift.spec.columns import CHUNK_COLUMNS, with_keys
-from nightshift.spec.tuning import PERFORMANCE, takes
+from nightshift.spec.vllm_flags import PERFORMANCE, takes
 from nightshift.warehouse import schema as warehouse_schema
 from tests.builders import RUN, a_chunk, a_plan, a_spec
 from tests.stream_manifests import EXAMPLE

@@ -20,7 +20,7 @@ from nightshift.planner.speed import Known, tokens_of
 from nightshift.planner.speeds import Found, Nearness, keep, nearest, path_of, records_for, records_if_any, records_of
 from nightshift.planner.workload import hardware_of, workload_of
 from nightshift.run.names import canonical_json
-from nightshift.spec.names import job_name
+from nightshift.spec.values import job_name
 from nightshift.store import StoreUnavailable, get_bytes, open_store
 from tests.builders import RUN, a_plan, a_spec
 

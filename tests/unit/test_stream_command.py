@@ -19,7 +19,7 @@ from nightshift.driver.drain import DrainOnSignal
 from nightshift.stream import command, postgres
 from nightshift.stream.channel import PubSubRefused
 from nightshift.stream.options import Options
-from nightshift.stream.parts import Locked, SinkRefused, Unavailable
+from nightshift.stream.ports import Locked, SinkRefused, Unavailable
 from tests.unit.spec_file import DEMO, ROOT, write
 from tests.unit.test_spec_stream import EXAMPLE, stream
 

@@ -24,7 +24,7 @@ from nightshift.stream import files
 from nightshift.stream.files import FileSink
 from nightshift.stream.messages import Answered, Dead, Message
 from nightshift.stream.parquet import Format
-from nightshift.stream.parts import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
+from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
 from tests.unit.spec_file import write
 from tests.unit.stream_bench import Bench, run
 from tests.unit.test_spec_stream import stream
@@ -147,7 +147,7 @@ class TestAFile:
         assert rows[0]["text"] == "no ?"
 
     async def _bury(self, folder: Folder) -> None:
-        assert await folder.sink.bury([a_death("b"), a_death("a", key=("x", "2"))]) == frozenset()
+        assert await folder.sink.write_dead_letters([a_death("b"), a_death("a", key=("x", "2"))]) == frozenset()
 
     def test_holds_messages_of_one_hour(self, folder: Folder) -> None:
         does(folder.sink.write([an_answer("late", -60), an_answer("now"), an_answer("next", 30)]))
@@ -211,7 +211,7 @@ class TestWhatIsKnown:
     def test_is_what_this_process_has_written(self, folder: Folder) -> None:
         async def main() -> None:
             await folder.sink.write([an_answer("a")])
-            await folder.sink.bury([a_death("b")])
+            await folder.sink.write_dead_letters([a_death("b")])
             assert [await folder.knows(name) for name in "abc"] == [True, True, False]
 
         does(main())

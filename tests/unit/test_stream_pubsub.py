@@ -16,10 +16,10 @@ from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 from google.rpc.error_details_pb2 import ErrorInfo
 
 from nightshift.stream import pubsub, redriven
-from nightshift.stream.announcement import Announcement
 from nightshift.stream.channel import _OPTIONS, SILENT_MOST, NotOffered, PubSubRefused
+from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
-from nightshift.stream.parts import Unavailable, Unsettled
+from nightshift.stream.ports import Unavailable, Unsettled
 from nightshift.stream.pubsub import Subscription, Topic, TopicDeleted, check_topic
 from nightshift.stream.redriven import attributes_of
 

@@ -10,9 +10,9 @@ from google.pubsub_v1.types import PubsubMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightshift.stream.announcement import Announcement
 from nightshift.stream.channel import MessageRefused
-from nightshift.stream.graves import Grave
+from nightshift.stream.dead_letter_message import Announcement
+from nightshift.stream.dead_letters import DeadLetter
 from nightshift.stream.messages import Dead, Message
 from nightshift.stream.pubsub import Publisher
 from nightshift.stream.redrive import Redriven, _publish, again, parts_of
@@ -121,8 +121,8 @@ class TestTheMessage:
 
 class TestRequests:
     def test_about_a_request_is_published_and_marked_together(self) -> None:
-        many = [Grave(f"{n}", "rejected", 10) for n in range(250)]
-        large = [Grave(name, "too_long", size) for name, size in (("a", 5_000_000), ("b", 5_000_000), ("c", 10_000_000))]
+        many = [DeadLetter(f"{n}", "rejected", 10) for n in range(250)]
+        large = [DeadLetter(name, "too_long", size) for name, size in (("a", 5_000_000), ("b", 5_000_000), ("c", 10_000_000))]
 
         assert [len(part) for part in parts_of(many)] == [100, 100, 50]
         assert list(parts_of(large)) == [["a"], ["b"], ["c"]]

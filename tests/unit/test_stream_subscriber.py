@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from nightshift import exits
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import Replied, SendResult
-from nightshift.driver.patience import Patience
 from nightshift.stream.decoding import UnknownRevision
 from nightshift.stream.messages import Dead
-from nightshift.stream.parts import Standing, Unavailable, insist
+from nightshift.stream.ports import Standing, Unavailable, insist
 from nightshift.stream.writing import BLAMED_MOST
 from nightshift.tasks.base import BadInput
 from tests.simulation.virtual import VirtualLoop
@@ -702,7 +702,7 @@ def test_a_call_is_repeated_until_it_is_answered_and_the_log_says_so_now_and_the
                 raise Unavailable("away")
             return "answer"
 
-        assert await insist(Patience(random.Random(1), asyncio.Event()), call, "the test") == "answer"
+        assert await insist(Backoff(random.Random(1), asyncio.Event()), call, "the test") == "answer"
         assert tries == 26
 
     run(main)

@@ -26,7 +26,7 @@ from nightshift.stream import watched
 from nightshift.stream.decoding import Decoder
 from nightshift.stream.messages import PROBLEM, Delivery, Message
 from nightshift.stream.objects import WatchedFolder
-from nightshift.stream.parts import Unavailable
+from nightshift.stream.ports import Unavailable
 from nightshift.stream.rows import BrokenObject, rows
 from nightshift.stream.watched import Found, Watched
 from nightshift.tasks.base import BadInput

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from nightshift.jobset.kubernetes.log_slots import Streams
 from nightshift.jobset.kubernetes.logs import Logs
-from nightshift.jobset.kubernetes.streams import Streams
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
 pytestmark = pytest.mark.unit

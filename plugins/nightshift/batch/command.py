@@ -28,8 +28,8 @@ from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.health import EngineBudget
-from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.stats import Stats
+from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.formats import UnreadableFormat
 from nightshift.run.inputs import InputChanged
 from nightshift.run.ledger import ForeignObject

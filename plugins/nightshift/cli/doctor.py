@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import exits
-from nightshift.doctor.everything import diagnose
-from nightshift.doctor.surroundings import Connections
+from nightshift.doctor.checks import diagnose
+from nightshift.doctor.context import Connections
 from nightshift.fields.arguments import option
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.settings import Settings

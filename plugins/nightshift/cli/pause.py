@@ -15,7 +15,7 @@ from nightshift.store import StoreUnavailable, open_store
 
 if TYPE_CHECKING:
     from nightshift.jobset.runtime import Runtime
-    from nightshift.run.pauses import Wish
+    from nightshift.run.pauses import PauseRequest
 
 DESCRIPTION: Final = (
     "Writes the request into the run's folder and applies it to the run's JobSets in the runtime that NIGHTSHIFT_RUNTIME "
@@ -54,7 +54,7 @@ def request(name: str, options: Options, *, paused: bool) -> int:
     return _apply(options.url.rstrip("/"), wish)
 
 
-def _apply(url: str, wish: Wish) -> int:
+def _apply(url: str, wish: PauseRequest) -> int:
     from nightshift.jobset.fleet.pause import apply, tell
 
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
     from nightshift.planner.record import Record
     from nightshift.planner.speed import Known
-    from nightshift.planner.ways import Way
+    from nightshift.planner.suggestions import Suggestion
     from nightshift.profiles.limits import Limits
     from nightshift.spec import JobSpec
 
@@ -216,12 +216,12 @@ def _tell(
 ) -> int:
     from nightshift.planner.plan import Refused, SpeedUnknown, decide, table
     from nightshift.planner.speed import Basis
-    from nightshift.planner.wording import lines, to_json
+    from nightshift.planner.text import lines, to_json
 
     shown = table(spec, rows, known, limits, prices.machines)
     decision: Decision | None = None
     refused: Refused | SpeedUnknown | None = None
-    ways: tuple[Way, ...] = ()
+    ways: tuple[Suggestion, ...] = ()
     code = exits.DONE
     try:
         decision = decide(spec, rows, known, limits, prices.machines)

@@ -22,7 +22,7 @@ from nightshift.profiles.limits import Limits
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
 from nightshift.settings import Settings
-from nightshift.spec import JobSpec, load, names, periods
+from nightshift.spec import JobSpec, load, periods, values
 
 ROWS: Final = 1_000_000
 TASK: Final = "infer"
@@ -35,7 +35,7 @@ GROUP: Final = "jobs"
 
 def _profile(text: str) -> str:
     try:
-        return names.profile(text)
+        return values.profile(text)
     except PydanticCustomError as error:
         raise argparse.ArgumentTypeError(error.message()) from None
 

@@ -14,7 +14,7 @@ from nightshift.settings import Settings
 from nightshift.spec import load_stream
 from nightshift.stream.manifests.autoscaling import backlog_per_subscriber
 from nightshift.stream.manifests.render import render
-from nightshift.stream.manifests.render_request import CANARY_PERCENT, SERVER, StreamOrder, Variant, quantity
+from nightshift.stream.manifests.render_request import CANARY_PERCENT, SERVER, StreamRequest, Variant, quantity
 from nightshift.stream.manifests.subscriber import SINK_KEY, SINK_PORT, sink_secret
 
 _PROJECT: Final = ("NIGHTSHIFT_PROJECT", "PROJECT")
@@ -78,12 +78,12 @@ def preview(options: StreamOptions, environment: Mapping[str, str]) -> str:
     percent = CANARY_PERCENT if options.canary_percent is None else options.canary_percent
     variant = Variant(options.keda, options.engine_url, options.gateway, canary, percent)
     # Never for the local runtime, which runs JobSets alone.
-    order = StreamOrder(spec, options.file.read_text(encoding="utf-8"), replace(settings, runtime="kubernetes"), variant)
+    order = StreamRequest(spec, options.file.read_text(encoding="utf-8"), replace(settings, runtime="kubernetes"), variant)
     documents = "---\n".join(to_yaml(document) for document in render(order))
     return "".join(f"# {line}\n" for line in _header(order, options.file, missing=missing)) + documents
 
 
-def _header(order: StreamOrder, file: Path, *, missing: bool) -> list[str]:
+def _header(order: StreamRequest, file: Path, *, missing: bool) -> list[str]:
     scaling, settings = order.scaling, order.settings
     project, subscription = order.subscription
     least, most = order.replicas_of_subscribers

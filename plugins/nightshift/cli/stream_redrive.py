@@ -27,7 +27,7 @@ EPILOG: Final = (
 
 @dataclass(frozen=True)
 class Options:
-    """See `nightshift.stream.graves.Selection`."""
+    """See `nightshift.stream.dead_letters.Selection`."""
 
     file: Path = option(type=Path, metavar="STREAM_FILE", help="a stream's YAML file")
     sink_url: str = option(default="", variable="NIGHTSHIFT_SINK_URL")
@@ -65,8 +65,8 @@ def run(options: Options) -> int:
         return exits.BAD_INPUT
     try:
         from nightshift.stream.channel import PubSubRefused
-        from nightshift.stream.graves import Selection
-        from nightshift.stream.parts import SinkRefused, Unavailable
+        from nightshift.stream.dead_letters import Selection
+        from nightshift.stream.ports import SinkRefused, Unavailable
         from nightshift.stream.postgres import BadUrl
         from nightshift.stream.redrive import Redrive, check_reasons, redrive
     except ModuleNotFoundError as error:

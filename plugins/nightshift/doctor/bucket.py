@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
-from nightshift.doctor import mends
+from nightshift.doctor import fixes
+from nightshift.doctor.context import Reply, Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Reply, Surroundings
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -48,7 +48,7 @@ def there(here: Surroundings) -> Iterator[Finding]:
         )
         yield Problem(NAME, f"gs://{bucket} (NIGHTSHIFT_BUCKET) does not exist", breaks, create)
     elif reply.status in (401, 403):
-        mend = mends.bucket_role(here.settings, "storage.legacyBucketReader", here.connections.google().email)
+        mend = fixes.bucket_role(here.settings, "storage.legacyBucketReader", here.connections.google().email)
         yield Problem(NAME, f"the account may not read gs://{bucket} itself (HTTP {reply.status})", breaks, mend)
     else:
         yield Problem(NAME, f"Cloud Storage answers HTTP {reply.status} for gs://{bucket}", breaks, "nightshift doctor")
@@ -74,7 +74,7 @@ def permissions(here: Surroundings) -> Iterator[Finding]:
             yield Ok(permission, f"on gs://{here.settings.bucket}")
         else:
             wrong = f"the account does not have it on gs://{here.settings.bucket}"
-            yield Problem(permission, wrong, purpose, mends.bucket_role(here.settings, role, google.email))
+            yield Problem(permission, wrong, purpose, fixes.bucket_role(here.settings, role, google.email))
 
 
 def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
     path = f"{PREFIX}/{uuid.uuid4().hex}"
     store = open_store(f"gs://{bucket}", credentials=here.connections.storage_credentials())
     breaks = "plan, extract, seal and publish"
-    mend = mends.bucket_role(here.settings, "storage.objectUser", here.connections.google().email)
+    mend = fixes.bucket_role(here.settings, "storage.objectUser", here.connections.google().email)
     try:
         wrong = _tried(store, path)
     except (obstore.exceptions.BaseError, OSError) as error:

@@ -10,8 +10,8 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from nightshift.doctor import bucket
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 
 GOOGLE: Final = "clock (Google)"
 CLUSTER: Final = "clock (cluster)"

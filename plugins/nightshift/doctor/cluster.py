@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from nightshift.doctor import mends
+from nightshift.doctor import fixes
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
-from nightshift.jobset.kubernetes import paths
-from nightshift.jobset.kubernetes.rights import RIGHTS
+from nightshift.jobset.kubernetes import rest
+from nightshift.jobset.kubernetes.rbac import RIGHTS
 from nightshift.jobset.labels import JOBSET_API_VERSION, KUEUE_API_VERSION
 from nightshift.jobset.runtime import JobSetNotFound
 from nightshift.settings import GKE_CLUSTER, GKE_FORM, Settings
@@ -46,7 +46,7 @@ def _reach(settings: Settings) -> str:
     if found := GKE_CLUSTER.fullmatch(settings.runtime):
         place = f"--location={found['location']} --project={found['project_id']}"
         return f"gcloud container clusters describe {found['cluster_name']} {place}"
-    return mends.setting("NIGHTSHIFT_RUNTIME", GKE_FORM)
+    return fixes.setting("NIGHTSHIFT_RUNTIME", GKE_FORM)
 
 
 def jobset(here: Surroundings) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def _served(api: JobSetApi, name: str, api_version: str, resources: tuple[str, .
 def _versions(api: JobSetApi, api_version: str) -> list[str] | None:
     """The served versions of the group; None if the group is not served."""
     try:
-        return [str(each["version"]) for each in api.read(paths.group(api_version))["versions"]]
+        return [str(each["version"]) for each in api.read(rest.group(api_version))["versions"]]
     except JobSetNotFound:
         return None
 

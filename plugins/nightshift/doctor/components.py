@@ -11,9 +11,9 @@ from dataclasses import asdict
 from typing import Final
 
 from nightshift import __version__
-from nightshift.doctor import mends
+from nightshift.doctor import fixes
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 
 AIRFLOW: Final = "airflow"
 PLUGIN: Final = "plugin"
@@ -38,7 +38,7 @@ def plugin(here: Surroundings) -> Iterator[Finding]:
         yield Problem(PLUGIN, wrong, breaks, "airflow plugins --verbose")
     else:
         wrong = f"Airflow does not list the plugin {PACKAGE!r} here, so the package is not installed (or only on the path)"
-        yield Problem(PLUGIN, wrong, breaks, mends.package())
+        yield Problem(PLUGIN, wrong, breaks, fixes.package())
 
 
 def provider(here: Surroundings) -> Iterator[Finding]:
@@ -46,10 +46,10 @@ def provider(here: Surroundings) -> Iterator[Finding]:
     breaks = "tasks and triggers of another release than the DAGs, or none at all"
     if version is None:
         wrong = f"Airflow does not list the provider {PACKAGE!r} here, so the package is not installed (or only on the path)"
-        yield Problem(PROVIDER, wrong, breaks, mends.package())
+        yield Problem(PROVIDER, wrong, breaks, fixes.package())
     elif version != __version__:
         wrong = f"the package says {version}, but the code that runs is {__version__}: another copy comes first on the path"
-        yield Problem(PROVIDER, wrong, breaks, mends.package())
+        yield Problem(PROVIDER, wrong, breaks, fixes.package())
     else:
         yield Ok(PROVIDER, f"{PACKAGE} {version}")
 
@@ -60,14 +60,14 @@ def triggerer(here: Surroundings) -> Iterator[Finding]:
     if answer is None:
         yield NotAsked(TRIGGERER, "only a task can wait in it: trigger the DAG nightshift_doctor")
     elif answer.problem:
-        yield Problem(TRIGGERER, f"it did not run nightshift's trigger: {answer.problem}", breaks, mends.package())
+        yield Problem(TRIGGERER, f"it did not run nightshift's trigger: {answer.problem}", breaks, fixes.package())
     elif answer.version != __version__:
         wrong = f"it runs nightshift {answer.version}, and this worker {__version__}"
-        yield Problem(TRIGGERER, wrong, breaks, mends.package())
+        yield Problem(TRIGGERER, wrong, breaks, fixes.package())
     elif different := _different(here):
         name, value = next(iter(different.items()))
         wrong = f"{', '.join(different)} is set differently there than for this worker"
-        yield Problem(TRIGGERER, wrong, breaks, mends.setting(name, value))
+        yield Problem(TRIGGERER, wrong, breaks, fixes.setting(name, value))
     else:
         yield Ok(TRIGGERER, f"ran a trigger of nightshift {answer.version}, with this worker's settings")
 

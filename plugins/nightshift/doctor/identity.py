@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from nightshift.doctor.context import EMULATORS, Google, Surroundings
 from nightshift.doctor.findings import Finding, Ok, Problem
-from nightshift.doctor.surroundings import EMULATORS, Google, Surroundings
 
 NAME: Final = "identity"
 TOKENINFO: Final = "https://oauth2.googleapis.com/tokeninfo"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from nightshift.doctor.context import Google, Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Google, Surroundings
 from nightshift.jobset.manifest.server import image_setting
 
 NAME: Final = "images"

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 from nightshift.run import hub, weights
 from nightshift.run.pins import is_commit, offline
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from nightshift.doctor import mends
+from nightshift.doctor import fixes
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 from nightshift.spec import notifiers
 
 NAME: Final = "notifiers"
@@ -23,7 +23,7 @@ def ask(here: Surroundings) -> Iterator[Finding]:
     try:
         known = notifiers.read(file)
     except notifiers.NotifiersError as error:
-        yield Problem(NAME, str(error), f"{BREAKS} these have no DAG", mends.setting(notifiers.SETTING, "FILE"))
+        yield Problem(NAME, str(error), f"{BREAKS} these have no DAG", fixes.setting(notifiers.SETTING, "FILE"))
         return
     wrong = {name: why for name, named in known.named.items() if (why := here.connections.notifier(named))}
     for name, why in wrong.items():

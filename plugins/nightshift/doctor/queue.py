@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
-from nightshift.jobset.kubernetes import queues, quota
+from nightshift.jobset.kubernetes import kueue, quota
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.jobset.runtime import RequestRefused
@@ -40,10 +40,10 @@ def queue(here: Surroundings) -> Iterator[Finding]:
         return
     breaks = f"infer of {job.job}: its JobSet stays suspended"
     try:
-        way = queues.read_way(_api(here), here.settings.namespace, job.queue)
+        way = kueue.read_way(_api(here), here.settings.namespace, job.queue)
     except RequestRefused as error:
-        yield NotAsked(QUEUE, f"Airflow's account may not read it ({error}); {queues.READERS} allows it")
-    except queues.NotUsable as error:
+        yield NotAsked(QUEUE, f"Airflow's account may not read it ({error}); {kueue.READERS} allows it")
+    except kueue.NotUsable as error:
         yield Problem(QUEUE, str(error), breaks, error.mend)
     else:
         yield Ok(QUEUE, f"LocalQueue {job.queue}, ClusterQueue {way.name}, flavors {', '.join(way.flavors)}")
@@ -53,7 +53,7 @@ def quotas(here: Surroundings) -> Iterator[Finding]:
     """A finding for each profile that the job may get: whether all its workers fit, or one, if the planner decides how many."""
     job = _job(here)
     assert job.queue
-    way = queues.read_way(_api(here), here.settings.namespace, job.queue)
+    way = kueue.read_way(_api(here), here.settings.namespace, job.queue)
     workers = "1 worker" if job.compute.workers is None else f"{job.compute.workers} workers"
     for profile in job.compute.profiles:
         name = f"{QUOTA} {profile}"
@@ -80,7 +80,7 @@ def _plain(quantity: Decimal) -> str:
 def _rendered(here: Surroundings, profile: str) -> dict[str, Any]:
     """As `infer` would submit it, with one worker unless the job says how many. Raises PatchError and ValueError."""
     job = _job(here)
-    return queues.sample(job, here.settings, _partition(here), profile, job.compute.workers or 1)
+    return kueue.sample(job, here.settings, _partition(here), profile, job.compute.workers or 1)
 
 
 def _partition(here: Surroundings) -> str:

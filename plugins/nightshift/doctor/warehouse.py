@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from nightshift.doctor import bucket, mends
+from nightshift.doctor import bucket, fixes
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 from nightshift.spec import periods
 
 DATASET: Final = "dataset"
@@ -27,7 +27,7 @@ def dataset(here: Surroundings) -> Iterator[Finding]:
     try:
         where = here.connections.trial().location(name)
     except WarehouseError as error:
-        mend = mends.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
+        mend = fixes.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
         yield Problem(DATASET, str(error), "publish and audit", mend)
         return
     if where is None:
@@ -52,7 +52,7 @@ def location(here: Surroundings) -> Iterator[Finding]:
     wrong = f"{places}, and NIGHTSHIFT_LOCATION is {here.settings.location}"
     shared = set(found.values())
     if len(shared) == 1:
-        yield Problem(LOCATION, wrong, breaks, mends.setting("NIGHTSHIFT_LOCATION", shared.pop()))
+        yield Problem(LOCATION, wrong, breaks, fixes.setting("NIGHTSHIFT_LOCATION", shared.pop()))
         return
     place = f"--location={here.settings.location}"
     if found[_dataset(here)] == wanted:
@@ -68,7 +68,7 @@ def jobs(here: Surroundings) -> Iterator[Finding]:
     try:
         here.connections.trial().run_job()
     except WarehouseError as error:
-        mend = mends.project_role(here.settings, "bigquery.jobUser", here.connections.google().email)
+        mend = fixes.project_role(here.settings, "bigquery.jobUser", here.connections.google().email)
         yield Problem(JOBS, str(error), "plan, extract and publish: every one runs jobs", mend)
     else:
         yield Ok(JOBS, f"in {here.settings.project}, by a dry run")
@@ -79,7 +79,7 @@ def tables(here: Surroundings) -> Iterator[Finding]:
     from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 
     name = _dataset(here)
-    mend = mends.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
+    mend = fixes.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
     failed = ""
     for permission, attempt in here.connections.trial().steps(name):
         if failed.endswith("create"):
@@ -104,7 +104,7 @@ def query(here: Surroundings) -> Iterator[Finding]:
     try:
         here.connections.warehouse().check_query(here.job, partition)
     except WarehouseError as error:
-        grant = mends.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
+        grant = fixes.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
         mend = f"correct the job, or: {grant}"
         yield Problem(QUERY, str(error), f"plan of {here.job.job}", mend)
     else:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from nightshift.doctor import mends
+from nightshift.doctor import fixes
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 from nightshift.run.names import WORKERS
 from nightshift.settings import JOB_MARK
 
@@ -68,14 +68,14 @@ def _judged(here: Surroundings, binding: Mapping[str, Any], member: str) -> Find
         return NotAsked(NAME, f"whether {role}, which {member} has, lets it write is not known here")
     if expression is None:
         wrong = f"{member} may write anywhere in gs://{here.settings.bucket}: its {role} has no condition"
-        return Problem(NAME, wrong, BREAKS, mends.own_prefix(here.settings, member, role, _prefix(here)))
+        return Problem(NAME, wrong, BREAKS, fixes.own_prefix(here.settings, member, role, _prefix(here)))
     of_all, own = (_condition(here.settings.bucket, prefix) for prefix in (f"{WORKERS}/", _prefix(here)))
     plain = re.sub(r"\s", "", expression).replace("'", '"')
     if plain == own and role == "roles/storage.objectCreator":
         return None
     if plain == of_all and role == "roles/storage.objectCreator":
         wrong = f"{member} may write other jobs' chunks: its condition names {WORKERS}/, not {_prefix(here)}"
-        return Problem(NAME, wrong, BREAKS, mends.own_prefix(here.settings, member, "", _prefix(here)))
+        return Problem(NAME, wrong, BREAKS, fixes.own_prefix(here.settings, member, "", _prefix(here)))
     return NotAsked(NAME, f"whether {role} of {member} ends at {_prefix(here)} cannot be told from its condition: {expression}")
 
 

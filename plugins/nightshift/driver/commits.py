@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import dead_reasons
-from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Saved
@@ -52,7 +52,7 @@ class Commits:
         ledger: Ledger,
         codec: Codec,
         attempt: str,
-        patience: Patience,
+        patience: Backoff,
         stats: Stats,
         *,
         ended: Callable[[OpenChunk, bool], None],

@@ -8,8 +8,8 @@ A Spot machine gives a pod 15 s after the signal, even if its grace period is lo
 - at 14.2 s, the C library ends it (`DRAIN_GONE_S`), even if some C code holds Python's lock, so that no thread of Python can;
   the rest is for the container to end.
 
-A template that computes does not delay this: the signal breaks it off (`nightshift.driver.timely`). An answer is read to its
-end, for a second of processor time at most. C code that never looks for signals does delay it: Python learns of the signal
+A template that computes does not delay this: the signal breaks it off (`nightshift.driver.time_limit`). An answer is read to
+its end, for a second of processor time at most. C code that never looks for signals does delay it: Python learns of the signal
 when that code returns.
 """
 
@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Final
 
 from nightshift import exits
-from nightshift.driver import timely
+from nightshift.driver import time_limit
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class DrainOnSignal:
         for number in (signal.SIGTERM, signal.SIGINT):
             # Not the loop's own handlers: they end with the loop, and the process lives a moment longer.
             signal.signal(number, self._signalled)
-        timely.watch()
+        time_limit.watch()
 
     def attach(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -69,7 +69,7 @@ class DrainOnSignal:
             _end_in(DRAIN_GONE_S, exits.RESUME)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ask)
-        timely.stop()
+        time_limit.stop()
 
     def _ask(self) -> None:
         self.asked.set()

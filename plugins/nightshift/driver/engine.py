@@ -179,7 +179,7 @@ class EngineClient:
     async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
         """POSTs one JSON body. Errors of the network and the engine are results.
 
-        canary: whether the answer will be thrown away (`nightshift.driver.trial`), which a header says, too.
+        canary: whether the answer will be thrown away (`nightshift.driver.attribution`), which a header says, too.
         """
         headers = CANARY if canary else None
         try:
@@ -264,9 +264,9 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
 
     400, 413 and 422 are the request's fault. 429 and 503 mean load. 502, and a 500 that says that the engine's core is dead,
     mean a lost engine; 408 and 504 mean no reply in time. A redirect, any other 4xx, and 501 are refusals, of this request or
-    of every one: that shows in what becomes of others (`nightshift.driver.trial`). So does a reply that cannot be an answer:
-    200 with something that is not JSON (NaN and lone surrogates are not), another 2xx. All other errors are the engine's. An
-    error inside a 200 means what it would have meant as a status, but that the engine still lives.
+    of every one: that shows in what becomes of others (`nightshift.driver.attribution`). So does a reply that cannot be an
+    answer: 200 with something that is not JSON (NaN and lone surrogates are not), another 2xx. All other errors are the
+    engine's. An error inside a 200 means what it would have meant as a status, but that the engine still lives.
     """
     if status == 200:
         return _of_200(body, headers)

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.commits import Codec
-from nightshift.driver.patience import Patience
 from nightshift.driver.ranges import Ranges
 from nightshift.driver.stats import Stats
 from nightshift.run import chunks
@@ -63,7 +63,7 @@ class Feeder:
         ledger: Ledger,
         reader: Reader,
         codec: Codec,
-        patience: Patience,
+        patience: Backoff,
         stats: Stats,
         *,
         keys: list[str],

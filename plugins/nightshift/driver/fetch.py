@@ -11,8 +11,8 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
-from nightshift.driver import patience
-from nightshift.driver.patience import Patience
+from nightshift.driver import backoff
+from nightshift.driver.backoff import Backoff
 from nightshift.store import StoreUnavailable, open_store, split_object_url, status_of
 from nightshift.tasks.base import BadInput, Fetch, Fetching
 
@@ -33,7 +33,7 @@ class Fetcher:
     still be read, the row is to blame, else the store.
     """
 
-    def __init__(self, kind: Fetching, patience: Patience) -> None:
+    def __init__(self, kind: Fetching, patience: Backoff) -> None:
         self._kind = kind
         self._patience = patience
         self._stores: dict[str, ObjectStore] = {}
@@ -81,8 +81,7 @@ class Fetcher:
             return await self._read(want)
         except StoreUnavailable as again:
             raise BadInput(
-                f"the object {want.url} could not be read in {patience.STORE_BUDGET_S:.0f} s, "
-                f"though {other.url} can be: {again}"
+                f"the object {want.url} could not be read in {backoff.STORE_BUDGET_S:.0f} s, though {other.url} can be: {again}"
             ) from again
 
     async def _read(self, want: Fetch) -> bytes:

@@ -1,6 +1,6 @@
 """Whether the engine is there: notices its death once, waits for its restart within a budget, then gives up.
 
-An engine that is there and fails everybody is the business of `nightshift.driver.trial`.
+An engine that is there and fails everybody is the business of `nightshift.driver.attribution`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import Gone, Load, SendResult
-from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Scheduler
 from nightshift.driver.stats import Stats
 
@@ -70,7 +70,7 @@ class EngineHealth:
         self,
         engine: EngineLike,
         scheduler: Scheduler,
-        patience: Patience,
+        patience: Backoff,
         stats: Stats,
         budget: EngineBudget,
         *,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nightshift.driver.budget import bytes_of
-from nightshift.driver.timely import Stopped, stopping, timely
+from nightshift.driver.time_limit import Stopped, stopping, timely
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.tasks import NoProcess
 from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, TaskKind

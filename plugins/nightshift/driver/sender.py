@@ -6,16 +6,16 @@ import asyncio
 import logging
 from typing import Any, Final
 
+from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Canary, Fault, Hooks, Verdict
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
-from nightshift.driver.patience import Patience
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.silence import Silence
 from nightshift.driver.stats import Stats
-from nightshift.driver.timely import Stopped, reading
-from nightshift.driver.trial import SAY_EVERY_S, Canary, Fault, Hooks, Trial, Verdict
+from nightshift.driver.time_limit import Stopped, reading
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import (
@@ -61,7 +61,7 @@ class Sender:
         scheduler: Scheduler,
         health: EngineHealth,
         window: Window,
-        patience: Patience,
+        patience: Backoff,
         stats: Stats,
         budget: ByteBudget,
         engine_budget: EngineBudget,
@@ -79,7 +79,7 @@ class Sender:
         self._unheard = engine_budget.unheard
         self._said_busy = float("-inf")
         self.silence = Silence(patience)
-        self.trial = Trial(scheduler, patience, stats, window, engine_budget, hooks, self.silence, self._sing)
+        self.trial = Attribution(scheduler, patience, stats, window, engine_budget, hooks, self.silence, self._send_canary)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
     def ask(self, group: Group) -> Hold:
@@ -147,7 +147,7 @@ class Sender:
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
         return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
-    async def _sing(self, canary: Canary) -> Fault | None:
+    async def _send_canary(self, canary: Canary) -> Fault | None:
         """Sends a request that was answered before, and throws its answer away; what went wrong, None if there was one."""
         self._stats.requests_sent += 1
         self._stats.canaries += 1

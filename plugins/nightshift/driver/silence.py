@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from nightshift.driver.patience import Patience
+from nightshift.driver.backoff import Backoff
 
 
 class Silence:
     """Until it is over nothing is sent to the engine: no row, no probe and no canary."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Backoff) -> None:
         self._patience = patience
         self._until = float("-inf")
 

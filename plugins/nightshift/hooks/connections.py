@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
-    from nightshift.doctor.surroundings import Components, Google
+    from nightshift.doctor.context import Components, Google
     from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.settings import Settings
     from nightshift.spec.notifiers import Named
     from nightshift.warehouse import Warehouse
-    from nightshift.warehouse.trial import Trial
+    from nightshift.warehouse.permission_probe import Trial
 
 PATIENCE_S: Final = 10.0
 """How long the doctor asks a cluster that does not answer; a task asks longer (`nightshift.jobset.kubernetes.api`)."""
 
 
 class AirflowConnections:
-    """`nightshift.doctor.surroundings.Connections`. The first call imports Airflow: without it, it raises ImportError."""
+    """`nightshift.doctor.context.Connections`. The first call imports Airflow: without it, it raises ImportError."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -30,7 +30,7 @@ class AirflowConnections:
         from airflow.plugins_manager import get_import_errors, get_plugin_info
         from airflow.providers_manager import ProvidersManager
 
-        from nightshift.doctor.surroundings import Components
+        from nightshift.doctor.context import Components
 
         plugins = {each["name"]: str(each["source"]) for each in get_plugin_info(["source"])}
         providers = {name: each.version for name, each in ProvidersManager().providers.items()}  # type: ignore[no-untyped-call]

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
     from requests import Session
 
-    from nightshift.doctor.surroundings import Reply
+    from nightshift.doctor.context import Reply
 
 TIMEOUT_S: Final = 20.0
 
 
 class GoogleAccount:
     """
-    `nightshift.doctor.surroundings.Google` on an Airflow connection. Whatever asks for its credentials first may raise
+    `nightshift.doctor.context.Google` on an Airflow connection. Whatever asks for its credentials first may raise
     `nightshift.hooks.credentials.NoCredentials`.
 
     :param gcp_conn_id: the connection.
@@ -43,7 +43,7 @@ class GoogleAccount:
 
     def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
         """One request. headers: in addition to the token. Raises OSError, as requests does."""
-        from nightshift.doctor.surroundings import Reply
+        from nightshift.doctor.context import Reply
 
         sent = dict(headers or {})
         if self.token is not None:

@@ -12,7 +12,7 @@ from kubernetes_asyncio.config import load_incluster_config
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
+from nightshift.jobset.kubernetes.shared_client import UNLIMITED, shared
 
 
 class JobSetHook(JobSetApi, KubernetesHook):

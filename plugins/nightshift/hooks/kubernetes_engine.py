@@ -11,7 +11,7 @@ from kubernetes_asyncio.client import Configuration
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.api import JobSetApi
-from nightshift.jobset.kubernetes.sharing import UNLIMITED, shared
+from nightshift.jobset.kubernetes.shared_client import UNLIMITED, shared
 
 
 class GKEJobSetHook(JobSetApi, GKEKubernetesHook):

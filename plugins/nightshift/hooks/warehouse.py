@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from nightshift.settings import Settings
     from nightshift.warehouse import Warehouse
-    from nightshift.warehouse.trial import Trial
+    from nightshift.warehouse.permission_probe import Trial
 
 
 def warehouse_for(settings: Settings) -> Warehouse:
@@ -24,7 +24,7 @@ def warehouse_for(settings: Settings) -> Warehouse:
 
 def trial_for(settings: Settings) -> Trial:
     """A `Trial` on the same connection. Raises the same."""
-    from nightshift.warehouse.trial import Trial
+    from nightshift.warehouse.permission_probe import Trial
 
     return Trial(_client(settings), settings)
 

@@ -16,8 +16,8 @@ from nightshift.triggers.doctor import DoctorTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from nightshift.doctor.context import Triggerer
     from nightshift.doctor.findings import Finding
-    from nightshift.doctor.surroundings import Triggerer
 
 TRIGGERER_LIMIT: Final = timedelta(minutes=3)
 """How long the triggerer may take for a trigger of ten seconds."""
@@ -46,7 +46,7 @@ class DoctorOperator(BaseOperator):
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Airflow's own, but a trigger that could not run is a finding: it must not hide the others."""
-        from nightshift.doctor.surroundings import Triggerer
+        from nightshift.doctor.context import Triggerer
 
         try:
             return super().resume_execution(next_method, next_kwargs, context)
@@ -58,12 +58,12 @@ class DoctorOperator(BaseOperator):
 
     def on_triggerer(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the trigger has fired."""
-        from nightshift.doctor.surroundings import Triggerer
+        from nightshift.doctor.context import Triggerer
 
         return self._examine(Triggerer(version=event["nightshift"], settings=event["settings"]))
 
     def _examine(self, triggerer: Triggerer) -> dict[str, Any]:
-        from nightshift.doctor.everything import diagnose
+        from nightshift.doctor.checks import diagnose
         from nightshift.doctor.findings import Problem, Report, is_bad
         from nightshift.doctor.job import file_of
         from nightshift.hooks.connections import AirflowConnections

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
 from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.operators.waiting import deferred, finished_jobs, finished_soon
 
 DECISION_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('decision') or '' }}"
 """The path of what the task ``plan`` decided."""
@@ -41,7 +41,7 @@ class ExtractOperator(RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.operators.redoing import take_rows
+        from nightshift.operators.redo import take_rows
         from nightshift.run.opening import planned
         from nightshift.warehouse.extract import exported
 

@@ -279,7 +279,7 @@ class InferOperator(JobSetTask, RunOperator):
         """Keeps what no worker can know: how long its pods took to start, and which were taken away. The task seal adds it to
         what the run measured."""
         from nightshift.jobset.verdict.starts import starts_of, taken_of
-        from nightshift.run.starts import Starts, save_starts
+        from nightshift.run.pod_startup import Starts, save_starts
 
         try:
             save_starts(self.store, self.run, name, Starts(starts_of(seen), taken_of(seen)))

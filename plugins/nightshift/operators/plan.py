@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from nightshift.formats import XCOM
+from nightshift.operators.bigquery_jobs import SHORT_WAIT_S
 from nightshift.operators.due import due
-from nightshift.operators.files import began_by_files, periods_of_events, start_run, within_reach
+from nightshift.operators.file_periods import began_by_files, periods_of_events, start_run, within_reach
 from nightshift.operators.params import only_params
 from nightshift.operators.partition import has_run, left_out, not_over, partition_of, why
 from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.operators.waiting import SHORT_WAIT_S
 from nightshift.spec import periods
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class PlanOperator(RunOperator):
 
     A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
     ``republish``, the sealed run that it names is shown again, under the terms that the job has now. With ``redo``, only the
-    dead letters of the run that the partition shows are computed again (`nightshift.operators.redoing`).
+    dead letters of the run that the partition shows are computed again (`nightshift.operators.redo`).
 
     :param spec: the job as JSON, as it was when Airflow parsed its file for this task.
     """
@@ -224,7 +224,7 @@ class PlanOperator(RunOperator):
 
     def _open(self, context: Context, spec: JobSpec, partition: str) -> tuple[RunRef, int]:
         """The run of the job as it is now, and how many rows its query has."""
-        from nightshift.operators.redoing import asked_last
+        from nightshift.operators.redo import asked_last
         from nightshift.run.opening import open_run
 
         fresh = bool(context["params"].get("fresh"))
@@ -278,7 +278,7 @@ class PlanOperator(RunOperator):
 
     def _again(self, context: Context, spec: JobSpec, partition: str) -> RunRef:
         """The run of the dead letters alone."""
-        from nightshift.operators.redoing import DEAD_LETTERS, open_again
+        from nightshift.operators.redo import DEAD_LETTERS, open_again
 
         _only(context, "redo")
         if (asked := context["params"]["redo"]) != DEAD_LETTERS:
@@ -332,7 +332,7 @@ class PlanOperator(RunOperator):
         from nightshift.planner.plan import decide, table
         from nightshift.planner.speed import Basis
         from nightshift.planner.speeds import records_if_any
-        from nightshift.planner.wording import lines
+        from nightshift.planner.text import lines
         from nightshift.profiles.limits import Limits
         from nightshift.run.plan import load_plan
 
@@ -402,6 +402,6 @@ class PlanOperator(RunOperator):
 
     def _asked_now(self, context: Context, spec: JobSpec, partition: str) -> str:
         """When this request was made, ISO 8601: after every run that was published, whatever the clocks said."""
-        from nightshift.operators.redoing import asked_last
+        from nightshift.operators.redo import asked_last
 
         return max(_began(context), asked_last(self._warehouse, spec, partition) + timedelta(microseconds=1)).isoformat()

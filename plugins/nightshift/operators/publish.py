@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
 from nightshift.operators.run import RunOperator, permanent_failures
-from nightshift.operators.waiting import deferred, finished_jobs, finished_soon
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -96,7 +96,7 @@ class RedriveOperator(BaseOperator):
         return load_stream(files.get(str(self.stream), Path(str(self.stream))))
 
     def _asked(self, spec: StreamSpec, project: str) -> Redrive:
-        from nightshift.stream.graves import Selection
+        from nightshift.stream.dead_letters import Selection
         from nightshift.stream.names import full_name, redriven_from
         from nightshift.stream.redrive import Redrive, check_reasons
 
@@ -120,7 +120,7 @@ class RedriveOperator(BaseOperator):
 
     def _redrive(self, address: str, spec: StreamSpec, asked: Redrive, credentials: Any) -> Redriven:
         from nightshift.stream.channel import PubSubRefused
-        from nightshift.stream.parts import SinkRefused, Unavailable
+        from nightshift.stream.ports import SinkRefused, Unavailable
         from nightshift.stream.redrive import redrive
 
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.planner import tokens
 from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
 from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
-from nightshift.run import files
+from nightshift.run import model_files
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -47,15 +47,15 @@ def known_of(
     """
 
     variables = os.environ if environment is None else environment
-    absent: list[files.NoFile] = []
+    absent: list[model_files.NoFile] = []
 
     def read(name: str) -> bytes:
         # Where one file cannot be had, the client would try the other for half a minute, too.
         if absent:
             raise absent[0]
         try:
-            return files.read_file(spec, name, pins, environment=variables, credentials=credentials)
-        except files.NoFile as error:
+            return model_files.read_file(spec, name, pins, environment=variables, credentials=credentials)
+        except model_files.NoFile as error:
             absent.append(error)
             raise
 
@@ -75,8 +75,8 @@ def known_of(
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
     try:
-        return model_for(spec, _config(read(files.CONFIG))), ""
-    except (files.NoFile, UnknownModel) as error:
+        return model_for(spec, _config(read(model_files.CONFIG))), ""
+    except (model_files.NoFile, UnknownModel) as error:
         why_not = str(error)
     except Exception as error:  # The file is foreign: whatever is in it, planning goes on without it.
         why_not = f"its config.json cannot be read ({type(error).__name__})"
@@ -114,9 +114,9 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         return None, None if spec.task == "rerank" else 1.0, ""
     images = IMAGE_TOKENS if spec.task == "image" else 0
     try:
-        counts = tokens.count(texts, read(files.TOKENIZER))
+        counts = tokens.count(texts, read(model_files.TOKENIZER))
         how = "the model's tokenizer"
-    except (files.NoFile, tokens.Uncountable) as error:
+    except (model_files.NoFile, tokens.Uncountable) as error:
         counts = [sum(len(text) / CHARS_PER_TOKEN + SPECIAL_TOKENS for text in row) for row in texts]
         how = f"{CHARS_PER_TOKEN:g} characters per token, because {error}"
     mean = sum(counts) / len(counts) + images

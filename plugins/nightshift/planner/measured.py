@@ -1,4 +1,4 @@
-"""What a run measured: the marks of its attempts (`nightshift.run.marks`) added up by compute profile, for its manifest.
+"""What a run measured: the marks of its attempts (`nightshift.run.heartbeats`) added up by compute profile, for its manifest.
 
 A mark is what an attempt claims. What it computed is at least what the ledger has of it, and nothing that is proven depends on
 it. So a mark that is missing or cannot be read is counted, and stops nothing.
@@ -17,9 +17,9 @@ from typing import Any, Final
 from nightshift.planner.costs.bill import Machine
 from nightshift.planner.costs.split import Life, split_all
 from nightshift.run.chunks import Part
-from nightshift.run.marks import Ended, Mark, NotAMark
+from nightshift.run.heartbeats import Ended, Heartbeat, NotAHeartbeat
 from nightshift.run.names import RunRef
-from nightshift.run.starts import STAGES, Starts, read_starts
+from nightshift.run.pod_startup import STAGES, Starts, read_starts
 from nightshift.store import Objects, ObjectTooLarge, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Seen:
     that ran them. written: marks of all attempts.
     """
 
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[Heartbeat, ...] = ()
     attempts: frozenset[str] = frozenset()
     starts: Starts = field(default_factory=Starts)
     written: int = 0
@@ -55,7 +55,7 @@ async def look(objects: Objects, run: RunRef, plan_uid: str) -> Seen:
     """Reads the newest mark of each attempt at the plan of the run. Never raises for what is missing, unreadable or slow."""
     work = run.work(plan_uid)
     newest: dict[str, str] = {}
-    marks: list[Mark] = []
+    marks: list[Heartbeat] = []
     starts = Starts()
     written = 0
     try:
@@ -73,13 +73,13 @@ async def look(objects: Objects, run: RunRef, plan_uid: str) -> Seen:
     return Seen(tuple(sorted(marks, key=lambda mark: mark.attempt)), frozenset(newest), starts, written)
 
 
-async def _read(objects: Objects, waiting: Iterable[tuple[str, str]], marks: list[Mark]) -> None:
+async def _read(objects: Objects, waiting: Iterable[tuple[str, str]], marks: list[Heartbeat]) -> None:
     for attempt, path in waiting:
         try:
-            mark = Mark.from_bytes(await objects.read(path) or b"")
+            mark = Heartbeat.from_bytes(await objects.read(path) or b"")
             if mark.attempt != attempt:
-                raise NotAMark(f"it is one of {mark.attempt}")
-        except (NotAMark, ObjectTooLarge, StoreUnavailable) as error:
+                raise NotAHeartbeat(f"it is one of {mark.attempt}")
+        except (NotAHeartbeat, ObjectTooLarge, StoreUnavailable) as error:
             log.warning("mark not read", extra={"fields": {"mark": path, "error": str(error)}})
         else:
             marks.append(mark)
@@ -96,7 +96,7 @@ def measure(seen: Seen, parts: Sequence[Part], machine: Callable[[str], Machine]
     for part in parts:
         used[part.attempt].append(part)
     attempts = seen.attempts | used.keys()
-    by_profile: dict[str, list[Mark]] = defaultdict(list)
+    by_profile: dict[str, list[Heartbeat]] = defaultdict(list)
     for mark in seen.marks:
         by_profile[mark.profile].append(mark)
     return {
@@ -110,7 +110,7 @@ def measure(seen: Seen, parts: Sequence[Part], machine: Callable[[str], Machine]
     }
 
 
-def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], starts: Starts) -> dict[str, Any]:
+def _of_profile(marks: Sequence[Heartbeat], used: Mapping[str, Sequence[Part]], starts: Starts) -> dict[str, Any]:
     """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last mark. preempted:
     those whose machine their cluster took away.
 
@@ -150,7 +150,7 @@ def _of_profile(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], start
     }
 
 
-def _paid(marks: Sequence[Mark], used: Mapping[str, Sequence[Part]], starts: Starts, machine: Machine) -> dict[str, Any]:
+def _paid(marks: Sequence[Heartbeat], used: Mapping[str, Sequence[Part]], starts: Starts, machine: Machine) -> dict[str, Any]:
     """machine, machines: the name and the number of a worker's. machine_s: `nightshift.planner.costs.split.Parts` of all
     attempts, in seconds. starts_assumed: attempts whose start no cluster saw: if it saw others', these took the median of
     them."""

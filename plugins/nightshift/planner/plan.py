@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.fields.text import minutes, n
 from nightshift.formats import DECISION, UnreadableFormat
-from nightshift.planner.bounds import Answer, Prices, Question, accelerator_hours, answer, cost, rate
+from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, cost, rate
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
 from nightshift.planner.speed import Basis, Known, Speed, speed_of
-from nightshift.planner.ways import Way, ways_out
+from nightshift.planner.suggestions import Suggestion, suggestions_for
 from nightshift.profiles.limits import Limits
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Refused(ValueError):
     """The run cannot fit. problems: why. ways: the three cheapest ways out. ranking: by what they are the cheapest. searched:
     ways were looked for, so the message says so if there is none."""
 
-    def __init__(self, problems: tuple[str, ...], ways: tuple[Way, ...], ranking: str, *, searched: bool = True) -> None:
+    def __init__(self, problems: tuple[str, ...], ways: tuple[Suggestion, ...], ranking: str, *, searched: bool = True) -> None:
         self.problems, self.ways, self.ranking = problems, ways, ranking
         ends = [f"{number}. {way.sentence}." for number, way in enumerate(ways, 1)]
         help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else f" {NO_WAY}" if searched else ""
@@ -110,10 +110,10 @@ class Row:
     speed: str
 
 
-def question_of(spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None) -> Question:
+def question_of(spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None) -> SizingRequest:
     """profile: instead of the job's own. Raises `nightshift.planner.roofline.CannotStart`."""
     shape = spec.compute.worker(profile)
-    return Question(
+    return SizingRequest(
         rows=rows,
         seqs=spec.engine.max_num_seqs,
         deadline_s=spec.deadline_seconds,
@@ -130,7 +130,7 @@ def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, p
     """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit, and SpeedUnknown."""
     question, decision, problems = _weighed(spec, rows, known, limits)
     if problems:
-        ways = ways_out(question, spec, known, prices)
+        ways = suggestions_for(question, spec, known, prices)
         raise Refused(problems, ways, _ranking(ways))
     if rows and spec.compute.workers is None and decision.speed.basis is Basis.UNKNOWN:
         raise SpeedUnknown(rows, decision.speed)
@@ -143,7 +143,7 @@ def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS) ->
     return decision, problems
 
 
-def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Question, Decision, tuple[str, ...]]:
+def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[SizingRequest, Decision, tuple[str, ...]]:
     cannot_start = None
     try:
         question = question_of(spec, rows, known, limits)
@@ -228,7 +228,7 @@ def _as_exported(decision: Decision, spec: JobSpec, rows: int) -> int:
     return min(rows, math.ceil(math.ceil(rows / portion) / decision.workers) * portion)
 
 
-def _ranking(ways: tuple[Way, ...]) -> str:
+def _ranking(ways: tuple[Suggestion, ...]) -> str:
     priced = bool(ways) and all(way.cost is not None for way in ways)
     return "the cheapest" if priced else "the fewest accelerator hours (there is no price for each of these machines)"
 
@@ -238,7 +238,7 @@ def _busy(workers: int, rows: int, chunk: int) -> int:
     return max(1, min(workers, math.ceil(rows / chunk)))
 
 
-def _reasons(question: Question, found: Answer) -> list[str]:
+def _reasons(question: SizingRequest, found: Sizing) -> list[str]:
     speed = question.speed
     stated = " (the job says so)" if question.workers is not None else ""
     if speed.basis is Basis.UNKNOWN:

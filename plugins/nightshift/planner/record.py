@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from nightshift.formats import SPEED, UnreadableFormat
-from nightshift.run.marks import NUMBER_MOST
+from nightshift.run.heartbeats import NUMBER_MOST
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 
 HELD_LEAST_S: Final = 60.0
@@ -45,12 +45,12 @@ class Record:
     """The speed of a sealed run. Rates are per worker and second of work: from a worker's first request to its last answer.
 
     rows: that an engine answered, also those that were lost or computed twice. workers: that computed any. work_s: their
-    seconds of work, added up. start_up_s: median seconds of each stage, by its name in `nightshift.run.starts.STAGES`; a stage
-    that nobody saw is missing. profile: the compute profile that the workers were asked for with, which says how their machines
-    are bought. preemptions: of workers, as their cluster saw them; none that a person or nightshift itself has caused. alive_s:
-    seconds that machines were held for its attempts, added up: from the birth of each driver to its end, and before it as far
-    as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the planner counted them before the
-    run; None if it did not look at any.
+    seconds of work, added up. start_up_s: median seconds of each stage, by its name in `nightshift.run.pod_startup.STAGES`; a
+    stage that nobody saw is missing. profile: the compute profile that the workers were asked for with, which says how their
+    machines are bought. preemptions: of workers, as their cluster saw them; none that a person or nightshift itself has caused.
+    alive_s: seconds that machines were held for its attempts, added up: from the birth of each driver to its end, and before it
+    as far as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the planner counted them before
+    the run; None if it did not look at any.
     """
 
     workload: Workload

@@ -10,7 +10,7 @@ from nightshift.planner.record import Workload
 from nightshift.profiles import profile_of
 from nightshift.profiles.hardware import GPUS, TPUS
 from nightshift.spec import JobSpec
-from nightshift.spec.tuning import affects_answers
+from nightshift.spec.vllm_flags import affects_answers
 
 CPU: Final = "cpu"
 """The hardware of a worker without an accelerator."""

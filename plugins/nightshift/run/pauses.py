@@ -1,7 +1,7 @@
 """Whether a run may work now, as a person wished it: numbered objects in its folder, of which the newest counts.
 
-The wish outlives the JobSets that it stops: the task `infer` reads it whenever it has a JobSet, its trigger every two minutes,
-and the command or DAG that wrote it applies it to those that are there (`nightshift.jobset.fleet.pause`).
+The request outlives the JobSets that it stops: the task `infer` reads it whenever it has a JobSet, its trigger every two
+minutes, and the command or DAG that wrote it applies it to those that are there (`nightshift.jobset.fleet.pause`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nightshift.store import StoreUnavailable, get_bytes
 log = logging.getLogger(__name__)
 
 BYTES_MOST: Final = 64 << 10
-"""Of a wish."""
+"""Of a request."""
 
 
 @dataclass(frozen=True)
-class Wish:
+class PauseRequest:
     """paused: whether the run is to stand still. by: who said so. at: when, ISO 8601 in UTC."""
 
     paused: bool
@@ -41,11 +41,11 @@ class Wish:
         return asdict(self)
 
 
-def newest(store: ObjectStore, run: RunRef) -> Wish | None:
-    """The wish that counts; None if nobody has ever paused the run. The store is rooted at the bucket.
+def newest(store: ObjectStore, run: RunRef) -> PauseRequest | None:
+    """The request that counts; None if nobody has ever paused the run. The store is rooted at the bucket.
 
-    An object that is not a wish is passed over with a warning: it costs only itself. Raises UnreadableFormat for one of a later
-    release, StoreUnavailable.
+    An object that is not a request is passed over with a warning: it costs only itself. Raises UnreadableFormat for one of a
+    later release, StoreUnavailable.
     """
     try:
         for _, path, size in sorted(_found(store, run), reverse=True):
@@ -57,15 +57,15 @@ def newest(store: ObjectStore, run: RunRef) -> Wish | None:
     return None
 
 
-def _read(body: bytes, path: str) -> Wish | None:
-    """None if it is not a wish. Raises UnreadableFormat for one of a later release: it may well be one."""
+def _read(body: bytes, path: str) -> PauseRequest | None:
+    """None if it is not a request. Raises UnreadableFormat for one of a later release: it may well be one."""
     value: Any = None
     try:
         value = json.loads(body)
         PAUSE.check(value, path)
         if not isinstance(value["paused"], bool):
             raise TypeError(f"paused is {value['paused']!r}")
-        return Wish(value["paused"], str(value["by"]), str(value["at"]))
+        return PauseRequest(value["paused"], str(value["by"]), str(value["at"]))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         if isinstance(error, UnreadableFormat) and type(value[VERSION]) is int and value[VERSION] > PAUSE.version:
             raise
@@ -73,12 +73,12 @@ def _read(body: bytes, path: str) -> Wish | None:
         return None
 
 
-def wish(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
-    """Writes a wish after all others; of two that are written at once, the one with the higher number counts.
+def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRequest:
+    """Writes a request after all others; of two that are written at once, the one with the higher number counts.
 
     Raises StoreUnavailable.
     """
-    said = Wish(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
+    said = PauseRequest(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
     body = canonical_json({**PAUSE.stamp(), **said.to_json()})
     try:
         number = max((number for number, _, _ in _found(store, run)), default=0) + 1
@@ -94,7 +94,7 @@ def wish(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
 
 
 def _found(store: ObjectStore, run: RunRef) -> Iterator[tuple[int, str, int]]:
-    """Number, path and size in bytes of each object that is named like a wish."""
+    """Number, path and size in bytes of each object that is named like a request."""
     for page in obstore.list(store, run.pauses_folder):
         for meta in page:
             if (number := run.parse_wish(meta["path"])) is not None:

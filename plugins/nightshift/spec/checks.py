@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds, shown
 from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Span, misfits
-from nightshift.spec import cron, names, notify
+from nightshift.spec import cron, notify, values
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
@@ -26,7 +26,7 @@ from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.periods import Every
 from nightshift.spec.reasoning_checks import reasoning
 from nightshift.spec.tables import may_be, projects_unknown
-from nightshift.spec.tuning import dashed, takes
+from nightshift.spec.vllm_flags import dashed, takes
 from nightshift.tasks import TASK_KINDS, request_model
 
 FIRST_DAY: Final = date(1960, 1, 1)
@@ -128,7 +128,7 @@ def _days(document: Document) -> Iterator[Finding]:
         if isinstance(schedule, str) and (found := cron.seldom(cron.schedule(schedule)) or cron.often(schedule)):
             yield Finding(("schedule",), *found)
     try:
-        day = names.day(first)
+        day = values.day(first)
     except PydanticCustomError:
         return
     if not FIRST_DAY <= day <= LAST_DAY:
@@ -192,7 +192,7 @@ def _destination(document: Document) -> Iterator[Finding]:
     partition = document.get("destination", "partition_column")
     place = "partition_column"
     if partition is None:
-        place, partition = "column", names.PARTITION_COLUMN
+        place, partition = "column", values.PARTITION_COLUMN
     key = document.get("source", "key")
     keys = {name.casefold() for name in key if isinstance(name, str)} if isinstance(key, list) else set()
     if not isinstance(partition, str):
@@ -281,7 +281,7 @@ def flags(document: Document) -> Iterator[Finding]:
 
 def _may_be_a_flags(value: Any) -> bool:
     try:
-        names.engine_value(value)
+        values.engine_value(value)
     except PydanticCustomError:  # the model says so
         return False
     return True

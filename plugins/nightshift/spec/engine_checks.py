@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.spec.document import Document
-from nightshift.spec.tuning import dashed
+from nightshift.spec.vllm_flags import dashed
 from nightshift.tasks import TASK_KINDS, request_model
 
 _LENGTH: Final[FieldPath] = ("engine", "max_model_len")

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
-from nightshift.spec import names
+from nightshift.spec import values
 from nightshift.spec.document import Document
 from nightshift.spec.model import Work
 from nightshift.spec.stream import StreamSpec, sink_model, source_model
@@ -117,8 +117,8 @@ class _Words:
         if near is not None:
             return problem, f"Did you mean {near!r}?"
         flag = key.replace("_", "-")
-        if path[:-1] == ("engine",) and flag in names.ENGINE_FLAGS:
-            return problem, names.ENGINE_FLAGS[flag]
+        if path[:-1] == ("engine",) and flag in values.ENGINE_FLAGS:
+            return problem, values.ENGINE_FLAGS[flag]
         elsewhere = [place for place in self._places() if place[-1] == key]
         if elsewhere:
             belongs = _dotted(elsewhere[0][:-1]) or "the top of the file"
@@ -130,7 +130,7 @@ class _Words:
             problem = f"The request of the task {self._document.get('task')} has no key {key!r}"
             return problem, f"Remove it: only {only} this key"
         here = f"The key{'s' if len(siblings) > 1 else ''} here: {', '.join(siblings)}"
-        if path[:-1] == ("engine",) and re.fullmatch(names.FLAG_PATTERN, key):
+        if path[:-1] == ("engine",) and re.fullmatch(values.FLAG_PATTERN, key):
             # vLLM is not installed where jobs are checked, and its flags change with every release.
             return (
                 problem,

@@ -24,30 +24,30 @@ from pydantic import (
     field_validator,
 )
 
-from nightshift.fields.parts import ColumnName, Duration, Section, Text, enum, pattern
+from nightshift.fields.section import ColumnName, Duration, Section, Text, enum, pattern
 from nightshift.fields.values import duration_seconds
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
-from nightshift.spec import cron, names
+from nightshift.spec import cron, values
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
 from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
-from nightshift.spec.tuning import affects_answers, dashed
+from nightshift.spec.vllm_flags import affects_answers, dashed
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest, request_model
 
-JobName = Annotated[str, AfterValidator(names.job_name), pattern(names.JOB_PATTERN)]
-Label = Annotated[str, AfterValidator(names.label), pattern(names.LABEL_PATTERN)]
-ObjectName = Annotated[str, AfterValidator(names.object_name), pattern(names.OBJECT_PATTERN)]
-TableName = Annotated[str, AfterValidator(names.table_name), pattern(names.TABLE_PATTERN)]
-FolderUrl = Annotated[str, AfterValidator(names.folder_url), pattern(names.FOLDER_URL_PATTERN)]
-ModelUri = Annotated[str, AfterValidator(names.model_uri), pattern(names.URI_PATTERN)]
+JobName = Annotated[str, AfterValidator(values.job_name), pattern(values.JOB_PATTERN)]
+Label = Annotated[str, AfterValidator(values.label), pattern(values.LABEL_PATTERN)]
+ObjectName = Annotated[str, AfterValidator(values.object_name), pattern(values.OBJECT_PATTERN)]
+TableName = Annotated[str, AfterValidator(values.table_name), pattern(values.TABLE_PATTERN)]
+FolderUrl = Annotated[str, AfterValidator(values.folder_url), pattern(values.FOLDER_URL_PATTERN)]
+ModelUri = Annotated[str, AfterValidator(values.model_uri), pattern(values.URI_PATTERN)]
 Tolerance = Annotated[
     int | str,
-    BeforeValidator(names.tolerance),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": names.SHARE_PATTERN}]}),
+    BeforeValidator(values.tolerance),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": values.SHARE_PATTERN}]}),
 ]
-ProfileName = Annotated[str, AfterValidator(names.profile), enum(*PROFILES)]
-FlagName = Annotated[str, AfterValidator(names.engine_flag)]
-FlagValue = Annotated[bool | int | float | str | list[int | float | str], BeforeValidator(names.engine_value)]
+ProfileName = Annotated[str, AfterValidator(values.profile), enum(*PROFILES)]
+FlagName = Annotated[str, AfterValidator(values.engine_flag)]
+FlagValue = Annotated[bool | int | float | str | list[int | float | str], BeforeValidator(values.engine_value)]
 
 ROWS_MAX: Final = 1_000_000
 SETTLE: Final = "1m"
@@ -65,7 +65,7 @@ class Source(Section):
         "period, a TIMESTAMP, and may use @partition_end.",
         examples=["SELECT name, version, summary FROM `catalog.packages` WHERE snapshot_date = @partition"],
     )
-    key: Annotated[tuple[ColumnName, ...], AfterValidator(names.key_columns)] = Field(
+    key: Annotated[tuple[ColumnName, ...], AfterValidator(values.key_columns)] = Field(
         description="Columns of the query that tell a person which row it is. They are copied to the destination.",
         examples=[["name", "version"]],
         strict=False,
@@ -93,7 +93,7 @@ class Model(Section):
         description="Where the weights are: hf://ORGANISATION/NAME or gs://BUCKET/FOLDER.",
         examples=["hf://sentence-transformers/all-MiniLM-L6-v2"],
     )
-    revision: Annotated[str, AfterValidator(names.revision)] = Field(
+    revision: Annotated[str, AfterValidator(values.revision)] = Field(
         description="Tag, branch or commit of the weights. A different revision makes a different run.", examples=["v1.0"]
     )
 
@@ -119,7 +119,7 @@ class Engine(Section):
     dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = Field(
         default="auto", description="Type of weights and activations.", examples=["float32"]
     )
-    args: Annotated[dict[FlagName, FlagValue], AfterValidator(names.engine_args)] = Field(
+    args: Annotated[dict[FlagName, FlagValue], AfterValidator(values.engine_args)] = Field(
         default_factory=dict,
         description="More flags of `vllm serve`, without dashes: true is --flag, false is --no-flag, others are --flag=value. "
         "A list is for a flag that takes several values.",
@@ -132,7 +132,7 @@ class Engine(Section):
         return frozenset(map(dashed, self.args))
 
     def semantic(self) -> dict[str, Any]:
-        """Without the flags that do not affect answers: `nightshift.spec.tuning` tells them apart."""
+        """Without the flags that do not affect answers: `nightshift.spec.vllm_flags` tells them apart."""
         parts = super().semantic()
         args = {name: value for name, value in parts.pop("args", {}).items() if affects_answers(name)}
         return parts | ({"args": args} if args else {})
@@ -156,7 +156,7 @@ class Destination(Section):
     )
     column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
     partition_column: ColumnName = Field(
-        default=names.PARTITION_COLUMN,
+        default=values.PARTITION_COLUMN,
         description="The DATE column that publishing adds and that the table is partitioned by; with every, a TIMESTAMP.",
         examples=["snapshot_date"],
     )
@@ -266,13 +266,13 @@ class Work(Section):
     description: Text | None = Field(
         default=None, description="What the job is for; shown on the DAG's page.", examples=["One vector per package."]
     )
-    owner: Annotated[str, AfterValidator(names.one_line)] = Field(
+    owner: Annotated[str, AfterValidator(values.one_line)] = Field(
         description="The team or person responsible for the job.", examples=["search-team"]
     )
     tags: tuple[Label, ...] = Field(
         default=(), description="Labels to find the DAG by.", examples=[["embeddings"]], strict=False
     )
-    task: Annotated[str, AfterValidator(names.task_kind), enum(*TASK_KINDS)] = Field(
+    task: Annotated[str, AfterValidator(values.task_kind), enum(*TASK_KINDS)] = Field(
         description="What kind of prediction is made.", examples=["embedding"]
     )
     request: SerializeAsAny[TaskRequest] = Field(
@@ -340,7 +340,7 @@ class JobSpec(Work):
         description="Instead of schedule: a run for each period of this length, which begins when the period is over.",
         examples=["10m"],
     )
-    start_date: Annotated[datetime.date, BeforeValidator(names.day)] = Field(
+    start_date: Annotated[datetime.date, BeforeValidator(values.day)] = Field(
         description="The first partition.", examples=["2026-11-01"]
     )
     source: Source

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from nightshift.fields.mistakes import choice, mistake
-from nightshift.fields.parts import Section
+from nightshift.fields.section import Section
 from nightshift.fields.values import shown
 from nightshift.spec import notify
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents

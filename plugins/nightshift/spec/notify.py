@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from nightshift.fields.mistakes import FieldPath, Finding, mistake, nearest
-from nightshift.fields.parts import Section, pattern
+from nightshift.fields.section import Section, pattern
 from nightshift.fields.values import shown
 from nightshift.spec.document import Document
 

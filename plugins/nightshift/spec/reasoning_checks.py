@@ -8,7 +8,7 @@ from typing import Any, Final
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.spec.columns import REASONING
 from nightshift.spec.document import Document
-from nightshift.spec.tuning import dashed
+from nightshift.spec.vllm_flags import dashed
 from nightshift.tasks import TASK_KINDS, request_model
 
 PARSER: Final = "reasoning-parser"

@@ -10,16 +10,16 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, field_validator
 
 from nightshift.fields.mistakes import nearest
-from nightshift.fields.parts import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
+from nightshift.fields.section import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
 from nightshift.fields.values import duration_seconds, moment_seconds
-from nightshift.spec import names, stream_files
+from nightshift.spec import stream_files, values
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 from nightshift.spec.model import FolderUrl, Machine, Work
 
-Subscription = Annotated[str, AfterValidator(names.subscription)]
-Topic = Annotated[str, AfterValidator(names.topic)]
-BigQueryTable = Annotated[str, AfterValidator(names.table_name), pattern(names.TABLE_PATTERN)]
-SqlTable = Annotated[str, AfterValidator(names.sql_table), pattern(names.SQL_TABLE_PATTERN)]
+Subscription = Annotated[str, AfterValidator(values.subscription)]
+Topic = Annotated[str, AfterValidator(values.topic)]
+BigQueryTable = Annotated[str, AfterValidator(values.table_name), pattern(values.TABLE_PATTERN)]
+SqlTable = Annotated[str, AfterValidator(values.sql_table), pattern(values.SQL_TABLE_PATTERN)]
 
 TEXT_COLUMN: Final = "text"
 """Of a message whose format is text: its data."""

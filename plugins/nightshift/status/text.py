@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.run.starts import in_order
+from nightshift.run.pod_startup import in_order
 from nightshift.status import costs
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso

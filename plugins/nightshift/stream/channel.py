@@ -14,7 +14,7 @@ from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 
-from nightshift.stream.parts import Unavailable
+from nightshift.stream.ports import Unavailable
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials

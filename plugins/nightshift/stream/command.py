@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from nightshift import exits
+from nightshift.driver.bootstrap import first_window, log_to_stdout, meet
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.metrics import StatsCollector, serve_metrics
-from nightshift.driver.program import first_window, log_to_stdout, meet
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
 from nightshift.spec.stream import Messages, TableSink
@@ -29,7 +29,7 @@ from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
     from nightshift.stream.files import FileSink
-    from nightshift.stream.parts import Source
+    from nightshift.stream.ports import Source
     from nightshift.stream.postgres import PostgresSink
 
     AnySink = FileSink | PostgresSink
@@ -87,7 +87,7 @@ def run(options: Options) -> int:
 def _judged(error: Exception) -> int:
     """The exit code after an error. Parts of a subscriber fail in groups, in which what cannot be helped counts."""
     from nightshift.stream.channel import PubSubRefused
-    from nightshift.stream.parts import SinkRefused
+    from nightshift.stream.ports import SinkRefused
     from nightshift.stream.postgres import BadUrl
 
     for each in _each(error):
@@ -114,7 +114,7 @@ def _missing(spec: StreamSpec, options: Options) -> list[str]:
 
 
 async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Decoder, names: tuple[str, str]) -> int:
-    from nightshift.stream.announcement import Announcement
+    from nightshift.stream.dead_letter_message import Announcement
     from nightshift.stream.metrics import StreamCollector
     from nightshift.stream.pubsub import Topic, check_topic
     from nightshift.stream.stats import StreamStats
@@ -206,7 +206,7 @@ def _sink(options: Options, spec: StreamSpec, kind: TaskKind) -> AnySink:
 
 async def _open(sink: AnySink, drain: DrainOnSignal) -> bool:
     """Opens the sink, however long it is away; False if the process must end first. Raises SinkRefused."""
-    from nightshift.stream.parts import Locked, SinkRefused, Unavailable
+    from nightshift.stream.ports import Locked, SinkRefused, Unavailable
 
     locked = 0
     while not drain.asked.is_set():
@@ -224,7 +224,7 @@ async def _open(sink: AnySink, drain: DrainOnSignal) -> bool:
 
 async def _answered(check: Callable[[], Awaitable[None]], drain: DrainOnSignal) -> bool:
     """Makes a check of Pub/Sub, however long that is away; False if the process must end first. Raises PubSubRefused."""
-    from nightshift.stream.parts import Unavailable
+    from nightshift.stream.ports import Unavailable
 
     while not drain.asked.is_set():
         try:

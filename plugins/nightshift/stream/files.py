@@ -20,7 +20,7 @@ from nightshift.spec import stream_files
 from nightshift.store import StoreUnavailable, status_of
 from nightshift.stream.messages import Answered, Dead, Message, Outcome
 from nightshift.stream.parquet import Format
-from nightshift.stream.parts import Collect, Locked, SinkRefused, Standing, Unavailable
+from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Files(Protocol):
 
 
 class FileSink:
-    """`nightshift.stream.parts.Sink`. objects: of the stream's folder. now(): in UTC.
+    """`nightshift.stream.ports.Sink`. objects: of the stream's folder. now(): in UTC.
 
     rows, every_s: how many rows a file has, and how long one waits for others.
     """
@@ -104,7 +104,7 @@ class FileSink:
         """A file takes whatever its columns hold: what it refuses is never the folder's fault."""
         return True
 
-    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+    async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
         now = self._now()
         await self._put(stream_files.DEAD, [(part, await self._encode(self._form.dead, part, now)) for part in _by_hour(dead)])
         return frozenset()

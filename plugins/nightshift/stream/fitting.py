@@ -11,7 +11,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.rows import TupleRow
 
-from nightshift.stream.parts import SinkRefused
+from nightshift.stream.ports import SinkRefused
 
 Connection = psycopg.AsyncConnection[TupleRow]
 

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.rows import TupleRow
 
-from nightshift.stream.parts import SinkRefused
+from nightshift.stream.ports import SinkRefused
 
 if TYPE_CHECKING:
     from nightshift.spec import StreamSpec

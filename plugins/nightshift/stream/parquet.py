@@ -16,7 +16,7 @@ from nightshift.run.names import canonical_json
 from nightshift.spec import StreamSpec, stream_files
 from nightshift.spec.columns import REASONING
 from nightshift.stream.messages import Answered, Dead, Outcome
-from nightshift.stream.parts import Unwritable
+from nightshift.stream.ports import Unwritable
 
 METADATA_KEY: Final = b"nightshift.stream"
 DIGITS: Final = 32

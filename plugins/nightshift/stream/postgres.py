@@ -21,7 +21,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from nightshift.stream.messages import Answered, Dead, Message
-from nightshift.stream.parts import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
+from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
 from nightshift.stream.schema import Table, literal
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class BadUrl(ValueError):
 
 
 class PostgresSink:
-    """`nightshift.stream.parts.Sink`. url: postgresql://...; its password never appears in an error. model: for provenance.
+    """`nightshift.stream.ports.Sink`. url: postgresql://...; its password never appears in an error. model: for provenance.
 
     Raises BadUrl.
     """
@@ -248,7 +248,7 @@ class PostgresSink:
         reasoning = [each.reasoning and _holdable(each.reasoning)][: len(self._table.written) - 1]
         return [*key, prediction, *reasoning, name, message.published, self._model, each.tries, name]
 
-    async def bury(self, dead: Sequence[Dead]) -> frozenset[str]:
+    async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
         async def insert(connection: Connection) -> frozenset[str]:
             return await self._bury(connection, dead)
 
@@ -257,11 +257,11 @@ class PostgresSink:
         except Unwritable:
             if len(dead) > 1:
                 middle = len(dead) // 2
-                return await self.bury(dead[:middle]) | await self.bury(dead[middle:])
+                return await self.write_dead_letters(dead[:middle]) | await self.write_dead_letters(dead[middle:])
             if dead[0].key is None:
                 raise
             # If its key does not fit the column, there is no row of it.
-            return await self.bury([replace(dead[0], key=None)])
+            return await self.write_dead_letters([replace(dead[0], key=None)])
 
     async def _bury(self, connection: Connection, dead: Sequence[Dead]) -> frozenset[str]:
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{BURY_LOCK_S}s"])
@@ -270,7 +270,7 @@ class PostgresSink:
         names = {_holdable(each.message.id): each for each in dead}
         rows = [self._dead_row(name, each) for name, each in sorted(names.items()) if name not in over]
         async with connection.cursor() as cursor:
-            await cursor.executemany(self._table.bury, rows)
+            await cursor.executemany(self._table.insert_dead_letter, rows)
         found = await connection.execute(
             sql.SQL("SELECT message_id FROM {} WHERE message_id = ANY(%s)").format(self._table.dead), [list(names)]
         )

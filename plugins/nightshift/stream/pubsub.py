@@ -25,10 +25,10 @@ from google.pubsub_v1.types import (
 from google.rpc.error_details_pb2 import ErrorInfo
 
 from nightshift.stream import redriven
-from nightshift.stream.announcement import Announcement
 from nightshift.stream.channel import LONGEST_S, Channel, MessageRefused, NotOffered, PubSubRefused
+from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
-from nightshift.stream.parts import Unavailable, Unsettled
+from nightshift.stream.ports import Unavailable, Unsettled
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -57,7 +57,7 @@ class TopicDeleted(PubSubRefused):
 
 
 class Subscription:
-    """`nightshift.stream.parts.Source`. name: projects/PROJECT/subscriptions/NAME. Every method raises PubSubRefused."""
+    """`nightshift.stream.ports.Source`. name: projects/PROJECT/subscriptions/NAME. Every method raises PubSubRefused."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -146,7 +146,7 @@ class Publisher:
 
 
 class Topic(Publisher):
-    """`nightshift.stream.parts.DeadLetters`: the topic of dead letters."""
+    """`nightshift.stream.ports.DeadLetterTopic`: the topic of dead letters."""
 
     def __init__(self, name: str, announcement: Announcement) -> None:
         super().__init__(name)

@@ -16,7 +16,7 @@ from google.pubsub_v1.types import PubsubMessage
 
 from nightshift.stream import redriven
 from nightshift.stream.channel import MessageRefused
-from nightshift.stream.graves import Grave, Graves, Selection
+from nightshift.stream.dead_letters import DeadLetter, DeadLetterTable, Selection
 from nightshift.stream.messages import Message
 from nightshift.stream.pubsub import PUBLISH_BYTES_MOST, PUBLISH_MOST, Publisher, requests_of, topic_of
 from nightshift.stream.writing import UNWRITABLE
@@ -81,7 +81,7 @@ class Redriven:
 
 async def redrive(url: str, spec: StreamSpec, asked: Redrive, credentials: Credentials | None = None) -> Redriven:
     """url: of the database. Raises Unavailable, after which a repeat goes on; SinkRefused, PubSubRefused, BadUrl."""
-    graves = Graves(url, spec)
+    graves = DeadLetterTable(url, spec)
     try:
         found, more = await graves.select(asked.selection)
         topic = asked.topic or await topic_of(asked.subscription, credentials)
@@ -99,7 +99,7 @@ async def redrive(url: str, spec: StreamSpec, asked: Redrive, credentials: Crede
         await graves.close()
 
 
-def parts_of(graves: Sequence[Grave]) -> Iterator[list[str]]:
+def parts_of(graves: Sequence[DeadLetter]) -> Iterator[list[str]]:
     """Ids of dead letters that are published and marked together: about a request's worth."""
     part: list[str] = []
     size = 0
@@ -113,7 +113,7 @@ def parts_of(graves: Sequence[Grave]) -> Iterator[list[str]]:
         yield part
 
 
-async def _publish_part(graves: Graves, publisher: Publisher, ids: list[str], done: Redriven) -> None:
+async def _publish_part(graves: DeadLetterTable, publisher: Publisher, ids: list[str], done: Redriven) -> None:
     refused: dict[str, str] = {}
 
     async def publish(messages: Sequence[Message]) -> set[str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from nightshift.stream.announcement import RESERVED
+from nightshift.stream.dead_letter_message import RESERVED
 
 ATTRIBUTE: Final = "nightshift_redriven"
 """Its value: the id, a space, and the time as ISO 8601."""

@@ -16,7 +16,7 @@ from nightshift.spec.stream import Messages, TableSink
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.fitting import check_generated, check_late, check_required, check_statement, check_value, sample
 from nightshift.stream.owner import claim
-from nightshift.stream.parts import SinkRefused
+from nightshift.stream.ports import SinkRefused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ class Table:
             await check_value(connection, self.name, self._sink.column, kind, literal(value, self.prediction_type))
         await check_statement(connection, self.upsert, len(self.keys if self.keyed else ()) + len(self.written) + 5)
         await check_statement(connection, self.superseded, len(self.keys) + 2)
-        await check_statement(connection, self.bury, 11)
+        await check_statement(connection, self.insert_dead_letter, 11)
 
     async def _whole_type(self, connection: Connection) -> str:
         """Of the prediction's column, with its length."""
@@ -138,7 +138,7 @@ class Table:
 
     @property
     def exclude(self) -> sql.Composed:
-        """Lets nobody else write or bury until the transaction ends. Reading, and all that others do, goes on."""
+        """Lets nobody else write until the transaction ends. Reading, and all that others do, goes on."""
         return sql.SQL("SELECT pg_advisory_xact_lock({})").format(self._lock)
 
     @property
@@ -299,7 +299,7 @@ class Table:
         ).format(**parts, newer=newer, redriven=_REDRIVEN)
 
     @cached_property
-    def bury(self) -> sql.Composed:
+    def insert_dead_letter(self) -> sql.Composed:
         """Parameters: the columns of a dead letter but dead_at, and the message id again."""
         return sql.SQL(
             "INSERT INTO {dead} (message_id, publish_time, ordering_key, attributes, data, reason, text, status, tries, model) "

@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from nightshift.driver.patience import Patience
+from nightshift.driver.backoff import Backoff
 from nightshift.stream.bundling import Bundler
-from nightshift.stream.hold import Held, Hold
+from nightshift.stream.in_flight import HeldMessage, InFlight
 from nightshift.stream.messages import Answered, Dead, Outcome
-from nightshift.stream.parts import DeadLetters, Sink, Source, insist
+from nightshift.stream.ports import DeadLetterTopic, Sink, Source, insist
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.writing import Pending, Writer
 
@@ -27,7 +27,7 @@ DONE_MOST: Final = 500
 """Messages in one call to Pub/Sub."""
 COLLECT_S: Final = {"graves": 0.02, "done": 0.1}
 """How long the first dead letter or acknowledgement waits for others: calls cost more than what they carry. How long an
-outcome waits is the sink's business (`nightshift.stream.parts.Collect`)."""
+outcome waits is the sink's business (`nightshift.stream.ports.Collect`)."""
 AGAIN_S: Final = 1.0
 """Between two tries of an acknowledgement that Pub/Sub cannot take for now."""
 REMEMBERED: Final = 100_000
@@ -46,14 +46,14 @@ class Settler:
         self,
         source: Source,
         sink: Sink,
-        dead_letters: DeadLetters,
-        hold: Hold,
-        patience: Patience,
+        dead_letters: DeadLetterTopic,
+        hold: InFlight,
+        patience: Backoff,
         stats: StreamStats,
         now: Callable[[], float],
         absent: set[str],
         *,
-        settled: Callable[[Sequence[Held]], None],
+        settled: Callable[[Sequence[HeldMessage]], None],
         freed: Callable[[], None],
     ) -> None:
         self._source = source
@@ -72,14 +72,14 @@ class Settler:
         self._writing = 0
         self._ending = False
         self._enough: asyncio.Future[None] | None = None
-        self._graves: deque[tuple[Held, Dead]] = deque()
+        self._graves: deque[tuple[HeldMessage, Dead]] = deque()
         self._announced: dict[str, None] = {}
-        self._done: deque[Held] = deque()
+        self._done: deque[HeldMessage] = deque()
         self._work = {name: asyncio.Event() for name in ("outcomes", *COLLECT_S)}
         self._busy = 0
         self._idle = asyncio.Event()
 
-    def put(self, held: Held, outcome: Outcome) -> None:
+    def put(self, held: HeldMessage, outcome: Outcome) -> None:
         """Takes an outcome. One for a message that was given back is thrown away."""
         if self._hold.has(held):
             held.judged = True
@@ -89,7 +89,7 @@ class Settler:
             if self._outcomes.full:
                 self._write_now()
 
-    def announce(self, held: Held, dead: Dead) -> None:
+    def announce(self, held: HeldMessage, dead: Dead) -> None:
         """The sink has the message as a dead letter; the topic may not have it."""
         if dead.message.id in self._announced:
             # It was delivered again.
@@ -98,7 +98,7 @@ class Settler:
         self._graves.append((held, dead))
         self._work["graves"].set()
 
-    def acknowledge(self, held: Held) -> None:
+    def acknowledge(self, held: HeldMessage) -> None:
         """The message has its outcome."""
         held.settled = True
         self._done.append(held)
@@ -163,7 +163,7 @@ class Settler:
         if self._enough is not None and not self._enough.done():
             self._enough.set_result(None)
 
-    def _answered(self, answered: Sequence[Held]) -> None:
+    def _answered(self, answered: Sequence[HeldMessage]) -> None:
         """Their answers are in the sink."""
         now = self._now()
         for held in answered:
@@ -172,7 +172,7 @@ class Settler:
             self.acknowledge(held)
         self._settled(answered)
 
-    def _kept(self, dead: Sequence[tuple[Held, Dead]], others: frozenset[str]) -> None:
+    def _kept(self, dead: Sequence[tuple[HeldMessage, Dead]], others: frozenset[str]) -> None:
         """The sink has these dead letters. One that has another outcome (`others`) is none, and nobody is told of it."""
         for held, each in dead:
             if each.message.id in others:
@@ -201,7 +201,7 @@ class Settler:
             self._busy -= 1
             self._rest()
 
-    async def _publish(self, batch: list[tuple[Held, Dead]]) -> Mapping[str, str]:
+    async def _publish(self, batch: list[tuple[HeldMessage, Dead]]) -> Mapping[str, str]:
         """With those that have come meanwhile: whether others are taken shows if one of them is to blame, or the topic."""
         while self._graves and len(batch) < DONE_MOST:
             batch.append(self._graves.popleft())
@@ -226,7 +226,7 @@ class Settler:
             if self._done and not taken:
                 await asyncio.sleep(AGAIN_S)
 
-    async def _tell(self, batch: Sequence[Held]) -> set[str]:
+    async def _tell(self, batch: Sequence[HeldMessage]) -> set[str]:
         """Acknowledges those of a batch that are held, by their newest deliveries; returns the ack ids that were taken.
 
         A message whose lease is over comes again, and has its outcome then. Raises Unavailable.

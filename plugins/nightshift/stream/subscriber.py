@@ -21,21 +21,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nightshift import exits
+from nightshift.driver.attribution import Canary
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.health import EngineBudget, EngineLike
 from nightshift.driver.life import Life
-from nightshift.driver.patience import Patience
-from nightshift.driver.pump import Owner, Pump, PumpLimits
+from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
-from nightshift.driver.trial import Canary
 from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
 from nightshift.stream.decoding import Decoder, UnknownRevision, memory_of
-from nightshift.stream.hold import Held, Hold
-from nightshift.stream.lanes import Lanes
+from nightshift.stream.in_flight import HeldMessage, InFlight
 from nightshift.stream.messages import Answered, Dead, Outcome
-from nightshift.stream.parts import DeadLetters, Sink, Source, Standing, Unavailable, insist
+from nightshift.stream.ordering import Lanes
+from nightshift.stream.ports import DeadLetterTopic, Sink, Source, Standing, Unavailable, insist
 from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats
 from nightshift.tasks.base import BadInput, Filling, Reason, TaskKind
@@ -60,7 +60,7 @@ dead letters of a backlog."""
 
 
 @dataclass(frozen=True)
-class SubscriberLimits(PumpLimits):
+class SubscriberLimits(RequestLoopLimits):
     """buffer_bytes: of the messages that are held, one at least. flush_s: how long a message waits for others."""
 
     buffer_bytes: int = 256 << 20
@@ -78,7 +78,7 @@ class Subscriber:
         engine: EngineLike,
         source: Source,
         sink: Sink,
-        dead_letters: DeadLetters,
+        dead_letters: DeadLetterTopic,
         decoder: Decoder,
         ordered: bool,
         limits: SubscriberLimits,
@@ -93,15 +93,17 @@ class Subscriber:
         self._stats, self._counts = stats, stream_stats
         self._stop = asyncio.Event()
         self._pulling, self._bundling = asyncio.Event(), asyncio.Event()
-        self._patience = Patience(rng, self._stop)
+        self._patience = Backoff(rng, self._stop)
         self._life = Life()
-        self._hold = Hold(limits.buffer_bytes, stream_stats)
-        self._lanes: Lanes[Held] = Lanes()
+        self._hold = InFlight(limits.buffer_bytes, stream_stats)
+        self._lanes: Lanes[HeldMessage] = Lanes()
         size_most = (kind.chars_per_request if isinstance(kind, Filling) else None) or float("inf")
-        self._bundler: Bundler[Held] = Bundler(items_most=kind.rows_per_request, size_most=size_most, wait_s=limits.flush_s)
+        self._bundler: Bundler[HeldMessage] = Bundler(
+            items_most=kind.rows_per_request, size_most=size_most, wait_s=limits.flush_s
+        )
         self._admitting: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
-        self._bundles: dict[int, list[Held]] = {}
+        self._bundles: dict[int, list[HeldMessage]] = {}
         self._scheduler = Scheduler(kind, self._told)
         self._settler = Settler(
             source,
@@ -115,21 +117,14 @@ class Subscriber:
             settled=self._settled,
             freed=self._moved,
         )
-        self._pump = Pump(
-            kind,
-            engine,
-            self._scheduler,
-            limits,
-            self._patience,
-            stats,
-            Owner(
-                recall=_nothing,
-                back=_nothing_to_do,
-                moved=self._moved,
-                given_up=self._give_back_later,
-                spawn=self._life.spawn,
-            ),
+        callbacks = RequestLoopCallbacks(
+            recall=_nothing,
+            back=_nothing_to_do,
+            moved=self._moved,
+            given_up=self._give_back_later,
+            spawn=self._life.spawn,
         )
+        self._pump = RequestLoop(kind, engine, self._scheduler, limits, self._patience, stats, callbacks)
 
     def missing(self) -> list[str]:
         """What keeps it from its work now, in words. Another thread may ask."""
@@ -204,7 +199,7 @@ class Subscriber:
             return self._hold.room(rows + aside)
         return self._hold.room(self._pump.needed + aside)
 
-    async def _admit(self, fresh: list[Held]) -> None:
+    async def _admit(self, fresh: list[HeldMessage]) -> None:
         """Lets those messages in that have no outcome yet, and whose leases are not over."""
         asked = [(held.message, None if held.row is None else held.key) for held in fresh]
         knowing = insist(self._patience, lambda: self._sink.known(asked), "what is known of messages", self._absent)
@@ -229,7 +224,7 @@ class Subscriber:
         # Some are not held any more, and what could not be read only waits for its file.
         self._pulling.set()
 
-    def _decode(self, held: Held) -> None:
+    def _decode(self, held: HeldMessage) -> None:
         """Reads the message, at once: the next pull takes only what then still fits."""
         try:
             held.row = self._decoder.row(held.message)
@@ -242,7 +237,7 @@ class Subscriber:
             # Some errors repeat all the data.
             held.row, held.problem = None, (said or f"the message cannot be read: {error!r}")[:PROBLEM_MOST]
 
-    def _wait(self, held: Held) -> None:
+    def _wait(self, held: HeldMessage) -> None:
         """The message waits for others of its request; or, of an unknown revision, for a process that can read it."""
         if held.revision is not None:
             self._counts.unread += 1
@@ -269,7 +264,7 @@ class Subscriber:
             except TimeoutError:
                 continue
 
-    def _open(self, bundle: list[Held]) -> None:
+    def _open(self, bundle: list[HeldMessage]) -> None:
         number = next(self._numbers)
         self._bundles[number] = bundle
         rows = [held.row for held in bundle]
@@ -295,7 +290,7 @@ class Subscriber:
         self._pulling.set()
         self._bundling.set()
 
-    def _settled(self, done: Sequence[Held]) -> None:
+    def _settled(self, done: Sequence[HeldMessage]) -> None:
         """Their outcomes are in the sink."""
         for held in done:
             if (following := self._lanes.leave(held.lane)) is not None:
@@ -339,7 +334,7 @@ class Subscriber:
         self._life.spawn(self._give_back(failing, LATER_S, None))
         self._pump.forgive()
 
-    async def _give_back(self, messages: Sequence[Held], seconds: int, deadline: float | None) -> None:
+    async def _give_back(self, messages: Sequence[HeldMessage], seconds: int, deadline: float | None) -> None:
         """Lets others have these messages, and those that wait behind them in order, in so many seconds.
 
         If that fails, their leases run out.

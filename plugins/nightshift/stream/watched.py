@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from nightshift.store import ObjectChanged, StoreUnavailable
 from nightshift.stream.messages import PROBLEM, Delivery, Message
-from nightshift.stream.parts import Unavailable, Unsettled
+from nightshift.stream.ports import Unavailable, Unsettled
 from nightshift.stream.rows import BrokenObject
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class _Lease:
 
 
 class Watched:
-    """`nightshift.stream.parts.Source`. every_s: between two listings. steady(): seconds of a steady clock."""
+    """`nightshift.stream.ports.Source`. every_s: between two listings. steady(): seconds of a steady clock."""
 
     def __init__(
         self,

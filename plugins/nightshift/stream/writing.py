@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from nightshift.driver.patience import BACKOFF_S, Patience
-from nightshift.stream.hold import Held
+from nightshift.driver.backoff import BACKOFF_S, Backoff
+from nightshift.stream.in_flight import HeldMessage
 from nightshift.stream.messages import Answered, Dead, Outcome
-from nightshift.stream.parts import SAY_EVERY, Sink, Unwritable, insist
+from nightshift.stream.ports import SAY_EVERY, Sink, Unwritable, insist
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +30,14 @@ HELD: Final = "its row is locked, or the database breaks off what writes it"
 REFUSES: Final = "a sink that takes answers"
 """What is missing while every answer is refused."""
 
-Pending = tuple[Held, Outcome]
+Pending = tuple[HeldMessage, Outcome]
 
 
 @dataclass(slots=True)
 class _Waiting:
     """An outcome that the sink does not take now. why: in words. taken: how many answers it had taken when it first refused."""
 
-    held: Held
+    held: HeldMessage
     outcome: Outcome
     why: str
     taken: int
@@ -53,10 +53,10 @@ class Writer:
     def __init__(
         self,
         sink: Sink,
-        patience: Patience,
+        patience: Backoff,
         absent: set[str],
-        answered: Callable[[Sequence[Held]], None],
-        kept: Callable[[Sequence[tuple[Held, Dead]], frozenset[str]], None],
+        answered: Callable[[Sequence[HeldMessage]], None],
+        kept: Callable[[Sequence[tuple[HeldMessage, Dead]], frozenset[str]], None],
         rest: Callable[[], None],
     ) -> None:
         self._sink = sink
@@ -133,7 +133,7 @@ class Writer:
         self._show_refusal()
         await self._bury([*dead, *blamed])
 
-    async def _write(self, answered: list[tuple[Held, Answered]]) -> list[tuple[Held, Answered, str]]:
+    async def _write(self, answered: list[tuple[HeldMessage, Answered]]) -> list[tuple[HeldMessage, Answered, str]]:
         """Returns those that are refused, and why."""
         try:
             locked = await insist(
@@ -153,7 +153,7 @@ class Writer:
             self._answered(written)
         return []
 
-    async def _blame(self, refused: Sequence[tuple[Held, Answered, str, int]]) -> list[tuple[Held, Dead]]:
+    async def _blame(self, refused: Sequence[tuple[HeldMessage, Answered, str, int]]) -> list[tuple[HeldMessage, Dead]]:
         """Returns those whose own fault it is; the others wait."""
         sound = await insist(self._patience, self._sink.sound, "the sink", self._absent)
         few = self._blamed + len(refused) <= BLAMED_MOST
@@ -166,12 +166,12 @@ class Writer:
                 self._wait(held, answer, why, since)
         return dead
 
-    async def _bury(self, dead: Sequence[tuple[Held, Dead]]) -> None:
+    async def _bury(self, dead: Sequence[tuple[HeldMessage, Dead]]) -> None:
         if not dead:
             return
         try:
             others = await insist(
-                self._patience, lambda: self._sink.bury([each for _, each in dead]), "dead letters", self._absent
+                self._patience, lambda: self._sink.write_dead_letters([each for _, each in dead]), "dead letters", self._absent
             )
         except Unwritable as error:
             if len(dead) == 1:
@@ -183,6 +183,6 @@ class Writer:
             return
         self._kept(dead, others)
 
-    def _wait(self, held: Held, outcome: Outcome, why: str, taken: int) -> None:
+    def _wait(self, held: HeldMessage, outcome: Outcome, why: str, taken: int) -> None:
         self._waiting[id(held)] = _Waiting(held, outcome, why, taken)
         self._some.set()

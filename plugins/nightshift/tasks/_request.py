@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from nightshift.fields.mistakes import Finding
-from nightshift.fields.parts import Duration, Section
+from nightshift.fields.section import Duration, Section
 from nightshift.fields.values import duration_seconds
 
 Overlong = Literal["truncate", "dead_letter"]

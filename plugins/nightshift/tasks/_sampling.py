@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 import orjson
 from pydantic import AfterValidator, Field
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.fields.mistakes import Finding, mistake
 from nightshift.tasks import _typed
 from nightshift.tasks._request import TaskRequest
@@ -115,7 +115,7 @@ class SamplingRequest(TaskRequest):
         description="Each row's seed is made from it. null: no seed is sent, so a resumed run gives different answers.",
         examples=[0],
     )
-    json_schema: parts.SchemaText | None = Field(
+    json_schema: section.SchemaText | None = Field(
         default=None,
         description="JSON schema of the answer, which makes it a typed column; without it the answer is text.",
         examples=[{"type": "object", "properties": {"topic": {"type": "string"}}, "required": ["topic"]}],

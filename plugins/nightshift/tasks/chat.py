@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import Field, model_validator
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.fields.mistakes import mistake
 from nightshift.tasks import Rendering
 from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling, the_choice
@@ -29,11 +29,11 @@ class Request(MessageRequest):
     TEMPLATES: ClassVar = ("system", "user")
     COLUMNS: ClassVar = {"messages_column": ("ARRAY",)}
 
-    system: parts.Text | None = Field(default=None, description=SYSTEM, examples=["You label support tickets."])
-    user: parts.Text | None = Field(
+    system: section.Text | None = Field(default=None, description=SYSTEM, examples=["You label support tickets."])
+    user: section.Text | None = Field(
         default=None, description="Jinja2 template of the user's message.", examples=["{{ subject }}: {{ body }}"]
     )
-    messages_column: parts.InputColumn | None = Field(
+    messages_column: section.InputColumn | None = Field(
         default=None,
         description="An array column instead of user: structs of role and content, or alternating texts of user and assistant.",
         examples=["conversation"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from pydantic import Field
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.tasks._request import INPUT, ListRequest, truncation
 from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, finite, numbered, usage
 
@@ -27,7 +27,7 @@ class Request(ListRequest):
 
     TEMPLATES: ClassVar = ("input",)
 
-    input: parts.Text = Field(description=INPUT, examples=["{{ title }} {{ body }}"])
+    input: section.Text = Field(description=INPUT, examples=["{{ title }} {{ body }}"])
 
 
 class Classify:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
 from nightshift.tasks.base import Answers, InvalidReply, Text
 
@@ -22,7 +22,7 @@ class Request(SamplingRequest):
 
     TEMPLATES: ClassVar = ("prompt",)
 
-    prompt: parts.Text = Field(
+    prompt: section.Text = Field(
         description="Jinja2 template: the text that the model continues, without any chat template.",
         examples=["{{ title }}\n\nIn short:"],
     )

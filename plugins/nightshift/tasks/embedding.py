@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import orjson
 from pydantic import Field
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.tasks._request import INPUT, ListRequest, truncation
 from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, WrongModel, numbered, usage
 
@@ -40,7 +40,7 @@ class Request(ListRequest):
     ONE_WIDTH: ClassVar = True
     SIZED_BY: ClassVar = "dimensions"
 
-    input: parts.Text = Field(description=INPUT, examples=["{{ summary }} {{ description }}"])
+    input: section.Text = Field(description=INPUT, examples=["{{ summary }} {{ description }}"])
     dimensions: int | None = Field(
         default=None,
         ge=1,

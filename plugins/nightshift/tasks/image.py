@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, Field
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.fields.mistakes import mistake
 from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling
 from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
@@ -37,20 +37,20 @@ class Request(MessageRequest):
     TEMPLATES: ClassVar = ("system", "user")
     COLUMNS: ClassVar = {"image": ("BYTES", "STRING")}
 
-    image: parts.InputColumn = Field(
+    image: section.InputColumn = Field(
         description="The column of the image: BYTES (PNG, JPEG, WebP or GIF), or the gs:// URI of such an object.",
         examples=["photo"],
     )
-    user: parts.Text = Field(
+    user: section.Text = Field(
         description="Jinja2 template: the question about the image.", examples=["What does this photo show?"]
     )
-    buckets: Annotated[tuple[parts.BucketName, ...], AfterValidator(_some)] | None = Field(
+    buckets: Annotated[tuple[section.BucketName, ...], AfterValidator(_some)] | None = Field(
         default=None,
         strict=False,
         description="The buckets that the rows may name; by default, all that the worker can read.",
         examples=[["shop-photos"]],
     )
-    system: parts.Text | None = Field(default=None, description=SYSTEM, examples=["You describe photos in one sentence."])
+    system: section.Text | None = Field(default=None, description=SYSTEM, examples=["You describe photos in one sentence."])
 
 
 @dataclass(frozen=True, slots=True)

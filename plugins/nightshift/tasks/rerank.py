@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from pydantic import Field
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.tasks._request import OVERLONG, Overlong, TaskRequest, truncation
 from nightshift.tasks.base import Answer, Answers, BadInput, Text, finite, numbered, plain_text, union, usage
 
@@ -24,10 +24,10 @@ class Request(TaskRequest):
     TEMPLATES: ClassVar = ("query",)
     COLUMNS: ClassVar = {"documents": ("ARRAY",)}
 
-    query: parts.Text = Field(
+    query: section.Text = Field(
         description="Jinja2 template: the query that the documents are compared with.", examples=["{{ question }}"]
     )
-    documents: parts.InputColumn = Field(
+    documents: section.InputColumn = Field(
         description="The array column that holds the row's documents.", examples=["candidates"]
     )
     overlong: Overlong = Field(default="dead_letter", description=OVERLONG, examples=["truncate"])

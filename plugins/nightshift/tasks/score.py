@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 from pydantic import Field
 
-from nightshift.fields import parts
+from nightshift.fields import section
 from nightshift.tasks._request import ListRequest, truncation
 from nightshift.tasks.base import Answer, Answers, Text, finite, numbered, union, usage
 
@@ -23,10 +23,12 @@ class Request(ListRequest):
 
     TEMPLATES: ClassVar = ("text_1", "text_2")
 
-    text_1: parts.Text = Field(
+    text_1: section.Text = Field(
         description="Jinja2 template: the first text of the pair; for a cross-encoder, the query.", examples=["{{ query }}"]
     )
-    text_2: parts.Text = Field(description="Jinja2 template: the second text of the pair.", examples=["{{ title }} {{ body }}"])
+    text_2: section.Text = Field(
+        description="Jinja2 template: the second text of the pair.", examples=["{{ title }} {{ body }}"]
+    )
 
 
 class Score:

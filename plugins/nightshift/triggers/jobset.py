@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.jobset.fleet.watch import FleetWatch
-from nightshift.triggers.delivery import logged_lines_taken
-from nightshift.triggers.outliving import outlive
+from nightshift.triggers.log_flush import logged_lines_taken
 from nightshift.triggers.polling import BACKOFF_FACTOR, BACKOFF_MAX_S, SETTLE_S
+from nightshift.triggers.shielded import run_shielded
 
 if TYPE_CHECKING:
     from nightshift.hooks.jobset import AsyncJobSetHook
@@ -195,7 +195,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         if self.kill_policy == "leave":
             self.log.info("A person ended the task; its on_kill_policy keeps the JobSet running")
             return
-        await outlive(self._end(self.kill_policy), self.log)
+        await run_shielded(self._end(self.kill_policy), self.log)
 
     async def _end(self, policy: Literal["delete", "suspend"]) -> None:
         from nightshift.jobset.kubernetes.on_kill import apply_kill_policy

@@ -13,8 +13,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.triggers.jobset import jobset_event
-from nightshift.triggers.outliving import outlive
 from nightshift.triggers.polling import DeadlinePassed, poll
+from nightshift.triggers.shielded import run_shielded
 
 if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.follow import Followed
@@ -134,7 +134,7 @@ class LocalJobSetTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Deletes the JobSets: a person has ended the task, and nothing waits for the pods any more."""
-        await outlive(self._end(), self.log)
+        await run_shielded(self._end(), self.log)
 
     async def _end(self) -> None:
         for each in self.jobsets:

@@ -50,9 +50,9 @@ def airflow(home: Path, *words: str, **variables: str) -> str:
     return done.stdout + done.stderr
 
 
-async def bury(place: Place, dead: list[Dead]) -> None:
+async def died(place: Place, dead: list[Dead]) -> None:
     async with place.opened() as sink:
-        await sink.bury(dead)
+        await sink.write_dead_letters(dead)
 
 
 def test_a_run_publishes_what_its_form_selects(
@@ -62,7 +62,7 @@ def test_a_run_publishes_what_its_form_selects(
     topic, subscription = pubsub.pair()
     text = next(tmp_path.glob("*.yaml")).read_text()
     (home / "dags" / "streams" / "texts.yaml").write_text(text.replace("subscription: texts", f"subscription: {subscription}"))
-    asyncio.run(bury(place, [a_death(f"{n}", "too_long" if n < 3 else "rejected") for n in range(5)]))
+    asyncio.run(died(place, [a_death(f"{n}", "too_long" if n < 3 else "rejected") for n in range(5)]))
     parts = psycopg.conninfo.conninfo_to_dict(postgres_server.url)
     named = {"host": "host", "user": "login", "password": "password", "dbname": "schema"}
     connection = {name: parts[part] for part, name in named.items()} | {

@@ -16,9 +16,9 @@ from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from nightshift import __version__
-from nightshift.doctor.everything import diagnose
+from nightshift.doctor.checks import diagnose
+from nightshift.doctor.context import Components, Connections, Triggerer
 from nightshift.doctor.findings import Report
-from nightshift.doctor.surroundings import Components, Connections, Triggerer
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.settings import Settings
 from tests.canned_cluster import Cluster

@@ -20,8 +20,8 @@ from google.auth.credentials import Credentials
 
 from local import package
 from nightshift import __version__
+from nightshift.doctor.context import Triggerer
 from nightshift.doctor.findings import NotAsked, Ok, Report
-from nightshift.doctor.surroundings import Triggerer
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.google import GoogleAccount
 from nightshift.settings import Settings

@@ -19,9 +19,9 @@ from google.cloud.storage import Bucket  # type: ignore[import-untyped]
 from google.cloud.storage import Client as StorageClient
 
 from nightshift import store as stores
-from nightshift.driver import patience
+from nightshift.driver import backoff
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.fetch import Fetcher
-from nightshift.driver.patience import Patience
 from nightshift.store import StoreUnavailable
 from nightshift.tasks import image
 from nightshift.tasks.base import BadInput, Fetching, load_kind
@@ -39,7 +39,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not again for ten minutes while the store cannot answer."""
     monkeypatch.setattr(stores, "RETRY_TIMEOUT", timedelta(milliseconds=1))
-    monkeypatch.setattr(patience, "STORE_BUDGET_S", -1.0)
+    monkeypatch.setattr(backoff, "STORE_BUDGET_S", -1.0)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def fetched(uri: str, **request: Any) -> bytes:
 
     async def complete() -> Any:
         stop = asyncio.Event()
-        return await Fetcher(kind, Patience(random.Random(1), stop)).complete(kind.render({"photo": uri}, 0))
+        return await Fetcher(kind, Backoff(random.Random(1), stop)).complete(kind.render({"photo": uri}, 0))
 
     picture: bytes = asyncio.run(complete()).image
     return picture

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from nightshift import store as stores
-from nightshift.driver import patience
+from nightshift.driver import backoff
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.fetch import Fetcher
-from nightshift.driver.patience import Patience
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import BadInput, Fetching, load_kind
 from tests.builders import a_spec
@@ -60,7 +60,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MoodyStore]:
     # Long enough for a busy machine to read what can be read; only what drips takes so long.
     monkeypatch.setattr(stores, "REQUEST_TIMEOUT", timedelta(seconds=5))
     monkeypatch.setattr(stores, "RETRY_TIMEOUT", timedelta(milliseconds=1))
-    monkeypatch.setattr(patience, "STORE_BUDGET_S", -1.0)
+    monkeypatch.setattr(backoff, "STORE_BUDGET_S", -1.0)
     with MoodyStore(0) as store:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{store.port}")
         yield store
@@ -72,7 +72,7 @@ def reading(*steps: str | Callable[[], None]) -> list[str]:
     assert isinstance(kind, Fetching)
 
     async def read() -> list[str]:
-        fetcher, ends = Fetcher(kind, Patience(random.Random(1), asyncio.Event())), []
+        fetcher, ends = Fetcher(kind, Backoff(random.Random(1), asyncio.Event())), []
         for step in steps:
             if not isinstance(step, str):
                 step()

@@ -18,8 +18,8 @@ from local.runtime.expansion import expand
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import server_args
 from nightshift.settings import Settings
-from nightshift.spec.names import ENGINE_FLAGS, SEVERAL, engine_flag
-from nightshift.spec.tuning import COUNT, NUMBER, ON, PERFORMANCE, SIZE, SWITCH, Takes, takes
+from nightshift.spec.values import ENGINE_FLAGS, SEVERAL, engine_flag
+from nightshift.spec.vllm_flags import COUNT, NUMBER, ON, PERFORMANCE, SIZE, SWITCH, Takes, takes
 from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.integration

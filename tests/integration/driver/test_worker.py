@@ -12,9 +12,9 @@ import pytest
 from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.engine import EngineClient
-from nightshift.driver.loop import Worker, WorkerLimits
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.stats import Stats
+from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.run.inputs import InputReader
 from nightshift.run.ledger import Ledger
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store

@@ -22,7 +22,7 @@ TESTS = (
     "tests/unit/doctor",
     "tests/unit/test_package.py",
     "tests/unit/test_lineage.py",
-    "tests/unit/test_sharing.py",
+    "tests/unit/test_shared_client.py",
     "tests/integration/airflow",
 )
 

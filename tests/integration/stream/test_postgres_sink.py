@@ -18,7 +18,7 @@ import pytest
 
 from nightshift.stream import postgres
 from nightshift.stream.messages import Dead, Message
-from nightshift.stream.parts import Locked, Standing, Unavailable, Unwritable
+from nightshift.stream.ports import Locked, Standing, Unavailable, Unwritable
 from nightshift.stream.postgres import BadUrl, PostgresSink
 from tests.integration.emulators import PostgresServer
 from tests.integration.stream.tables import Place, a_death, a_message, an_answer
@@ -92,7 +92,7 @@ class TestTheNewestCounts:
             late = [a_message("9.r1"), a_message("5", -1)]
             assert await sink.known([(each, ("a",)) for each in late]) == [Standing.OVER, Standing.OVER]
             await sink.write([an_answer(each, "late", "a") for each in late])
-            assert await sink.bury([replace(a_death(a_message("8")), key=("a",))]) == frozenset()
+            assert await sink.write_dead_letters([replace(a_death(a_message("8")), key=("a",))]) == frozenset()
 
         assert (place.answers(), place.dead()) == ({"10": "10"}, {"8": "rejected"})
 
@@ -118,9 +118,9 @@ class TestTheFirstOutcomeCounts:
         answers = [an_answer(name, name, *(name for _ in keys)) for name in ("1", "2", "3")]
         async with place.opened() as sink:
             await sink.write(answers[:1])
-            await sink.bury([a_death("1"), a_death("2")])
+            await sink.write_dead_letters([a_death("1"), a_death("2")])
             await sink.write(answers)
-            await sink.bury([a_death("2", "too_long"), a_death("3")])
+            await sink.write_dead_letters([a_death("2", "too_long"), a_death("3")])
 
         assert place.answers() == {"1": "1", "3": "3"}
         assert place.dead() == {"2": "rejected"}
@@ -134,7 +134,7 @@ class TestTheFirstOutcomeCounts:
             await sink.write([old])
             await sink.write([new])
             dead = [replace(a_death(old.message), key=("a",)), replace(a_death(a_message("newer", 2)), key=("a",))]
-            others = await sink.bury([*dead, replace(a_death("b"), key=("b",)), a_death("unread")])
+            others = await sink.write_dead_letters([*dead, replace(a_death("b"), key=("b",)), a_death("unread")])
 
         assert others == {"old"}
         assert place.dead().keys() == {"newer", "b", "unread"}
@@ -144,7 +144,7 @@ class TestTheFirstOutcomeCounts:
         async with place.opened() as sink:
             await sink.write([an_answer("1")])
             for _ in range(2):
-                assert await sink.bury([a_death("1"), replace(a_death("2"), key=("2",))]) == {"1"}
+                assert await sink.write_dead_letters([a_death("1"), replace(a_death("2"), key=("2",))]) == {"1"}
 
     async def test_a_key_that_is_not_of_the_columns_type_does_not_keep_a_dead_letter_out(self, placed: Placed) -> None:
         place = placed("name")
@@ -153,7 +153,7 @@ class TestTheFirstOutcomeCounts:
         async with place.opened() as sink:
             await sink.write([an_answer(a_message("new", 1), "x", "7")])
             keys = {"old": "7", "odd": "no number", "1": "1", "2": "2", "huge": "9" * 30}
-            others = await sink.bury([replace(a_death(name), key=(key,)) for name, key in keys.items()])
+            others = await sink.write_dead_letters([replace(a_death(name), key=(key,)) for name, key in keys.items()])
 
         assert others == {"old"}
         assert place.dead().keys() == {"odd", "1", "2", "huge"}
@@ -173,7 +173,7 @@ class TestTheFirstOutcomeCounts:
                 if answers:
                     await until_available(lambda: sink.write([an_answer(each, each, *(each for _ in keys)) for each in some]))  # noqa: B023
                 else:
-                    await until_available(lambda: sink.bury([a_death(each) for each in some]))  # noqa: B023
+                    await until_available(lambda: sink.write_dead_letters([a_death(each) for each in some]))  # noqa: B023
 
         sinks = [place.sink() for _ in range(6)]
         await asyncio.gather(*(until_available(sink.open) for sink in sinks))
@@ -229,7 +229,7 @@ class TestWhatIsKnown:
         place = placed("name")
         message = a_message("1", tenant="t")
         async with place.opened() as sink:
-            await sink.bury([a_death(message, "too_long", "too many tokens")])
+            await sink.write_dead_letters([a_death(message, "too_long", "too many tokens")])
             known = await sink.known([(message, ("a",)), (a_message("2"), ("a",)), (message, None)])
 
         expected = Dead(message, "too_long", "too many tokens", 400, 2)
@@ -297,7 +297,7 @@ class TestWhatCannotBeWritten:
             with pytest.raises(Unwritable, match="index row"):
                 await sink.write([an_answer("1", "yes", long)])
             assert await sink.known([(a_message("1"), (long,))]) == [Standing.NEW]
-            await sink.bury([a_death("1", "unwritable")])
+            await sink.write_dead_letters([a_death("1", "unwritable")])
 
         assert place.dead() == {"1": "unwritable"}
 
@@ -306,7 +306,7 @@ class TestWhatCannotBeWritten:
         place = placed()
         message = replace(a_message("1"), attributes={"a\0b": "c\0d"}, ordering_key="e\0f", data=b"\0\xff")
         async with place.opened() as sink:
-            await sink.bury([a_death(message, text="g\0h"), a_death("2")])
+            await sink.write_dead_letters([a_death(message, text="g\0h"), a_death("2")])
 
         rows = place.ask("SELECT attributes, ordering_key, data, text FROM {}_dead_letters WHERE message_id = '1'")
         assert rows == [({"a\ufffdb": "c\ufffdd"}, "e\ufffdf", b"\0\xff", "g\ufffdh")]
@@ -318,10 +318,10 @@ class TestWhatCannotBeWritten:
         place = placed()
         dead, answered = a_death("a\0.r1"), an_answer("b\0.r1")
         async with place.opened() as sink:
-            assert await sink.bury([dead, a_death("c")]) == frozenset()
+            assert await sink.write_dead_letters([dead, a_death("c")]) == frozenset()
             await sink.write([answered])
             known = await sink.known([(each.message, (each.message.id,)) for each in (dead, answered)])
-            assert await sink.bury([a_death(answered.message)]) == {"b\0.r1"}
+            assert await sink.write_dead_letters([a_death(answered.message)]) == {"b\0.r1"}
 
         assert known == [dead, Standing.OVER]
         assert place.dead().keys() == {"a\ufffd.r1", "c"}
@@ -405,7 +405,7 @@ class TestWhatOthersHold:
                 other.execute(f"SELECT FROM {place.table} WHERE nightshift_message_id = '7' FOR UPDATE")
                 assert await sink.write(batch) == {"7"}
                 assert len(place.answers()) == 20
-                assert await sink.bury([a_death("dead")]) == frozenset(), "nor does it hold up a dead letter"
+                assert await sink.write_dead_letters([a_death("dead")]) == frozenset(), "nor does it hold up a dead letter"
             assert await sink.write(batch) == frozenset()
 
         assert place.answers() == {f"{n}": f"v{n}" for n in range(20)}
@@ -426,7 +426,7 @@ class TestWhatOthersHold:
         async with place.opened() as sink:
             with psycopg.connect(place.server.url) as other:
                 other.execute(f"LOCK TABLE {place.table} IN SHARE UPDATE EXCLUSIVE MODE")  # As VACUUM and ANALYZE do.
-                assert await sink.bury([a_death("1")]) == frozenset()
+                assert await sink.write_dead_letters([a_death("1")]) == frozenset()
                 assert await sink.write([an_answer("2")]) == frozenset()
 
         assert (set(place.answers()), set(place.dead())) == ({"2"}, {"1"})

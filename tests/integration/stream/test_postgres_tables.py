@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import psycopg
 import pytest
 
-from nightshift.stream.parts import SinkRefused, Standing, Unwritable
+from nightshift.stream.ports import SinkRefused, Standing, Unwritable
 from nightshift.stream.schema import OWN
 from tests.integration.emulators import PostgresServer
 from tests.integration.pubsub.support import unique
@@ -114,7 +114,7 @@ async def test_a_table_of_a_schema_has_its_dead_letters_there(placed: Placed) ->
     place.do(f"CREATE SCHEMA {place.table.partition('.')[0]}")
     async with place.opened() as sink:
         await sink.write([an_answer("1")])
-        await sink.bury([a_death("2")])
+        await sink.write_dead_letters([a_death("2")])
 
     assert (place.answers(), place.dead()) == ({"1": "yes"}, {"2": "rejected"})
 
@@ -403,7 +403,7 @@ async def test_a_user_that_may_not_make_tables_uses_those_that_are_there(placed:
         place.do(f"CREATE TABLE {schema}.more (a int)")
     async with place.opened() as sink:
         await sink.write([an_answer("1", "yes", "a")])
-        await sink.bury([a_death("2")])
+        await sink.write_dead_letters([a_death("2")])
 
     assert (place.answers(), place.dead()) == ({"1": "yes"}, {"2": "rejected"})
 
@@ -437,7 +437,7 @@ async def test_settings_in_the_address_count(placed: Placed) -> None:
 async def test_a_dead_letter_is_kept_whole(placed: Placed) -> None:
     place = placed()
     async with place.opened() as sink:
-        await sink.bury([a_death(a_message("1", 5, tenant="ü", empty=""), "too_long", "too many\ntokens")])
+        await sink.write_dead_letters([a_death(a_message("1", 5, tenant="ü", empty=""), "too_long", "too many\ntokens")])
 
     (row,) = place.ask(
         "SELECT message_id, ordering_key, attributes, data, reason, text, status, tries, model FROM {}_dead_letters"

@@ -20,9 +20,9 @@ from nightshift.operators.redrive import RedriveOperator
 from nightshift.spec import load_stream
 from nightshift.stream import redrive as redriving
 from nightshift.stream.channel import PubSubRefused
-from nightshift.stream.graves import Graves, Selection
+from nightshift.stream.dead_letters import DeadLetterTable, Selection
 from nightshift.stream.messages import Message
-from nightshift.stream.parts import SinkRefused, Unavailable
+from nightshift.stream.ports import SinkRefused, Unavailable
 from nightshift.stream.redrive import Redrive, Redriven, redrive
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PostgresServer, PubSubEmulator
 from tests.integration.pubsub.support import PubSub, unique
@@ -228,7 +228,7 @@ class TestTheTable:
         place, (topic, subscription) = placed(), pubsub.pair()
         others = pubsub.subscription(topic, filter="NOT attributes:nightshift_redriven")
         async with place.opened() as sink:
-            await sink.bury([a_death(f"{n:03}") for n in range(300)])
+            await sink.write_dead_letters([a_death(f"{n:03}") for n in range(300)])
         what = Redrive(subscription)
         both = await asyncio.gather(*(redrive(place.server.url, place.spec, what) for _ in range(2)))
 
@@ -242,11 +242,11 @@ class TestTheTable:
     async def test_which_are_selected(self, placed: Callable[[], Place]) -> None:
         place = placed()
         async with place.opened() as sink:
-            await sink.bury([a_death(f"{n}", "too_long" if n % 2 else "rejected") for n in range(6)])
+            await sink.write_dead_letters([a_death(f"{n}", "too_long" if n % 2 else "rejected") for n in range(6)])
         for n in range(6):
             place.do(f"UPDATE {{}}_dead_letters SET dead_at = '{at(n)}', publish_time = '{at(-n)}' WHERE message_id = '{n}'")
         place.do("UPDATE {}_dead_letters SET redriven_at = now() WHERE message_id = '5'")
-        graves = Graves(place.server.url, place.spec)
+        graves = DeadLetterTable(place.server.url, place.spec)
 
         async def found(**what: Any) -> tuple[str, int]:
             selected, more = await graves.select(Selection(**what))
@@ -262,8 +262,8 @@ class TestTheTable:
     async def test_messages_of_one_publish_time_go_in_the_order_of_their_numbers(self, placed: Callable[[], Place]) -> None:
         place, order = placed(), ["9", "9.r1", "10", "100"]
         async with place.opened() as sink:
-            await sink.bury([a_death(name) for name in reversed(order)])
-        graves = Graves(place.server.url, place.spec)
+            await sink.write_dead_letters([a_death(name) for name in reversed(order)])
+        graves = DeadLetterTable(place.server.url, place.spec)
         published: list[str] = []
 
         async def publish(messages: Sequence[Message]) -> set[str]:
@@ -280,7 +280,7 @@ class TestTheTable:
         place, (_, subscription) = placed(), pubsub.pair()
         full = Message("1", b"x", {f"a{n}": "" for n in range(100)}, "", BEGAN)
         async with place.opened() as sink:
-            await sink.bury([a_death(full), a_death("2")])
+            await sink.write_dead_letters([a_death(full), a_death("2")])
         done = await redrive(place.server.url, place.spec, Redrive(subscription))
 
         assert done.published == 1
@@ -292,7 +292,7 @@ class TestTheTable:
         place, (_, subscription) = placed(), pubsub.pair()
         large = [Message(name, b"x" * 9_900_000, {}, "", BEGAN) for name in ("1", "2")]
         async with place.opened() as sink:
-            await sink.bury([a_death(each) for each in [*large, Message("3", b"y", {}, "", BEGAN)]])
+            await sink.write_dead_letters([a_death(each) for each in [*large, Message("3", b"y", {}, "", BEGAN)]])
 
         assert (await redrive(place.server.url, place.spec, Redrive(subscription))).published == 3
 
@@ -302,7 +302,7 @@ class TestTheTable:
         with pytest.raises(SinkRefused, match=f"there is no table {place.table}_dead_letters: the stream makes it"):
             await redrive(place.server.url, place.spec, what)
         async with place.opened() as sink:
-            await sink.bury([a_death("1")])
+            await sink.write_dead_letters([a_death("1")])
         with pytest.raises(PubSubRefused, match="NotFound"):
             await redrive(place.server.url, place.spec, Redrive(f"projects/local/subscriptions/s{unique()}"))
         with pytest.raises(PubSubRefused, match="NotFound"):

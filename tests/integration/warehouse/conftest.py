@@ -19,7 +19,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from obstore.store import ObjectStore
 
 from nightshift import exits
-from nightshift.operators import waiting
+from nightshift.operators import bigquery_jobs
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
@@ -282,5 +282,5 @@ def night(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Night:
     # Operators are called without a triggerer, so however slow the machine is, none may defer.
-    monkeypatch.setattr(waiting, "SHORT_WAIT_S", 600.0)
+    monkeypatch.setattr(bigquery_jobs, "SHORT_WAIT_S", 600.0)
     return make_night(bigquery_client, storage_client, monkeypatch, storage_emulator.url)

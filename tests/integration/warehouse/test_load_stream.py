@@ -81,8 +81,8 @@ class Texts:
         """A file of answers, written then."""
         asyncio.run(self._sink(at).write(answered))
 
-    def bury(self, *dead: Dead) -> None:
-        asyncio.run(self._sink(BEGAN).bury(dead))
+    def write_dead_letters(self, *dead: Dead) -> None:
+        asyncio.run(self._sink(BEGAN).write_dead_letters(dead))
 
     def _sink(self, at: datetime) -> FileSink:
         form = Format(self.spec, load_kind(self.spec).prediction_type, "m@1")
@@ -135,7 +135,7 @@ def a_death(name: str, minutes: float = 0.0, key: str | None = None) -> Dead:
 def test_each_message_stands_once_however_many_files_it_is_in(texts: Texts) -> None:
     texts.write(an_answer("a"), an_answer("b", 45))
     texts.write(an_answer("b", 45), an_answer("c", 45), at=BEGAN + timedelta(minutes=1))
-    texts.bury(a_death("d"))
+    texts.write_dead_letters(a_death("d"))
 
     assert texts.load() == 4
     assert texts.shown() == [(name, [0.5, -0.25]) for name in "abc"]
@@ -177,7 +177,7 @@ def test_of_one_publish_time_the_larger_number_is_the_later_message(texts: Texts
     ):
         texts.write(*answers)
         texts.load()
-    texts.bury(a_death("8", key="k"), a_death("11", key="k"))
+    texts.write_dead_letters(a_death("8", key="k"), a_death("11", key="k"))
     texts.load()
 
     assert texts.shown() == [("10", [10.0, -0.25])]
@@ -201,7 +201,7 @@ def test_a_message_that_has_an_answer_is_no_dead_letter(texts: Texts, order: str
     if order == "answer first":
         texts.write(an_answer("a"))
         texts.load()
-    texts.bury(a_death("a", key="a"), a_death("b"))
+    texts.write_dead_letters(a_death("a", key="a"), a_death("b"))
     if order != "together":
         texts.load()
     texts.write(an_answer("a"))
@@ -214,16 +214,16 @@ def test_a_message_that_has_an_answer_is_no_dead_letter(texts: Texts, order: str
 def test_nor_is_one_whose_key_has_a_newer_answer(texts: Texts) -> None:
     texts.write(an_answer("new", 1, key="k"))
     texts.load()
-    texts.bury(a_death("old", 0, key="k"), a_death("newer", 2, key="k"), a_death("unread", 0))
+    texts.write_dead_letters(a_death("old", 0, key="k"), a_death("newer", 2, key="k"), a_death("unread", 0))
     texts.load()
 
     assert texts.dead() == [("newer", "rejected"), ("unread", "rejected")]
 
 
 def test_a_dead_letter_keeps_its_message_and_stands_once(texts: Texts) -> None:
-    texts.bury(a_death("a"))
+    texts.write_dead_letters(a_death("a"))
     texts.load()
-    texts.bury(a_death("a"), a_death("b"))
+    texts.write_dead_letters(a_death("a"), a_death("b"))
     texts.load()
 
     (row,) = texts.rows(
@@ -235,7 +235,7 @@ def test_a_dead_letter_keeps_its_message_and_stands_once(texts: Texts) -> None:
 
 def test_a_loader_that_dies_after_any_step_is_followed_by_one_that_finds_its_jobs(texts: Texts) -> None:
     texts.write(an_answer("a"))
-    texts.bury(a_death("d"))
+    texts.write_dead_letters(a_death("d"))
     (batch,) = texts.batches()
     staged = texts.loader.start_staging(batch)
     assert texts.loader.start_staging(batch) == staged
@@ -258,7 +258,7 @@ def test_a_loader_that_dies_after_any_step_is_followed_by_one_that_finds_its_job
 
 def test_merging_again_changes_nothing(texts: Texts) -> None:
     texts.write(an_answer("a"), an_answer("b"))
-    texts.bury(a_death("d"))
+    texts.write_dead_letters(a_death("d"))
     texts.load()
     before = texts.shown(), texts.dead()
     texts.client.query(f"DELETE FROM `{PROJECT}.{texts.settings.dataset}.stream_files` WHERE TRUE").result()
@@ -270,7 +270,7 @@ def test_merging_again_changes_nothing(texts: Texts) -> None:
 def test_two_loaders_at_a_time_do_the_work_once(texts: Texts) -> None:
     for number in range(4):
         texts.write(*(an_answer(f"{number} {n}", number) for n in range(5)))
-    texts.bury(a_death("d"))
+    texts.write_dead_letters(a_death("d"))
     texts.loader.prepare()
     failed: list[BaseException] = []
 

@@ -175,7 +175,7 @@ def test_nothing_that_airflow_decides_can_be_forged(guarded: Job, as_worker: Cal
     guarded.planner.publish(told)
     assert table(guarded) == TRUE
     with pytest.raises(StoreUnavailable, match=r"storage\.objects\.create"):
-        pauses.wish(worker, run, paused=True, by="a worker")
+        pauses.request_pause(worker, run, paused=True, by="a worker")
 
 
 def odd(work: Work) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from nightshift import __version__
+from nightshift.doctor.context import Components, Reply, Surroundings, Triggerer
 from nightshift.doctor.findings import Finding, Problem
-from nightshift.doctor.surroundings import Components, Reply, Surroundings, Triggerer
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.settings import Settings

@@ -11,10 +11,10 @@ import pytest
 
 from nightshift import __version__
 from nightshift.doctor import cluster, components, queue
+from nightshift.doctor.context import Components, Surroundings, Triggerer
 from nightshift.doctor.findings import NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Components, Surroundings, Triggerer
-from nightshift.jobset.kubernetes import queues, quota
-from nightshift.jobset.kubernetes.rights import RIGHTS
+from nightshift.jobset.kubernetes import kueue, quota
+from nightshift.jobset.kubernetes.rbac import RIGHTS
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
 from tests.canned_cluster import CLUSTER_QUEUE, FLAVOR, LOCAL_QUEUE, USER, CannedApi, Cluster
@@ -203,7 +203,7 @@ class TestQueue:
         found = only(queue.queue, at(Cluster(hidden={path})))
 
         assert isinstance(found, NotAsked)
-        assert queues.READERS in found.because
+        assert kueue.READERS in found.because
 
     def test_the_quota_is_too_small_for_all_its_workers(self) -> None:
         found = problem(queue.quotas, at(Cluster(), a_spec(queue="nightly", compute__workers=3)))

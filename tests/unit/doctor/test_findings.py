@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nightshift.doctor.examine import Check, examine
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem, Report
-from nightshift.doctor.surroundings import Surroundings
+from nightshift.doctor.runner import Check, examine
 from tests.unit.doctor.fakes import here
 
 pytestmark = pytest.mark.unit

@@ -11,7 +11,7 @@ import pytest
 
 from nightshift.cli import doctor as command
 from nightshift.doctor import images, job, model
-from nightshift.doctor.everything import CHECKS, JOB_CHECKS, diagnose
+from nightshift.doctor.checks import CHECKS, JOB_CHECKS, diagnose
 from nightshift.doctor.findings import NotAsked, Ok, Problem
 from nightshift.doctor.images import Image
 from nightshift.run import hub, weights

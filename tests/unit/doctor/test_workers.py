@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nightshift.doctor import workers
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import NotAsked, Ok, Problem
-from nightshift.doctor.surroundings import Surroundings
 from tests.builders import a_spec
 from tests.unit.doctor.fakes import OWN_PREFIX, WORKER, FakeConnections, google, here, only, problem
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nightshift.operators.docs import dag_docs
+from nightshift.operators.dag_docs import dag_docs
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit

@@ -32,7 +32,7 @@ from nightshift.operators.jobset_errors import (
     JobSetTaskError,
     JobSetUnknown,
 )
-from nightshift.run.starts import Starts
+from nightshift.run.pod_startup import Starts
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_spec
 from tests.jobsets import Agent, an_ended_pod
@@ -76,7 +76,7 @@ class TestEnds:
         assert starts.taken == ({POD} if reason else frozenset())
 
     def test_that_this_cannot_be_kept_fails_nothing(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("nightshift.run.starts.create_or_read", lambda *_: 1 / 0)
+        monkeypatch.setattr("nightshift.run.pod_startup.create_or_read", lambda *_: 1 / 0)
         name = night.execute()
         night.commit(0, 1)
         pod = an_ended_pod(POD, code=exits.DONE)

@@ -262,14 +262,14 @@ class TestPaused:
         return bool(jobset["spec"].get("suspend"))
 
     def test_its_jobset_is_created_suspended_and_goes_on_when_it_is_resumed(self, night: Night) -> None:
-        pauses.wish(night.store, RUN, paused=True, by="ada")
+        pauses.request_pause(night.store, RUN, paused=True, by="ada")
         name = night.execute()
         assert self.suspended(night, name)
         assert "paused by ada" in night.runtime.observe(name).jobset["metadata"]["annotations"]["nightshift.dev/paused"]  # type: ignore[index]
         assert night.execute() == name, "a repeat adopts it, and leaves it paused"
         assert self.suspended(night, name)
 
-        wish = pauses.wish(night.store, RUN, paused=False, by="ada")
+        wish = pauses.request_pause(night.store, RUN, paused=False, by="ada")
         assert pause.apply(night.runtime, RUN.url(night.settings.bucket), wish) == [name]
 
         assert (night.folder / "jobsets" / name / "resume").exists()
@@ -278,11 +278,11 @@ class TestPaused:
     def test_a_jobset_that_is_there_follows_when_the_task_looks(self, night: Night) -> None:
         name = night.execute()
         assert not self.suspended(night, name)
-        pauses.wish(night.store, RUN, paused=True, by="ada")
+        pauses.request_pause(night.store, RUN, paused=True, by="ada")
 
         assert night.execute() == name
         assert self.suspended(night, name)
-        pauses.wish(night.store, RUN, paused=False, by="ada")
+        pauses.request_pause(night.store, RUN, paused=False, by="ada")
         assert night.execute() == name
         assert not self.suspended(night, name)
 

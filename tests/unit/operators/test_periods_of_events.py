@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from obstore.store import MemoryStore
 
-from nightshift.operators.files import began_by_files, periods_of_events, within_reach
+from nightshift.operators.file_periods import began_by_files, periods_of_events, within_reach
 from nightshift.operators.plan import PlanOperator
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nightshift.hooks.connections import AirflowConnections
-from nightshift.jobset.kubernetes import queues
+from nightshift.jobset.kubernetes import kueue
 from nightshift.jobset.kubernetes.limits import limits_of
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Refused, decide, table
@@ -142,7 +142,7 @@ def test_without_the_right_it_says_how_to_grant_it(asked: Asked, path: str) -> N
     assert asked() == Limits()
     [warning] = asked.warned
     assert warning.startswith("The quota of queue 'nightly' is unknown; planning continues without it: Airflow's account may")
-    assert warning.endswith(f"to allow it: kubectl apply -f {queues.READERS}")
+    assert warning.endswith(f"to allow it: kubectl apply -f {kueue.READERS}")
 
 
 def test_a_queue_that_is_not_there(asked: Asked) -> None:

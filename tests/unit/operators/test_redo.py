@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift.driver.attribution import Canary
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.recall import Completed, Recall
-from nightshift.driver.trial import Canary
-from nightshift.operators.redoing import open_again, take_rows
+from nightshift.driver.known_good_rows import Completed, Recall
+from nightshift.operators.redo import open_again, take_rows
 from nightshift.run import redo_rows
 from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef, Work, canonical_json

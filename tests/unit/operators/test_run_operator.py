@@ -12,10 +12,10 @@ from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.sdk.exceptions import AirflowFailException, AirflowInactiveAssetInInletOrOutletException
 
 from nightshift.formats import XCOM
+from nightshift.operators.bigquery_jobs import BigQueryJobFailed, finished_jobs
 from nightshift.operators.links import RunFolderLink
 from nightshift.operators.run import permanent_failures
 from nightshift.operators.seal import SealOperator
-from nightshift.operators.waiting import BigQueryJobFailed, finished_jobs
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.seal import ConservationError
 from nightshift.run.tolerance import ToleranceExceeded

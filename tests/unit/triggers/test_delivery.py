@@ -12,7 +12,7 @@ import pytest
 import structlog
 from airflow._shared.logging.structlog import LoggerFactory
 
-from nightshift.triggers.delivery import LOOK_S, logged_lines_taken
+from nightshift.triggers.log_flush import LOOK_S, logged_lines_taken
 
 pytestmark = pytest.mark.unit
 

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from nightshift.triggers.outliving import outlive
+from nightshift.triggers.shielded import run_shielded
 
 pytestmark = pytest.mark.unit
 LOG = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ async def test_who_waits_hears_of_the_end() -> None:
         await asyncio.sleep(0)
         ended.append(True)
 
-    await outlive(work(), LOG)
+    await run_shielded(work(), LOG)
 
     assert ended
 
@@ -38,7 +38,7 @@ async def test_it_goes_on_when_who_waits_is_cancelled_as_often_as_that_may_be() 
         try:
             await asyncio.Event().wait()
         finally:
-            await outlive(work(), LOG)
+            await run_shielded(work(), LOG)
 
     waiting = asyncio.create_task(trigger())
     await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_an_error_reaches_the_log_when_nobody_waits(caplog: pytest.LogCapt
         ends.set()
         raise ValueError("of no use")
 
-    waiting = asyncio.create_task(outlive(work(), LOG))
+    waiting = asyncio.create_task(run_shielded(work(), LOG))
     await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -78,4 +78,4 @@ async def test_an_error_reaches_who_waits() -> None:
         raise ValueError("of no use")
 
     with pytest.raises(ValueError, match="of no use"):
-        await outlive(work(), LOG)
+        await run_shielded(work(), LOG)

@@ -9,7 +9,7 @@ from nightshift.jobset.labels import PAUSED_ANNOTATION, QUEUE_LABEL, RUN_URL_ANN
 from nightshift.jobset.observation import finished
 from nightshift.jobset.runtime import JobSetNotFound, Runtime
 from nightshift.run import pauses
-from nightshift.run.pauses import Wish
+from nightshift.run.pauses import PauseRequest
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nightshift.run.names import RunRef
 
 
-def apply(runtime: Runtime, run_url: str, wish: Wish) -> list[str]:
+def apply(runtime: Runtime, run_url: str, wish: PauseRequest) -> list[str]:
     """Applies the wish to all JobSets of the run that have not ended; returns their names. run_url: ``gs://.../RUN``."""
     done = []
     for jobset in runtime.jobsets(run_url.rpartition("/")[2]):
@@ -28,7 +28,7 @@ def apply(runtime: Runtime, run_url: str, wish: Wish) -> list[str]:
     return done
 
 
-def apply_to(runtime: Runtime, name: str, wish: Wish, jobset: Mapping[str, Any]) -> None:
+def apply_to(runtime: Runtime, name: str, wish: PauseRequest, jobset: Mapping[str, Any]) -> None:
     """Applies the wish to one JobSet. One that has gone meanwhile is fine."""
     try:
         if wish.paused:
@@ -52,7 +52,7 @@ class NotPausable(LookupError):
     """There is no such run, or it has nothing left to compute."""
 
 
-def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
+def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRequest:
     """Writes the wish into the run's folder. Raises NotPausable, StoreUnavailable."""
     import obstore
 
@@ -66,10 +66,10 @@ def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> Wish:
         raise NotPausable(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
     if sealed and paused:
         raise NotPausable(f"{run.prefix} is sealed: nothing is left to compute.")
-    return pauses.wish(store, run, paused=paused, by=by)
+    return pauses.request_pause(store, run, paused=paused, by=by)
 
 
-def tell(names: Sequence[str], wish: Wish) -> str:
+def tell(names: Sequence[str], wish: PauseRequest) -> str:
     """What was done, in a sentence. names: of the JobSets that the wish was applied to."""
     if not names:
         later = (

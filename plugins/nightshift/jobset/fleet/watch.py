@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from nightshift.jobset.fleet.forecast import Forecast, Rows
     from nightshift.jobset.kubernetes.follow import Log
-    from nightshift.run.pauses import Wish
+    from nightshift.run.pauses import PauseRequest
 
 LOOK_S: Final = 120.0
 WAKE_S: Final = 900.0
@@ -126,7 +126,7 @@ class FleetWatch:
         done = f"{rows.done:,} of {rows.done + rows.left:,} rows are committed"
         (self._log.warning if forecast.late else self._log.info)("%s: %s", done, why)
 
-    def _wish(self) -> Wish | None:
+    def _wish(self) -> PauseRequest | None:
         from nightshift.run.names import RunRef
         from nightshift.run.pauses import newest
 

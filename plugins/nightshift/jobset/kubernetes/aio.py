@@ -10,8 +10,8 @@ from typing import Any, Final
 import aiohttp
 from kubernetes_asyncio.client import ApiClient
 
-from nightshift.jobset.kubernetes import paths
-from nightshift.jobset.kubernetes.streams import Streams
+from nightshift.jobset.kubernetes import rest
+from nightshift.jobset.kubernetes.log_slots import Streams
 from nightshift.jobset.labels import JOBSET_NAME_LABEL, KUEUE_JOB_UID_LABEL
 from nightshift.jobset.runtime import JobSetNotFound, RuntimeUnavailable
 
@@ -38,66 +38,66 @@ class AsyncJobSetApi:
         self.namespace = namespace
 
     async def get_jobset(self, name: str) -> dict[str, Any]:
-        return await self._json("GET", paths.jobsets(self.namespace, name), f"read JobSet {self.namespace}/{name}")
+        return await self._json("GET", rest.jobsets(self.namespace, name), f"read JobSet {self.namespace}/{name}")
 
     async def patch_jobset(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """A merge patch."""
-        what, path = f"patch JobSet {self.namespace}/{name}", paths.jobsets(self.namespace, name)
-        return await self._json("PATCH", path, what, body=patch, content=paths.MERGE_PATCH)
+        what, path = f"patch JobSet {self.namespace}/{name}", rest.jobsets(self.namespace, name)
+        return await self._json("PATCH", path, what, body=patch, content=rest.MERGE_PATCH)
 
     async def delete_jobset(self, name: str, *, uid: str, resource_version: str) -> None:
         """In the foreground, if it is unchanged; else raises JobSetExists. A missing one is fine."""
-        what, body = f"delete JobSet {self.namespace}/{name}", paths.delete_options(uid, resource_version)
+        what, body = f"delete JobSet {self.namespace}/{name}", rest.delete_options(uid, resource_version)
         try:
-            await self._json("DELETE", paths.jobsets(self.namespace, name), what, body=body)
+            await self._json("DELETE", rest.jobsets(self.namespace, name), what, body=body)
         except JobSetNotFound:
             return
 
     async def list_jobset(self, name: str) -> tuple[list[dict[str, Any]], str]:
         """The JobSet of this name, if there is one, and the version from which to watch it."""
-        return await self._list(paths.jobsets(self.namespace), fieldSelector=f"metadata.name={name}")
+        return await self._list(rest.jobsets(self.namespace), fieldSelector=f"metadata.name={name}")
 
     def watch_jobset(self, name: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """(ADDED, MODIFIED, DELETED or BOOKMARK; object), until the server ends the watch. Raises WatchExpired."""
-        return self._watch(paths.jobsets(self.namespace), version, fieldSelector=f"metadata.name={name}")
+        return self._watch(rest.jobsets(self.namespace), version, fieldSelector=f"metadata.name={name}")
 
     async def begin_of_jobsets(self) -> str:
         """The version from which to watch all of the namespace."""
-        return await self._begin(paths.jobsets(self.namespace))
+        return await self._begin(rest.jobsets(self.namespace))
 
     def watch_all_jobsets(self, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        return self._watch(paths.jobsets(self.namespace), version)
+        return self._watch(rest.jobsets(self.namespace), version)
 
     async def list_pods(self, jobset: str) -> tuple[list[dict[str, Any]], str]:
-        return await self._list(paths.pods(self.namespace), labelSelector=paths.of_jobset(jobset))
+        return await self._list(rest.pods(self.namespace), labelSelector=rest.of_jobset(jobset))
 
     def watch_pods(self, jobset: str, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        return self._watch(paths.pods(self.namespace), version, labelSelector=paths.of_jobset(jobset))
+        return self._watch(rest.pods(self.namespace), version, labelSelector=rest.of_jobset(jobset))
 
     async def begin_of_pods(self) -> str:
-        return await self._begin(paths.pods(self.namespace))
+        return await self._begin(rest.pods(self.namespace))
 
     def watch_all_pods(self, version: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Those of any JobSet."""
-        return self._watch(paths.pods(self.namespace), version, labelSelector=JOBSET_NAME_LABEL)
+        return self._watch(rest.pods(self.namespace), version, labelSelector=JOBSET_NAME_LABEL)
 
     async def list_events(self, jobset: str) -> list[dict[str, Any]]:
         """As `JobSetApi.list_events`."""
-        found, _ = await self._list(paths.events(self.namespace))
-        return paths.events_of(jobset, found)
+        found, _ = await self._list(rest.events(self.namespace))
+        return rest.events_of(jobset, found)
 
     async def get_workload(self, jobset_uid: str) -> dict[str, Any] | None:
         """Kueue's object for a JobSet. None when it does not exist, perhaps because Kueue is not installed."""
         selector = f"{KUEUE_JOB_UID_LABEL}={jobset_uid}"
         try:
-            found, _ = await self._list(paths.workloads(self.namespace), labelSelector=selector)
+            found, _ = await self._list(rest.workloads(self.namespace), labelSelector=selector)
         except JobSetNotFound:
             return None
         return found[0] if found else None
 
     async def patch_workload(self, name: str, patch: Mapping[str, Any]) -> None:
-        path = f"{paths.workloads(self.namespace)}/{name}"
-        await self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=paths.MERGE_PATCH)
+        path = f"{rest.workloads(self.namespace)}/{name}"
+        await self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=rest.MERGE_PATCH)
 
     async def follow_log(
         self, pod: str, container: str, *, since: str = "", previous: bool = False
@@ -114,7 +114,7 @@ class AsyncJobSetApi:
             query["sinceTime"] = since
         what = f"read the log of {pod}"
         async with Streams.here().opening:
-            response = await self._open(paths.log(self.namespace, pod), what, query, LOG_SILENCE_S)
+            response = await self._open(rest.log(self.namespace, pod), what, query, LOG_SILENCE_S)
         async for line in _lines(response):
             time, _, text = line.decode(errors="replace").partition(" ")
             if not TIME.match(time):
@@ -147,12 +147,12 @@ class AsyncJobSetApi:
             if event["type"] == "ERROR":
                 if event["object"].get("code") == GONE:
                     raise WatchExpired(event["object"].get("message", ""))
-                raise paths.failure(event["object"].get("code", 500), json.dumps(event["object"]), what)
+                raise rest.failure(event["object"].get("code", 500), json.dumps(event["object"]), what)
             yield event["type"], event["object"]
 
     async def _open(self, path: str, what: str, query: Mapping[str, Any], silence_s: float) -> aiohttp.ClientResponse:
         timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=paths.CONNECT_S, connect=paths.CONNECT_S + paths.READ_S, sock_read=silence_s
+            total=None, sock_connect=rest.CONNECT_S, connect=rest.CONNECT_S + rest.READ_S, sock_read=silence_s
         )
         return await self._call("GET", path, what, query, None, "application/json", timeout)
 
@@ -166,7 +166,7 @@ class AsyncJobSetApi:
         body: Any = None,
         content: str = "application/json",
     ) -> dict[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=paths.CONNECT_S + paths.READ_S, sock_connect=paths.CONNECT_S)
+        timeout = aiohttp.ClientTimeout(total=rest.CONNECT_S + rest.READ_S, sock_connect=rest.CONNECT_S)
         response = await self._call(method, path, what, query or {}, body, content, timeout)
         try:
             reply: dict[str, Any] = json.loads(await response.read())
@@ -190,9 +190,9 @@ class AsyncJobSetApi:
                 path,
                 method,
                 query_params=list(query.items()),
-                header_params={**paths.HEADERS, "Content-Type": content},
+                header_params={**rest.HEADERS, "Content-Type": content},
                 body=body,
-                auth_settings=paths.AUTH,
+                auth_settings=rest.AUTH,
                 _preload_content=False,
                 _return_http_data_only=True,
                 _request_timeout=limits,
@@ -202,7 +202,7 @@ class AsyncJobSetApi:
             text = (await response.read()).decode(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise RuntimeUnavailable(f"{what}: {error!r}") from error
-        raise paths.failure(response.status, text, what)
+        raise rest.failure(response.status, text, what)
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -12,8 +12,8 @@ from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from nightshift.jobset.kubernetes import paths
-from nightshift.jobset.kubernetes.rights import Right
+from nightshift.jobset.kubernetes import rest
+from nightshift.jobset.kubernetes.rbac import Right
 from nightshift.jobset.labels import KUEUE_JOB_UID_LABEL, QUEUE_LABEL
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
@@ -40,61 +40,61 @@ class JobSetApi:
     def create_jobset(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Raises JobSetExists if the name is taken, perhaps by an earlier try of this call whose reply was lost."""
         what = f"create JobSet {namespace}/{body['metadata']['name']}"
-        return self._json("POST", paths.jobsets(namespace), what, body=body)
+        return self._json("POST", rest.jobsets(namespace), what, body=body)
 
     def get_jobset(self, namespace: str, name: str) -> dict[str, Any]:
         """Raises JobSetNotFound."""
-        return self._json("GET", paths.jobsets(namespace, name), f"read JobSet {namespace}/{name}")
+        return self._json("GET", rest.jobsets(namespace, name), f"read JobSet {namespace}/{name}")
 
     def patch_jobset(self, namespace: str, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """A merge patch. Raises JobSetNotFound; JobSetExists when it names a resourceVersion that is no longer the object's."""
         what = f"patch JobSet {namespace}/{name}"
-        return self._json("PATCH", paths.jobsets(namespace, name), what, body=patch, content=paths.MERGE_PATCH)
+        return self._json("PATCH", rest.jobsets(namespace, name), what, body=patch, content=rest.MERGE_PATCH)
 
     def delete_jobset(self, namespace: str, name: str, *, uid: str | None = None, resource_version: str | None = None) -> None:
         """In the foreground: it stays until its pods have drained. A missing one is fine.
 
         Raises JobSetExists if uid or resource_version is not that of the JobSet of this name.
         """
-        body = paths.delete_options(uid, resource_version)
+        body = rest.delete_options(uid, resource_version)
         try:
-            self._json("DELETE", paths.jobsets(namespace, name), f"delete JobSet {namespace}/{name}", body=body)
+            self._json("DELETE", rest.jobsets(namespace, name), f"delete JobSet {namespace}/{name}", body=body)
         except JobSetNotFound:
             return
 
     def list_jobsets(self, namespace: str, selector: str) -> list[dict[str, Any]]:
         """selector: on their labels."""
-        return self._list(paths.jobsets(namespace), f"list the JobSets of {selector}", labelSelector=selector)
+        return self._list(rest.jobsets(namespace), f"list the JobSets of {selector}", labelSelector=selector)
 
     def list_jobs(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
-        return self._list(paths.jobs(namespace), f"list the Jobs of {jobset}", labelSelector=paths.of_jobset(jobset))
+        return self._list(rest.jobs(namespace), f"list the Jobs of {jobset}", labelSelector=rest.of_jobset(jobset))
 
     def list_pods(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
-        return self._list(paths.pods(namespace), f"list the Pods of {jobset}", labelSelector=paths.of_jobset(jobset))
+        return self._list(rest.pods(namespace), f"list the Pods of {jobset}", labelSelector=rest.of_jobset(jobset))
 
     def list_events(self, namespace: str, jobset: str) -> list[dict[str, Any]]:
         """Events of the JobSet, its Jobs and its pods, even those that are gone: their names start with its name."""
-        found = self._list(paths.events(namespace), f"list the events of {jobset}")
-        return paths.events_of(jobset, found)
+        found = self._list(rest.events(namespace), f"list the events of {jobset}")
+        return rest.events_of(jobset, found)
 
     def get_workload(self, namespace: str, jobset_uid: str) -> dict[str, Any] | None:
         """Kueue's object for a JobSet. None when it does not exist, perhaps because Kueue is not installed."""
         selector = f"{KUEUE_JOB_UID_LABEL}={jobset_uid}"
         try:
-            found = self._list(paths.workloads(namespace), "list Kueue's workloads", labelSelector=selector)
+            found = self._list(rest.workloads(namespace), "list Kueue's workloads", labelSelector=selector)
         except JobSetNotFound:
             return None
         return found[0] if found else None
 
     def patch_workload(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        path = f"{paths.workloads(namespace)}/{name}"
-        self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=paths.MERGE_PATCH)
+        path = f"{rest.workloads(namespace)}/{name}"
+        self._json("PATCH", path, f"patch Kueue's workload {name}", body=patch, content=rest.MERGE_PATCH)
 
     def read_logs(self, namespace: str, pod: str, container: str, *, tail_lines: int | None = None) -> Iterator[str]:
         """Lines so far, of the container's current life; none before it starts. Raises JobSetNotFound if the pod is gone."""
         query = {"container": container, **({"tailLines": tail_lines} if tail_lines is not None else {})}
         try:
-            reply = self._ask("GET", paths.log(namespace, pod), f"read the log of {pod}", query=query)
+            reply = self._ask("GET", rest.log(namespace, pod), f"read the log of {pod}", query=query)
         except RequestRefused as error:
             if NOT_STARTED in str(error):
                 return iter(())
@@ -124,7 +124,7 @@ class JobSetApi:
     def whoami(self) -> str:
         """The user that the cluster takes the credentials for (``SelfSubjectReview``, stable since Kubernetes 1.28)."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        reply = self._json("POST", paths.SELF, "ask who we are", body=body)
+        reply = self._json("POST", rest.SELF, "ask who we are", body=body)
         return str(reply["status"]["userInfo"]["username"])
 
     def may(self, namespace: str, right: Right) -> bool:
@@ -135,7 +135,7 @@ class JobSetApi:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {**attributes, "subresource": right.subresource}},
         }
-        return bool(self._json("POST", paths.MAY, f"ask whether we may {right}", body=body)["status"]["allowed"])
+        return bool(self._json("POST", rest.MAY, f"ask whether we may {right}", body=body)["status"]["allowed"])
 
     def date(self) -> str:
         """The header ``Date`` of a reply: the API server's clock, to the second. '' if it sends none."""
@@ -197,18 +197,18 @@ class JobSetApi:
                 path,
                 method,
                 query_params=list(query.items()),
-                header_params={**paths.HEADERS, "Content-Type": content},
+                header_params={**rest.HEADERS, "Content-Type": content},
                 body=body,
-                auth_settings=paths.AUTH,
+                auth_settings=rest.AUTH,
                 _preload_content=False,
                 _return_http_data_only=True,
-                _request_timeout=(paths.CONNECT_S, paths.READ_S),
+                _request_timeout=(rest.CONNECT_S, rest.READ_S),
             )
             return reply
         except ApiException as error:
             if not error.status:
                 raise RuntimeUnavailable(f"{what}: {error.reason}") from error
-            raise paths.failure(error.status, _text(error.body), what) from error
+            raise rest.failure(error.status, _text(error.body), what) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RuntimeUnavailable(f"{what}: {error}") from error
 

@@ -23,8 +23,8 @@ from nightshift.jobset.kubernetes.pods import Pods
 from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
+from nightshift.jobset.verdict.pending import waiting_of
 from nightshift.jobset.verdict.pod_ends import end_of
-from nightshift.jobset.verdict.waiting import waiting_of
 
 WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused", "look"]
 Verdict = tuple[WaitEnd, str]

@@ -59,7 +59,7 @@ def _ask(
 
     try:
         # The cluster's client comes with Airflow, and `nightshift plan` also runs without Airflow.
-        from nightshift.jobset.kubernetes import queues
+        from nightshift.jobset.kubernetes import kueue
 
         api = connect()
     except ImportError as error:
@@ -69,13 +69,11 @@ def _ask(
     try:
         if api is None:
             return None
-        way = queues.read_way(api, settings.namespace, spec.queue or "")
-        return way.name, queues.quotas(spec, settings, partition, way)
+        way = kueue.read_way(api, settings.namespace, spec.queue or "")
+        return way.name, kueue.quotas(spec, settings, partition, way)
     except RequestRefused as error:
-        raise _Unknown(
-            f"Airflow's account may not read it ({error}); to allow it: kubectl apply -f {queues.READERS}"
-        ) from error
-    except queues.NotUsable as error:
+        raise _Unknown(f"Airflow's account may not read it ({error}); to allow it: kubectl apply -f {kueue.READERS}") from error
+    except kueue.NotUsable as error:
         raise _Unknown(f"{error}; to fix it: {error.mend}") from error
     except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it.
         raise _Unknown(f"{type(error).__name__}: {error}") from error

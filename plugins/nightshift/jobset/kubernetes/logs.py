@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
+from nightshift.jobset.kubernetes.log_slots import Streams
 from nightshift.jobset.kubernetes.pods import Life, lives
-from nightshift.jobset.kubernetes.streams import Streams
 from nightshift.jobset.observation import moment
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from nightshift.jobset.labels import INDEX_ANNOTATION
 from nightshift.jobset.observation import condition, slim_pod
-from nightshift.jobset.verdict.wording import shorten
+from nightshift.jobset.verdict.text import shorten
 
 ENDED_MAX: Final = 100
 """Failed and deleted pods that are kept in enough detail to be judged; the newest, if there are more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from nightshift.jobset.manifest.render_request import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.weights import is_mounted
 
 CACHE_PATH: Final = "/cache"
@@ -22,7 +22,7 @@ _VOLUME: Final = "cache"
 _GIB: Final = 1 << 30
 
 
-def weights_gib(order: ServerOrder) -> int:
+def weights_gib(order: ServerRequest) -> int:
     """The size of the model's files: as the job says, as found when the run was opened, or the most that a worker can hold."""
     if order.spec.compute.weights_gib is not None:
         return order.spec.compute.weights_gib
@@ -31,12 +31,12 @@ def weights_gib(order: ServerOrder) -> int:
     return order.worker.weights_gib_max
 
 
-def cache_gib(order: ServerOrder) -> int:
+def cache_gib(order: ServerRequest) -> int:
     """Size of the server's cache. Weights in a bucket never lie in it: they are streamed, or in the mount's own cache."""
     return SPARE_GIB + (weights_gib(order) if order.spec.model.uri.startswith("hf://") else 0)
 
 
-def server_request(order: ServerOrder) -> dict[str, str]:
+def server_request(order: ServerRequest) -> dict[str, str]:
     return {"ephemeral-storage": f"{cache_gib(order) + SCRATCH_GIB}Gi"}
 
 
@@ -52,7 +52,7 @@ def node_disk_gb(pod_gib: int, pods: int = 1) -> int:
     return math.ceil((1.2 * pod_gib * pods + 120) / 10) * 10
 
 
-def volume(order: ServerOrder) -> dict[str, Any]:
+def volume(order: ServerRequest) -> dict[str, Any]:
     return {"name": _VOLUME, "emptyDir": {"sizeLimit": f"{cache_gib(order)}Gi"}}
 
 
@@ -60,7 +60,7 @@ def mount() -> dict[str, Any]:
     return {"name": _VOLUME, "mountPath": CACHE_PATH}
 
 
-def environment(order: ServerOrder) -> list[dict[str, Any]]:
+def environment(order: ServerRequest) -> list[dict[str, Any]]:
     """Sends what the Hub's client and vLLM keep to the cache; not on the local runtime, where a mount has no effect."""
     if order.settings.local_folder:
         return []
@@ -69,7 +69,7 @@ def environment(order: ServerOrder) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in {**places, "HF_XET_CHUNK_CACHE_SIZE_BYTES": "0"}.items()]
 
 
-def fuse_annotations(order: ServerOrder) -> dict[str, str]:
+def fuse_annotations(order: ServerRequest) -> dict[str, str]:
     """Cloud Storage FUSE keeps the mounted files on the node's disk, in a container that GKE adds and that has a limit."""
     if not is_mounted(order):
         return {}

@@ -10,15 +10,23 @@ from typing import Any
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, METRICS_PORT
-from nightshift.jobset.manifest.parts import across_zones, client_of, container_of, identity, placement, scratch, volumes_of
-from nightshift.jobset.manifest.render_request import Order
+from nightshift.jobset.manifest.pod_template import (
+    across_zones,
+    client_of,
+    container_of,
+    identity,
+    placement,
+    scratch,
+    volumes_of,
+)
+from nightshift.jobset.manifest.render_request import RenderRequest
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.jobset.manifest.words import literal
 from nightshift.run.names import canonical_json
 from nightshift.run.pins import revision_of
 
 
-def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
+def pod(order: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
     """The pod's spec. labels: of the pod."""
     worker, settings = order.worker, order.settings
     shared_memory, *others = volumes_of(order)
@@ -37,7 +45,7 @@ def pod(order: Order, labels: dict[str, str]) -> dict[str, Any]:
     return spec
 
 
-def _driver(order: Order) -> dict[str, Any]:
+def _driver(order: RenderRequest) -> dict[str, Any]:
     env: list[dict[str, Any]] = [
         {"name": "NIGHTSHIFT_RUN_URL", "value": literal(order.run.url(order.settings.bucket))},
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},

@@ -33,7 +33,7 @@ from nightshift.jobset.manifest import disk
 from nightshift.jobset.manifest.constants import DRIVER, KEEP_FINISHED_SECONDS, PORTS, REPLICATED_JOB, RETRIES, Role
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
-from nightshift.jobset.manifest.render_request import Order
+from nightshift.jobset.manifest.render_request import RenderRequest
 from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.run.names import RunRef
 from nightshift.run.pins import UNPINNED, Pins
@@ -67,7 +67,7 @@ def render(
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
     worker = spec.compute.worker(profile)
-    order = Order(
+    order = RenderRequest(
         name=name,
         spec=spec,
         settings=settings,
@@ -106,7 +106,7 @@ def render(
     }
 
 
-def _labels(order: Order) -> dict[str, str]:
+def _labels(order: RenderRequest) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "nightshift",
         JOB_LABEL: order.run.job,
@@ -116,7 +116,7 @@ def _labels(order: Order) -> dict[str, str]:
     }
 
 
-def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
+def _one_host(order: RenderRequest, template: dict[str, Any]) -> dict[str, Any]:
     """An index for each worker."""
     job = {
         "completionMode": "Indexed",
@@ -143,7 +143,7 @@ def _one_host(order: Order, template: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _several_hosts(order: Order, template: dict[str, Any]) -> dict[str, Any]:
+def _several_hosts(order: RenderRequest, template: dict[str, Any]) -> dict[str, Any]:
     """A Job for each worker. JobSet's coordinator is one pod of the set; here every slice has its own head, found by DNS."""
     job = {
         "completionMode": "Indexed",
@@ -188,7 +188,7 @@ def _several_hosts(order: Order, template: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _replicated(order: Order, *, replicas: int, job: dict[str, Any]) -> dict[str, Any]:
+def _replicated(order: RenderRequest, *, replicas: int, job: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": REPLICATED_JOB,
         "replicas": replicas,

@@ -13,7 +13,7 @@ from nightshift.spec import JobSpec, StreamSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerOrder:
+class ServerRequest:
     """An engine: what it serves, and on what. name: of the object that its pods belong to."""
 
     name: str
@@ -29,7 +29,7 @@ class ServerOrder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order(ServerOrder):
+class RenderRequest(ServerRequest):
     """A run's JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run."""
 
     spec: JobSpec

@@ -11,7 +11,7 @@ from typing import Any, Final
 from nightshift.jobset.labels import JOB_INDEX_LABEL
 from nightshift.jobset.manifest import disk, words
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
-from nightshift.jobset.manifest.render_request import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins
@@ -67,7 +67,7 @@ def server_args(
     return [words.flag("model", model), *flags, *_common(spec, worker or spec.compute.worker()), *own]
 
 
-def launch(order: ServerOrder) -> dict[str, Any]:
+def launch(order: ServerRequest) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
     started = _start(order)
     if order.settings.local_folder:
@@ -77,7 +77,7 @@ def launch(order: ServerOrder) -> dict[str, Any]:
     return started
 
 
-def _start(order: ServerOrder) -> dict[str, Any]:
+def _start(order: ServerRequest) -> dict[str, Any]:
     spec, worker = order.spec, order.worker
     args = server_args(spec, worker, mounted=is_mounted(order), commit=order.pins.commit)
     if worker.hosts == 1:
@@ -94,7 +94,7 @@ def _start(order: ServerOrder) -> dict[str, Any]:
     }
 
 
-def image(order: ServerOrder) -> str:
+def image(order: ServerRequest) -> str:
     """The run's own, as it was when the run was opened: a later setting is for later runs."""
     name = image_setting(order.worker, order.settings)
     return pinned_image(order.pins, name) or str(getattr(order.settings, name))
@@ -113,7 +113,7 @@ def image_setting(worker: WorkerShape, settings: Settings) -> str:
     return "cpu_server_image" if worker.machine is None and not settings.local_folder else "server_image"
 
 
-def environment(order: ServerOrder) -> list[dict[str, Any]]:
+def environment(order: ServerRequest) -> list[dict[str, Any]]:
     worker = order.worker
     env: list[dict[str, Any]] = [
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.manifest import words
-from nightshift.jobset.manifest.render_request import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.spec import JobSpec, StreamSpec
 
 MOUNT_PATH: Final = "/weights"
@@ -34,11 +34,11 @@ def model_args(spec: JobSpec | StreamSpec, *, mounted: bool = False, commit: str
     return (MOUNT_PATH, []) if mounted else (spec.model.root, [words.flag("load-format", "runai_streamer")])
 
 
-def is_mounted(order: ServerOrder) -> bool:
+def is_mounted(order: ServerRequest) -> bool:
     return order.settings.weights == "mount" and order.spec.model.uri.startswith("gs://")
 
 
-def volumes(order: ServerOrder) -> list[dict[str, Any]]:
+def volumes(order: ServerRequest) -> list[dict[str, Any]]:
     if not is_mounted(order):
         return []
     bucket, _, folder = order.spec.model.uri.removeprefix("gs://").partition("/")
@@ -48,10 +48,10 @@ def volumes(order: ServerOrder) -> list[dict[str, Any]]:
     return [{"name": "weights", "csi": csi}]
 
 
-def mounts(order: ServerOrder) -> list[dict[str, Any]]:
+def mounts(order: ServerRequest) -> list[dict[str, Any]]:
     return [{"name": "weights", "mountPath": MOUNT_PATH, "readOnly": True}] if is_mounted(order) else []
 
 
-def pod_annotations(order: ServerOrder) -> dict[str, str]:
+def pod_annotations(order: ServerRequest) -> dict[str, str]:
     """The annotations that make GKE add the container that mounts the bucket."""
     return {"gke-gcsfuse/volumes": "true"} if is_mounted(order) else {}

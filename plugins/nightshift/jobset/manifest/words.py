@@ -24,7 +24,7 @@ def flag(name: str, value: object) -> str:
 def flags(args: Mapping[str, Any]) -> list[str]:
     """A job's ``engine.args``, in their order.
 
-    A list is several words, as argparse takes it; no item begins with a dash (`nightshift.spec.names.engine_value`).
+    A list is several words, as argparse takes it; no item begins with a dash (`nightshift.spec.values.engine_value`).
     """
     found: list[str] = []
     for name, value in args.items():

@@ -25,11 +25,11 @@ from typing import Any, Final
 
 from nightshift import exits
 from nightshift.jobset.observation import Observation, condition
-from nightshift.jobset.verdict import wording
+from nightshift.jobset.verdict import text
 from nightshift.jobset.verdict.deciding import deciding
+from nightshift.jobset.verdict.pending import LATER, waiting_of
 from nightshift.jobset.verdict.pod_ends import EndCause, FailedContainer, PodEnd, end_of, stopped_by_jobs
-from nightshift.jobset.verdict.waiting import LATER, waiting_of
-from nightshift.jobset.verdict.wording import EVIDENCE_MAX, fact, shorten
+from nightshift.jobset.verdict.text import EVIDENCE_MAX, fact, shorten
 
 KUEUE_TIME_OVER: Final = "MaximumExecutionTimeExceeded"
 
@@ -139,7 +139,7 @@ class _Judge:
             return self._application(reason, own, taken, raw)
         if taken:
             causes = Counter(end.reason for end in taken)
-            said = ", ".join(f"{cause} ({wording.count_pods(count)})" for cause, count in causes.items())
+            said = ", ".join(f"{cause} ({text.count_pods(count)})" for cause, count in causes.items())
             explanation = f"JobSet {name} failed ({reason}) only because pods were taken away or refused: {said}"
             return Outcome(Ending.PREEMPTED, causes.most_common(1)[0][0], explanation, _AT_ONCE, _evidence(raw, taken))
         return Outcome(
@@ -155,22 +155,22 @@ class _Judge:
         hopeless = [each for each in containers if each.exit_code in self._permanent]
         memory = [each for each in containers if each.reason == "OOMKilled"]
         if hopeless:
-            advice = f"Correct the job, since trying again cannot help. {wording.look_at(hopeless[0])}"
+            advice = f"Correct the job, since trying again cannot help. {text.look_at(hopeless[0])}"
         elif memory:
             advice = f"Give container {memory[0].container} more memory, or less work at once."
         elif told := [end for end in own if end.message]:
             advice = f"Raise that limit for pod {told[0].name}, or make it use less."
         elif containers:
-            advice = wording.look_at(containers[0])
+            advice = text.look_at(containers[0])
         else:
             advice = f"Nothing says why pod {own[0].name} failed; look at the namespace's events."
         # Later ones may have been stopped by the Job because of this failure.
         earlier = [end for end in taken if end.since < max(end.since for end in own)]
-        besides = f"; before that, {wording.count_pods(len(earlier))} had been taken away" if earlier else ""
+        besides = f"; before that, {text.count_pods(len(earlier))} had been taken away" if earlier else ""
         return Outcome(
             Ending.APPLICATION,
             "OOMKilled" if memory and len(memory) == len(containers) else reason,
-            f"{wording.who(own, self._seen.jobs)} failed: {wording.why(own, self._resume, self._permanent)}{besides}",
+            f"{text.who(own, self._seen.jobs)} failed: {text.why(own, self._resume, self._permanent)}{besides}",
             advice,
             _evidence(raw, [*own, *earlier]),
             containers,
@@ -218,4 +218,4 @@ def _job_line(job: Mapping[str, Any], why: Mapping[str, Any]) -> str:
 
 
 def _evidence(raw: Sequence[str], ends: Sequence[PodEnd]) -> tuple[str, ...]:
-    return (*raw, *(wording.line(end) for end in ends))[:EVIDENCE_MAX]
+    return (*raw, *(text.line(end) for end in ends))[:EVIDENCE_MAX]

@@ -15,14 +15,15 @@ from typing import Any, Final
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict.pod_ends import EndCause, end_of
-from nightshift.run.starts import RAN
+from nightshift.run.pod_startup import RAN
 
 AT_ONCE_S: Final = 60.0
 """A pod that was created later than so after the admission is a replacement, which waited for no quota."""
 
 
 def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
-    """Seconds by stage (`nightshift.run.starts.STAGES`, and `RAN`) of each pod, by its name; what nobody saw is missing."""
+    """Seconds by stage (`nightshift.run.pod_startup.STAGES`, and `RAN`) of each pod, by its name; what nobody saw is
+    missing."""
     return {pod["metadata"]["name"]: stages for pod in seen.pods if (stages := _stages(pod, seen.workload))}
 
 

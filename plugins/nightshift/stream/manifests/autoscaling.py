@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.stream.manifests.objects import an_object
-from nightshift.stream.manifests.render_request import SUBSCRIBER, StreamOrder, quantity, scaling_of
+from nightshift.stream.manifests.render_request import SUBSCRIBER, StreamRequest, quantity, scaling_of
 from nightshift.stream.status import queries
 
 BACKLOG: Final = "pubsub.googleapis.com|subscription|num_undelivered_messages"
@@ -28,12 +28,12 @@ _DOWN_SERVERS_S: Final = 600
 """Longer: a server that was given up too early takes minutes to load again."""
 
 
-def backlog_per_subscriber(order: StreamOrder) -> float:
+def backlog_per_subscriber(order: StreamRequest) -> float:
     """Messages that one subscriber gets answered within the target."""
     return order.spec.latency.target_seconds * order.scaling.messages_per_second
 
 
-def of_subscribers(order: StreamOrder) -> list[dict[str, Any]]:
+def of_subscribers(order: StreamRequest) -> list[dict[str, Any]]:
     least, most = order.replicas_of_subscribers
     if order.variant.keda:
         triggers = [_trigger(order, _backlog_query(order), backlog_per_subscriber(order), lost_is_zero=False)]
@@ -45,7 +45,7 @@ def of_subscribers(order: StreamOrder) -> list[dict[str, Any]]:
     return [_autoscaler(order, SUBSCRIBER, (least, most), metrics, _DOWN_SUBSCRIBERS_S)]
 
 
-def of_servers(order: StreamOrder, component: str) -> list[dict[str, Any]]:
+def of_servers(order: StreamRequest, component: str) -> list[dict[str, Any]]:
     spec = order.servers[component]
     replicas = order.replicas_of_servers(component)
     if order.variant.keda:
@@ -61,7 +61,7 @@ def of_servers(order: StreamOrder, component: str) -> list[dict[str, Any]]:
 
 
 def _autoscaler(
-    order: StreamOrder, component: str, replicas: tuple[int, int], metrics: list[dict[str, Any]], down_s: int
+    order: StreamRequest, component: str, replicas: tuple[int, int], metrics: list[dict[str, Any]], down_s: int
 ) -> dict[str, Any]:
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": order.name(component)},
@@ -86,7 +86,7 @@ def _behavior(down_s: int) -> dict[str, Any]:
 
 
 def _scaled_object(
-    order: StreamOrder, component: str, replicas: tuple[int, int], triggers: list[dict[str, Any]], down_s: int
+    order: StreamRequest, component: str, replicas: tuple[int, int], triggers: list[dict[str, Any]], down_s: int
 ) -> dict[str, Any]:
     spec = {
         "scaleTargetRef": {"name": order.name(component)},
@@ -101,11 +101,11 @@ def _scaled_object(
     return an_object(order, "ScaledObject", KEDA, order.name(component), component, {"spec": spec})
 
 
-def _backlog_query(order: StreamOrder) -> str:
+def _backlog_query(order: StreamRequest) -> str:
     return f"sum({queries.of_subscription(queries.BACKLOG, order.subscription[1])})"
 
 
-def _trigger(order: StreamOrder, query: str, threshold: float, *, lost_is_zero: bool) -> dict[str, Any]:
+def _trigger(order: StreamRequest, query: str, threshold: float, *, lost_is_zero: bool) -> dict[str, Any]:
     """lost_is_zero: whether no data means 0. For the backlog it does not: KEDA then changes nothing."""
     return {
         "type": "prometheus",
@@ -122,7 +122,7 @@ def _trigger(order: StreamOrder, query: str, threshold: float, *, lost_is_zero: 
     }
 
 
-def _authentication(order: StreamOrder) -> dict[str, Any]:
+def _authentication(order: StreamRequest) -> dict[str, Any]:
     """KEDA's own account asks Cloud Monitoring."""
     body = {"spec": {"podIdentity": {"provider": "gcp"}}}
     return an_object(order, "TriggerAuthentication", KEDA, order.spec.job, SUBSCRIBER, body)

@@ -10,18 +10,18 @@ from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import ENGINE_PORT
 from nightshift.stream.manifests.objects import an_object
-from nightshift.stream.manifests.render_request import CANARY, SERVER, StreamOrder
+from nightshift.stream.manifests.render_request import CANARY, SERVER, StreamRequest
 
 POOL_GROUP: Final = "inference.networking.k8s.io"
 ROUTE_VERSION: Final = "gateway.networking.k8s.io/v1"
 PICKER_PORT: Final = 9002
 
 
-def objects(order: StreamOrder) -> list[dict[str, Any]]:
+def objects(order: StreamRequest) -> list[dict[str, Any]]:
     return [*(_pool(order, component) for component in order.servers), _route(order)]
 
 
-def _pool(order: StreamOrder, component: str) -> dict[str, Any]:
+def _pool(order: StreamRequest, component: str) -> dict[str, Any]:
     name = order.name(component)
     spec = {
         "selector": {"matchLabels": order.labels(component)},
@@ -32,7 +32,7 @@ def _pool(order: StreamOrder, component: str) -> dict[str, Any]:
     return an_object(order, "InferencePool", f"{POOL_GROUP}/v1", name, component, {"spec": spec})
 
 
-def _route(order: StreamOrder) -> dict[str, Any]:
+def _route(order: StreamRequest) -> dict[str, Any]:
     """From the host and the path of the URL that subscribers call to the pools."""
     namespace, _, gateway = (order.variant.gateway or "").rpartition("/")
     path = order.route.path.rstrip("/")

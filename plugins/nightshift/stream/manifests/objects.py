@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from nightshift.jobset.labels import JOB_LABEL
-from nightshift.stream.manifests.render_request import StreamOrder
+from nightshift.stream.manifests.render_request import StreamRequest
 
 COLLECTORS = ("gmp-system", "gke-gmp-system")
 """The namespaces of Google's collector of metrics: on Standard, on Autopilot."""
 
 
-def an_object(order: StreamOrder, kind: str, version: str, name: str, component: str, body: dict[str, Any]) -> dict[str, Any]:
+def an_object(order: StreamRequest, kind: str, version: str, name: str, component: str, body: dict[str, Any]) -> dict[str, Any]:
     """body: what follows the metadata, mostly ``spec``."""
     metadata = {"name": name, "namespace": order.settings.namespace, "labels": order.labels(component)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **body}
 
 
 def deployment(
-    order: StreamOrder,
+    order: StreamRequest,
     component: str,
     pod: dict[str, Any],
     *,
@@ -33,7 +33,7 @@ def deployment(
     return an_object(order, "Deployment", "apps/v1", order.name(component), component, {"spec": body})
 
 
-def budget(order: StreamOrder, component: str) -> dict[str, Any]:
+def budget(order: StreamRequest, component: str) -> dict[str, Any]:
     """A node that is emptied costs one pod at a time. Not minAvailable: a single pod would keep its node for ever.
 
     Nor may pods keep their nodes that are not ready, while a database is away, say.
@@ -46,7 +46,7 @@ def budget(order: StreamOrder, component: str) -> dict[str, Any]:
     return an_object(order, "PodDisruptionBudget", "policy/v1", order.name(component), component, {"spec": spec})
 
 
-def monitoring(order: StreamOrder, component: str, port: str) -> dict[str, Any]:
+def monitoring(order: StreamRequest, component: str, port: str) -> dict[str, Any]:
     spec = {
         "selector": {"matchLabels": order.labels(component)},
         "targetLabels": {"fromPod": [{"from": JOB_LABEL, "to": "nightshift_job"}]},
@@ -57,7 +57,7 @@ def monitoring(order: StreamOrder, component: str, port: str) -> dict[str, Any]:
 
 
 def policy(
-    order: StreamOrder, component: str, *, ingress: list[dict[str, Any]], egress: list[dict[str, Any]] | None = None
+    order: StreamRequest, component: str, *, ingress: list[dict[str, Any]], egress: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     """What k8s/base/network.yaml, which forbids everything else, leaves to a stream. egress: None if that page is enough."""
     spec = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nightshift.stream.manifests import autoscaling, gateway, server, subscriber
-from nightshift.stream.manifests.render_request import StreamOrder
+from nightshift.stream.manifests.render_request import StreamRequest
 
 
 class Unrenderable(ValueError):
@@ -16,7 +16,7 @@ class Unrenderable(ValueError):
         self.problems = problems
 
 
-def render(order: StreamOrder) -> list[dict[str, Any]]:
+def render(order: StreamRequest) -> list[dict[str, Any]]:
     """The manifests. Raises Unrenderable with everything that keeps it from making them."""
     if problems := list(order.problems()):
         raise Unrenderable(problems)

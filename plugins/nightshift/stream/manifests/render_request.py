@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from nightshift.jobset.labels import JOB_LABEL
 from nightshift.jobset.manifest.constants import ENGINE_PORT
-from nightshift.jobset.manifest.render_request import ServerOrder
+from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.run.pins import UNPINNED
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
@@ -43,7 +43,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class StreamOrder:
+class StreamRequest:
     """text: of the stream's file. settings: of this deployment. Everything that cannot be rendered is in `problems`."""
 
     spec: StreamSpec
@@ -97,10 +97,10 @@ class StreamOrder:
             return {}
         return {SERVER: self.spec, **({CANARY: self.variant.canary} if self.variant.canary else {})}
 
-    def server(self, component: str) -> ServerOrder:
+    def server(self, component: str) -> ServerRequest:
         spec = self.servers[component]
         worker = spec.compute.worker()
-        return ServerOrder(name=self.name(component), spec=spec, settings=self.settings, worker=worker, pins=UNPINNED)
+        return ServerRequest(name=self.name(component), spec=spec, settings=self.settings, worker=worker, pins=UNPINNED)
 
     @property
     def replicas_of_subscribers(self) -> tuple[int, int]:

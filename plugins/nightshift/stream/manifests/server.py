@@ -7,10 +7,10 @@ from typing import Any, Final
 from nightshift.jobset.labels import PROFILE_LABEL
 from nightshift.jobset.manifest.constants import ENGINE_PORT
 from nightshift.jobset.manifest.disk import fuse_annotations
-from nightshift.jobset.manifest.parts import across_zones, container_of, identity, placement, volumes_of
+from nightshift.jobset.manifest.pod_template import across_zones, container_of, identity, placement, volumes_of
 from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.stream.manifests.objects import an_object, budget, deployment, from_collectors, monitoring, policy, tcp
-from nightshift.stream.manifests.render_request import SUBSCRIBER, StreamOrder
+from nightshift.stream.manifests.render_request import SUBSCRIBER, StreamRequest
 
 LEAVE_SECONDS: Final = 5
 """Before a server ends, so that every node has learned by then that the Service no longer includes it."""
@@ -18,7 +18,7 @@ NODE_SECONDS: Final = 600
 """For a node with an accelerator to appear."""
 
 
-def objects(order: StreamOrder, component: str) -> list[dict[str, Any]]:
+def objects(order: StreamRequest, component: str) -> list[dict[str, Any]]:
     return [
         _deployment(order, component),
         _service(order, component),
@@ -28,7 +28,7 @@ def objects(order: StreamOrder, component: str) -> list[dict[str, Any]]:
     ]
 
 
-def _deployment(order: StreamOrder, component: str) -> dict[str, Any]:
+def _deployment(order: StreamRequest, component: str) -> dict[str, Any]:
     server = order.server(component)
     container = container_of(server, sidecar=False)
     container["readinessProbe"] = {
@@ -57,12 +57,12 @@ def _deployment(order: StreamOrder, component: str) -> dict[str, Any]:
     )
 
 
-def _service(order: StreamOrder, component: str) -> dict[str, Any]:
+def _service(order: StreamRequest, component: str) -> dict[str, Any]:
     spec = {"selector": order.labels(component), "ports": [{"name": "engine", "port": ENGINE_PORT, "targetPort": "engine"}]}
     return an_object(order, "Service", "v1", order.name(component), component, {"spec": spec})
 
 
-def _policy(order: StreamOrder, component: str) -> dict[str, Any]:
+def _policy(order: StreamRequest, component: str) -> dict[str, Any]:
     """vLLM has no password: what reaches it can use the model. A gateway's addresses are not known here."""
     subscribers = {"from": [{"podSelector": {"matchLabels": order.labels(SUBSCRIBER)}}]}
     callers: dict[str, Any] = {} if order.variant.gateway else subscribers

@@ -6,10 +6,10 @@ import hashlib
 from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
-from nightshift.jobset.manifest.parts import across_zones, client_of, identity, scratch
+from nightshift.jobset.manifest.pod_template import across_zones, client_of, identity, scratch
 from nightshift.jobset.manifest.words import literal
 from nightshift.stream.manifests.objects import an_object, budget, deployment, from_collectors, monitoring, policy, tcp
-from nightshift.stream.manifests.render_request import SERVER, SUBSCRIBER, StreamOrder
+from nightshift.stream.manifests.render_request import SERVER, SUBSCRIBER, StreamRequest
 
 FOLDER: Final = "/etc/nightshift"
 FILE: Final = "stream.yaml"
@@ -21,7 +21,7 @@ _READY: Final = {"httpGet": {"path": "/nightshift/readyz", "port": "metrics"}, "
 """It fails while Pub/Sub, the sink or the engine is away. Nothing is sent to a subscriber, so only a rollout waits for it."""
 
 
-def objects(order: StreamOrder) -> list[dict[str, Any]]:
+def objects(order: StreamRequest) -> list[dict[str, Any]]:
     name = order.name(SUBSCRIBER)
     return [
         an_object(order, "ServiceAccount", "v1", name, SUBSCRIBER, {"automountServiceAccountToken": False}),
@@ -33,21 +33,21 @@ def objects(order: StreamOrder) -> list[dict[str, Any]]:
     ]
 
 
-def sink_secret(order: StreamOrder) -> str:
+def sink_secret(order: StreamRequest) -> str:
     """The name of the Secret whose key `SINK_KEY` is the sink's URL. People make it: a password is in it."""
     return order.name("sink")
 
 
-def _file_name(order: StreamOrder) -> str:
+def _file_name(order: StreamRequest) -> str:
     """It changes with the file: then the Deployment rolls, and a pod of the old generation that restarts reads its own file."""
     return f"{order.name('stream')}-{hashlib.sha256(order.text.encode()).hexdigest()[:10]}"
 
 
-def _file(order: StreamOrder) -> dict[str, Any]:
+def _file(order: StreamRequest) -> dict[str, Any]:
     return an_object(order, "ConfigMap", "v1", _file_name(order), SUBSCRIBER, {"immutable": True, "data": {FILE: order.text}})
 
 
-def _deployment(order: StreamOrder) -> dict[str, Any]:
+def _deployment(order: StreamRequest) -> dict[str, Any]:
     address = {"name": "NIGHTSHIFT_SINK_URL", "valueFrom": {"secretKeyRef": {"name": sink_secret(order), "key": SINK_KEY}}}
     container = client_of(
         order.settings,
@@ -73,7 +73,7 @@ def _deployment(order: StreamOrder) -> dict[str, Any]:
     return deployment(order, SUBSCRIBER, pod)
 
 
-def _policy(order: StreamOrder) -> dict[str, Any]:
+def _policy(order: StreamRequest) -> dict[str, Any]:
     """Pub/Sub and Cloud Storage are https, which k8s/base/network.yaml allows."""
     if order.variant.engine_url:
         engine: dict[str, Any] = {"ports": [tcp(order.engine_port)]}

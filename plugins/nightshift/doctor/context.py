@@ -1,0 +1,124 @@
+"""What the checks ask: interfaces and values only, so that a test can bring its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from nightshift.settings import Settings
+
+if TYPE_CHECKING:
+    from obstore.store import GCSCredentialProvider
+
+    from nightshift.jobset.kubernetes.api import JobSetApi
+    from nightshift.spec import JobSpec
+    from nightshift.spec.notifiers import Named
+    from nightshift.warehouse import Warehouse
+    from nightshift.warehouse.permission_probe import Trial
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP reply. headers: their names in lower case."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Google(Protocol):
+    """The account of an Airflow connection. Every call is bounded in time and may raise OSError if nobody answers."""
+
+    @property
+    def email(self) -> str | None:
+        """As the credentials know it; None if they do not, or are anonymous."""
+        ...
+
+    @property
+    def token(self) -> str | None:
+        """An access token; None for an anonymous connection."""
+        ...
+
+    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
+        """One request without a body, with the account's token, without retries; redirects are not followed."""
+        ...
+
+
+@dataclass(frozen=True)
+class Components:
+    """nightshift as an Airflow component sees it.
+
+    airflow: its version. plugins: their names with where each comes from. plugin_errors: by source. providers: names with
+    versions.
+    """
+
+    airflow: str
+    plugins: Mapping[str, str]
+    plugin_errors: Mapping[str, str]
+    providers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Triggerer:
+    """What the triggerer answered. problem: why it did not, else ''. settings: its own, by field; None if it has none."""
+
+    problem: str = ""
+    version: str = ""
+    settings: Mapping[str, object] | None = None
+
+
+class Connections(Protocol):
+    """Airflow's way to each service. Every call may raise any exception: the check that asked tells it."""
+
+    def components(self) -> Components: ...
+
+    def google(self) -> Google: ...
+
+    def storage_credentials(self) -> GCSCredentialProvider:
+        """As the tasks open the bucket, see `nightshift.store.open_store`."""
+        ...
+
+    def trial(self) -> Trial: ...
+
+    def warehouse(self) -> Warehouse: ...
+
+    def notifier(self, named: Named) -> str | None:
+        """Why a notifier of the operator's cannot be made here; None if it can."""
+        ...
+
+    def cluster(self) -> JobSetApi | None:
+        """None if JobSets run on the local runtime."""
+        ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """One deployment, and the job that is asked about, if any.
+
+    triggerer: None if it was not asked. environment: the process's variables. now: Unix time.
+    """
+
+    settings: Settings
+    connections: Connections
+    job: JobSpec | None = None
+    triggerer: Triggerer | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    now: Callable[[], float] = time.time
+
+    @property
+    def storage(self) -> str:
+        """Base address of Cloud Storage, or of its emulator, as `nightshift.store` reads it."""
+        host = self.environment.get("STORAGE_EMULATOR_HOST", "").rstrip("/")
+        if not host:
+            return "https://storage.googleapis.com"
+        return host if "://" in host else f"http://{host}"
+
+    @property
+    def emulated(self) -> bool:
+        """Whether both services of Google are the emulators."""
+        return all(self.environment.get(name) for name in EMULATORS)
+
+
+EMULATORS: Final = ("STORAGE_EMULATOR_HOST", "BIGQUERY_EMULATOR_HOST")

@@ -1,0 +1,74 @@
+"""Runs checks so that none hides another: each has a time limit, and its failure is a finding like any other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nightshift.doctor.context import Surroundings
+from nightshift.doctor.findings import Finding, NotAsked, Problem, Report, is_bad
+
+LIMIT_S: Final = 75.0
+"""Seconds. Longer than the longest wait of a client for one answer (`nightshift.warehouse.jobs`), so that the client's
+own words are told."""
+AGAIN: Final = "nightshift doctor"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing to ask.
+
+    ask: gives a finding or several. breaks: what of a night fails if it cannot be answered. needs: names of checks that have to
+    be well first. limit_s: seconds, for the whole check.
+    """
+
+    name: str
+    ask: Callable[[Surroundings], Iterable[Finding]]
+    breaks: str
+    needs: tuple[str, ...] = ()
+    limit_s: float = LIMIT_S
+
+
+def examine(checks: Sequence[Check], surroundings: Surroundings) -> Report:
+    """Asks everything, in order. Never raises for what a check does."""
+    found: dict[str, list[Finding]] = {}
+    for check in checks:
+        obstacle = next((each for need in check.needs if (each := _obstacle(check, need, found[need]))), None)
+        found[check.name] = [obstacle] if obstacle else _ask(check, surroundings)
+    return Report(tuple(finding for findings in found.values() for finding in findings))
+
+
+def _obstacle(check: Check, need: str, found: Sequence[Finding]) -> NotAsked | None:
+    if any(isinstance(each, Problem) for each in found):
+        return NotAsked(check.name, f"{need} is not ok", needs=need)
+    silent = next((each for each in found if isinstance(each, NotAsked)), None)
+    if silent is None:
+        return None
+    return NotAsked(check.name, silent.because, needs=need if is_bad(silent) else "")
+
+
+def _ask(check: Check, surroundings: Surroundings) -> list[Finding]:
+    found: list[Finding] = []
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            for finding in check.ask(surroundings):
+                found.append(finding)  # noqa: PERF402 - one by one: what is known when the time is over is told
+        except Exception as error:
+            failed.append(error)
+
+    # A daemon: a call that never returns must not keep the process.
+    thread = threading.Thread(target=work, name=f"doctor-{check.name}", daemon=True)
+    thread.start()
+    thread.join(check.limit_s)
+    late, told = thread.is_alive(), list(found)
+    if late:
+        return [*told, Problem(check.name, f"there was no answer within {check.limit_s:g} s", check.breaks, AGAIN)]
+    return [*told, *(Problem(check.name, f"it could not be asked ({_words(each)})", check.breaks, AGAIN) for each in failed)]
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,396 @@
+"""Whose fault a failed request is: that of its rows, or the engine's.
+
+Two requests that overlap in time met the same engine. If one of them is answered, the other one's rows are to blame for its
+failure. If nobody is answered, nobody knows: then failed requests wait here, nothing new is sent, and after pauses a few of
+those that wait are sent again, beside a *canary*: a request that was answered before, whose answer is thrown away. If it
+is answered, the rows that fail beside it are to blame. If it fails too, the engine is: it is waited for like an absent one, no
+try of any row is spent, and when its budget is used up the worker makes way for another engine.
+
+A *lasting* failure (`nightshift.driver.engine.Failed`) is made at the door: a key that is wrong, a filter in front of the
+engine that dislikes a text, a page of a server that is no engine. Requests that were let in earlier may be answered long
+after the door was shut, so only one that was sent at the same time tells. Meanwhile new requests go out, so that one row that
+is turned away holds up no other. If nothing was ever answered and every request is turned away in the same way, that is a
+mistake of the configuration: it ends the worker after `ALIKE_S`, with the engine's words. (Unless every row says by itself
+what it asks for, as in a batch file: then they are all to blame.)
+
+An attempt that has had no answer yet takes its canary from the run: a row that was answered in another attempt. A redo's rows
+failed before and may all fail again, so it looks in the runs that it completes, too. If there is none either, the rows must
+decide about each other: requests of several rows are halved, and rows that were never sent are sent beside those that failed,
+so that one good row is found among bad ones; it is the canary from then on. If none is found within the budget, the engine is
+to blame, unless a few rows are all that is left: so few may well all be bad, and their tries decide, or such a run would never
+end. (A long run of nothing but bad rows ends with the attempts that it may take.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final
+
+from nightshift.driver.backoff import Backoff
+from nightshift.driver.engine import WrongEngine
+from nightshift.driver.health import EngineBudget
+from nightshift.driver.scheduler import Group, Scheduler
+from nightshift.driver.silence import Silence
+from nightshift.driver.stats import Stats
+from nightshift.driver.window import Window
+
+log = logging.getLogger(__name__)
+
+PROBES: Final = 8
+"""Requests that may be with the engine while it answers nobody, besides those that it had before."""
+ROUNDS_LEAST: Final = 3
+"""Of probes, before anything is concluded from the way in which all fail."""
+ALIKE_S: Final = 60.0
+"""How long an engine that has answered nothing may turn every request away in the same way."""
+TOGETHER_S: Final = 1.0
+"""Requests that were sent within so many seconds of each other came to the same door."""
+AT_THE_DOOR_S: Final = 2.0
+"""The longest pause between two rounds of probes while nothing was ever answered, and all are turned away."""
+CREDENTIALS: Final = (401, 407)
+"""They concern who asks, never what is asked."""
+SAY_AFTER_S: Final = 3.0
+"""One bad row in a healthy engine is judged within this time, which is not worth a line in the log."""
+SAY_EVERY_S: Final = 60.0
+
+
+class Verdict(Enum):
+    """What becomes of a failed request."""
+
+    ROWS = auto()
+    """Its rows are to blame."""
+    CANARY = auto()
+    """The same, and the one that was answered meanwhile is a canary that was sent beside it."""
+    FINAL = auto()
+    """Its rows are to blame, and another try would show nothing more."""
+    ENGINE = auto()
+    """They are not."""
+    PROBE = auto()
+    """That is not known yet: it is to be sent again now."""
+    HALVES = auto()
+    """The same, in halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A request that brought no answer. why: as `Stats.retries` counts it. until: when the engine may be asked again (the
+    loop's time), if it said so. lasting: as of `nightshift.driver.engine.Failed`."""
+
+    why: str
+    message: str
+    status: int | None = None
+    until: float = 0.0
+    lasting: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.why}: {self.message}" if self.status is None else f"{self.why}: {self.status}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A request that was answered once. payloads: of its rows."""
+
+    path: str
+    body: bytes
+    payloads: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A failed request that waits for its verdict. failed: when (the loop's time)."""
+
+    group: Group
+    fault: Fault
+    failed: float
+    verdict: asyncio.Future[Verdict]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a trial needs of its worker.
+
+    recall(): a request that was answered in another attempt. more(count): sends so many requests that do not wait here;
+    returns how many there were. over(): called when requests may be sent again. given_up(): called when the budget is used up.
+    spawn: makes a task whose failure ends the worker.
+    """
+
+    recall: Callable[[], Awaitable[Canary | None]]
+    more: Callable[[int], int]
+    over: Callable[[], None]
+    given_up: Callable[[], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Attribution:
+    """The failed requests of one worker. send_canary(canary): sends it; what went wrong, None if it was answered."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        patience: Backoff,
+        stats: Stats,
+        window: Window,
+        budget: EngineBudget,
+        hooks: Hooks,
+        silence: Silence,
+        send_canary: Callable[[Canary], Awaitable[Fault | None]],
+    ) -> None:
+        self._scheduler = scheduler
+        self._patience = patience
+        self._stats = stats
+        self._window = window
+        self._budget = budget
+        self._hooks = hooks
+        self._silence = silence
+        self._send_canary = send_canary
+        self._canary: Canary | None = None
+        self._answered_at = self._answered_sent = self._sung = float("-inf")
+        """When the last answer came, when the youngest request that was answered was sent, and the youngest canary."""
+        self._tries_decide = False
+        self._alike: tuple[str, int | None] | None = None
+        """How every request fails, once that is known to be the rows' own mistake."""
+        self._held: list[_Held] = []
+        self._shut = False
+        self._failed_rows: set[tuple[int, int]] = set()
+        """Rows that failed since the engine answered nobody; no more of them than show that they are more than a few."""
+        self._ways: dict[tuple[str, int | None], Fault] = {}
+        """In how many ways requests failed since then, each with its last fault."""
+        self._error = ""
+        self._began = 0.0
+        self._counted = 0.0
+        self._said_at: float | None = None
+        self._search: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether the engine answers nobody, as far as is known: nothing new may be sent."""
+        return self._search is not None and self._shut
+
+    @property
+    def heard_any(self) -> bool:
+        """Whether this attempt ever had an answer."""
+        return self._answered_at > float("-inf")
+
+    @property
+    def needs_others(self) -> bool:
+        """Whether rows that were never sent are needed to find out whose fault it is: there is no canary."""
+        return self._search is not None and self._canary is None
+
+    def answered(self, sent: float, canary: Canary) -> None:
+        """A request that was sent at `sent` (the loop's time) was answered just now; it may serve as canary."""
+        if self._canary is None or len(canary.body) < len(self._canary.body):
+            self._canary = canary
+        self.heard(sent)
+
+    def heard(self, sent: float) -> None:
+        """The engine answered a request that was sent at `sent`: who failed while it was under way is to blame."""
+        self._answered_at = asyncio.get_running_loop().time()
+        self._answered_sent = max(self._answered_sent, sent)
+        self._tries_decide = False
+        self._alike = None
+        if self._said_at is not None:
+            log.warning("the engine answers again", extra={"fields": {"waited_s": self._waited_s}})
+
+        def judge(held: _Held) -> Verdict | None:
+            if held.fault.lasting and sent < held.group.sent - TOGETHER_S:
+                return None
+            return self._blame(held.group) if sent < held.failed + TOGETHER_S * held.fault.lasting else Verdict.ENGINE
+
+        self._judge(judge)
+
+    async def verdict(self, group: Group, fault: Fault) -> Verdict:
+        """The request of this group failed just now: waits until it is known why."""
+        if self._patience.stop.is_set():
+            return Verdict.ENGINE
+        if self._alike == (fault.why, fault.status):
+            return Verdict.FINAL
+        answered = self._answered_sent >= group.sent - TOGETHER_S if fault.lasting else self._answered_at > group.sent
+        if answered or self._tries_decide:
+            return self._blame(group)
+        loop = asyncio.get_running_loop()
+        held = _Held(group, fault, loop.time(), loop.create_future())
+        self._held.append(held)
+        self._shut |= not fault.lasting
+        self._note(fault)
+        if len(self._failed_rows) <= max(self._budget.few, self._budget.enough):
+            self._failed_rows.update((row.chunk, row.ordinal) for row in group.rows)
+        if self._search is None:
+            self._began = self._counted = loop.time()
+            self._search = self._hooks.spawn(self._find_out())
+        try:
+            return await held.verdict
+        finally:
+            if held in self._held:
+                self._held.remove(held)
+
+    def restarted(self) -> None:
+        """The engine has just been started again: what the last one did says nothing of it. Also at the worker's end."""
+        self._judge(lambda _: Verdict.ENGINE)
+        self._hooks.over()
+
+    def _blame(self, group: Group) -> Verdict:
+        return Verdict.CANARY if abs(self._sung - group.sent) <= TOGETHER_S else Verdict.ROWS
+
+    def _note(self, fault: Fault) -> None:
+        self._error = str(fault)
+        self._ways[fault.why, fault.status] = fault
+
+    def _judge(self, judge: Callable[[_Held], Verdict | None]) -> None:
+        """Gives those that wait their verdicts, and ends the search unless somebody waits on."""
+        if self._search is None:
+            return
+        self._count_time()
+        verdicts = [(held, judge(held)) for held in self._held]
+        self._held = [held for held, verdict in verdicts if verdict is None]
+        for held, verdict in verdicts:
+            if verdict is not None and not held.verdict.done():
+                held.verdict.set_result(verdict)
+        self._shut = False
+        self._failed_rows.clear()
+        self._ways.clear()
+        self._said_at = None
+        if self._held:
+            # Somebody was answered, and these are not judged yet: from now on they are the only ones.
+            self._began = asyncio.get_running_loop().time()
+            for held in self._held:
+                self._note(held.fault)
+        else:
+            if self._search is not asyncio.current_task():
+                self._search.cancel()
+            self._search = None
+        self._hooks.over()
+
+    async def _find_out(self) -> None:
+        """Probes the engine, round by round, until somebody is answered or the budget is used up."""
+        loop = asyncio.get_running_loop()
+        if self._canary is None:
+            self._canary = await self._hooks.recall()
+        rounds = 0
+        while True:
+            pause = self._patience.jitter(rounds)
+            if self.needs_others and not self._shut:
+                # It says no at once, and has yet to say anything else: to ask it more often costs it little.
+                pause = min(pause, AT_THE_DOOR_S)
+            await self._patience.pause(pause)
+            await self._silence.over()
+            rounds += 1
+            out = self._scheduler.sent_times
+            if not self._held and not out:
+                self._judge(lambda _: Verdict.ENGINE)
+                return
+            if not out and rounds >= ROUNDS_LEAST and self._all_turned_away():
+                return
+            late = loop.time() - self._began > self._budget.failing_s
+            # What waits for memory or for a dead engine will be with the engine as well.
+            busy = self._scheduler.requests_in_flight - len(self._held)
+            asked = self._release(min(PROBES, self._window.requests) - busy, late=late)
+            if self._canary is not None and await self._sings():
+                return
+            self._count_time()
+            self._say()
+            # What the engine had before it failed anybody may be long requests that it still computes.
+            over = loop.time() - self._began > self._budget.failing_s
+            if over and not any(time < self._began for time in self._scheduler.sent_times):
+                self._end_of_budget(nothing_else=late and not asked)
+                return
+
+    async def _sings(self) -> bool:
+        """Sends the canary; whether its answer has ended the search."""
+        assert self._canary is not None
+        sent = asyncio.get_running_loop().time()
+        fault = await self._send_canary(self._canary)
+        if fault is not None:
+            self._note(fault)
+            return False
+        self._sung = sent
+        self.heard(sent)
+        return self._search is not asyncio.current_task()
+
+    def _all_turned_away(self) -> bool:
+        """Whether nothing was ever answered and all fail in one way that lasts, for long enough; ends the search then.
+
+        Raises WrongEngine unless the rows are to blame.
+        """
+        faults = list(self._ways.values())
+        if self.heard_any or len(faults) != 1 or not faults[0].lasting or self._waited_s < ALIKE_S:
+            return False
+        (fault,) = faults
+        if not self._budget.rows_ask or fault.status in CREDENTIALS:
+            if len(self._failed_rows) < self._budget.enough and fault.status not in CREDENTIALS:
+                return False
+            said = fault.message if fault.status is None else f"{fault.status}: {fault.message}"
+            raise WrongEngine(f"the engine has answered no request, and turns every one away: {said}", status=fault.status)
+        self._blame_all(fault)
+        return True
+
+    def _blame_all(self, fault: Fault) -> None:
+        log.warning(
+            "the engine has answered no request, and all fail alike: they are judged as they are",
+            extra={"fields": {"waited_s": self._waited_s, "error": str(fault)[:200]}},
+        )
+        self._judge(lambda _: Verdict.FINAL)
+        self._alike = fault.why, fault.status
+
+    def _release(self, room: int, *, late: bool) -> int:
+        """Sends a round of probes; returns how many of them are not among those that wait.
+
+        late: the budget is used up, so what matters is whether there is anything else that could be sent.
+        """
+        asked = 0
+        if self._canary is None:
+            # Rather new ones than those that failed: a window of one request must not stay with the first.
+            asked = self._hooks.more(max(late, (room + 1) // 2, 0))
+            room -= asked
+        else:
+            # One at least fails beside the canary, or nobody would ever be judged.
+            room = max(room, 1)
+        released, self._held = self._held[: max(room, 0)], self._held[max(room, 0) :]
+        for held in released:
+            if not held.verdict.done():
+                halves = self._canary is None and len(held.group.rows) > 1
+                held.verdict.set_result(Verdict.HALVES if halves else Verdict.PROBE)
+        return asked
+
+    def _end_of_budget(self, *, nothing_else: bool) -> None:
+        fields = {"waited_s": self._waited_s, "error": self._error[:200]}
+        faults = list(self._ways.values())
+        if self._budget.rows_ask and not self.heard_any and len(faults) == 1 and faults[0].why in ("failed", "invalid_output"):
+            self._blame_all(faults[0])
+        elif self._canary is None and nothing_else and len(self._failed_rows) <= self._budget.few:
+            log.warning(
+                "no row was ever answered, and these are all that is left: they are judged by their tries",
+                extra={"fields": {**fields, "rows": len(self._failed_rows)}},
+            )
+            self._tries_decide = True
+            self._judge(lambda _: Verdict.ROWS)
+        else:
+            log.error("gave up on the engine: it answers no request", extra={"fields": fields})
+            self._hooks.given_up()
+
+    @property
+    def _waited_s(self) -> float:
+        return round(asyncio.get_running_loop().time() - self._began, 1)
+
+    def _count_time(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._shut or not self.heard_any:
+            self._stats.engine_failing_s += now - self._counted
+        self._counted = now
+
+    def _say(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - max(self._began, self._answered_at) < SAY_AFTER_S or (
+            self._said_at is not None and now - self._said_at < SAY_EVERY_S
+        ):
+            return
+        self._said_at = now
+        fields = {
+            "waited_s": self._waited_s,
+            "at_most_s": self._budget.failing_s,
+            "requests_waiting": len(self._held),
+            "error": self._error[:200],
+        }
+        log.warning("waiting for the engine: it reports that it is healthy, but answers no request", extra={"fields": fields})

@@ -1,0 +1,100 @@
+"""Finds a request that was answered in another attempt, for a worker that has had no answer of its own yet."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore
+
+from nightshift.driver.attribution import Canary
+from nightshift.driver.commits import Codec
+from nightshift.driver.feeder import Feeder, rows_of
+from nightshift.driver.scheduler import Scheduler
+from nightshift.driver.sender import Sender
+from nightshift.run.inputs import InputReader
+from nightshift.run.names import RunRef
+from nightshift.run.plan import load_plan
+from nightshift.run.redo import COMPLETES, Redo
+from nightshift.store import StoreUnavailable, get_bytes
+from nightshift.tasks.base import BadInput, TaskKind
+
+log = logging.getLogger(__name__)
+
+
+class Completed:
+    """The runs that a redo completes: some rows of theirs were answered, while its own may all fail again."""
+
+    def __init__(self, store: ObjectStore, run: RunRef, redo: Redo, kind: TaskKind, codec: Codec) -> None:
+        self._store = store
+        self._run = run
+        self._redo = redo
+        self._kind = kind
+        self._codec = codec
+
+    def row(self) -> tuple[int, Mapping[str, Any]] | None:
+        """A row that was answered: its ordinal in its run, and what the kind reads of it; None if none was.
+
+        Reads one chunk and one row group. Raises StoreUnavailable, obstore's errors, OSError, and ValueError for what is not
+        what that run has left.
+        """
+        from nightshift.run.seal import load_manifest
+
+        run_ids = [self._redo.run_id]
+        while run_ids:
+            run = RunRef.from_prefix(f"{self._run.job}/{self._run.partition}/{run_ids.pop(0)}")
+            plan, manifest = load_plan(self._store, run), load_manifest(self._store, run)
+            if plan is None or manifest is None:
+                return None
+            entry = next((each for each in manifest["chunks"] if each["predictions"]), None)
+            if entry is None:
+                run_ids = run_ids or [each["run_id"] for each in manifest.get(COMPLETES, ())]
+                continue
+            body = get_bytes(self._store, entry["path"])
+            if body is None or (place := self._codec.first_answered(body, plan.chunk_rows)) is None:
+                return None
+            table = InputReader(self._store, run, plan, self._kind.columns).read(entry["chunk"])
+            return plan.chunk_range(entry["chunk"]).start + place, next(rows_of(table.slice(place, 1), self._kind.columns))
+        return None
+
+
+class Recall:
+    """What one worker can recall of its run. completed: what that completes, if it is a redo."""
+
+    def __init__(
+        self, kind: TaskKind, feeder: Feeder, scheduler: Scheduler, sender: Sender, completed: Completed | None = None
+    ) -> None:
+        self._kind = kind
+        self._feeder = feeder
+        self._scheduler = scheduler
+        self._sender = sender
+        self._completed = completed
+
+    async def canary(self) -> Canary | None:
+        """A request with a row that was answered: of an open or a committed chunk, else of a run that this one completes.
+
+        None if none is found.
+        """
+        try:
+            found = await self._feeder.answered_elsewhere(self._scheduler.answered_before(), self._kind.columns)
+            if found is None:
+                found = await self._completed_row()
+            if found is None:
+                return None
+            ordinal, row = found
+            return await self._sender.request([self._kind.render(row, ordinal)], 0)
+        except (StoreUnavailable, BadInput) as error:
+            log.warning("no answered row could be read", extra={"fields": {"error": str(error)}})
+            return None
+
+    async def _completed_row(self) -> tuple[int, Mapping[str, Any]] | None:
+        if self._completed is None:
+            return None
+        try:
+            return await asyncio.to_thread(self._completed.row)
+        except (BaseError, OSError, ValueError) as error:
+            # The seal and the task publish prove that run: here it only helps to find out whose fault a failure is.
+            raise StoreUnavailable(f"read the run that this one completes: {error}") from error

@@ -1,0 +1,371 @@
+"""The driver's process, configured by environment variables.
+
+NIGHTSHIFT_RUN_URL             gs://BUCKET/JOB/PARTITION/RUN
+ENGINE_URL                     base URL of the engine beside it
+JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or if the plan has no such shard, the
+                               worker has no home and helps wherever something is left
+NIGHTSHIFT_SHARD               which shard is home if a worker spans several hosts. JOB_COMPLETION_INDEX is then the host:
+                               host 0 works, and the others stand by until they are told to end
+NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothing else waits for it
+NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
+NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; by default as the job says
+NIGHTSHIFT_MODEL_REVISION      with which --revision the engine loads a model of the Hub; a worker without a home must be told
+NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
+NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
+NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
+NIGHTSHIFT_METRICS_ADDRESS     the address that they are served on; by default all that the pod has
+NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
+NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
+NIGHTSHIFT_PROFILE             the compute profile that its machine was asked for with; for its marks; optional
+POD_NAME, NODE_NAME            recorded in what it commits and marks; optional
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+import uvloop
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore
+
+from nightshift import exits
+from nightshift.driver.bootstrap import first_window, log_to_stdout, meet
+from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.drain import DrainOnSignal
+from nightshift.driver.engine import EngineClient, WrongEngine
+from nightshift.driver.health import ENGINE_BUDGET_S
+from nightshift.driver.heartbeats import Birth, Heartbeats, process_age_s
+from nightshift.driver.known_good_rows import Completed
+from nightshift.driver.metrics import EVERYWHERE, StatsCollector, serve_metrics
+from nightshift.driver.request_loop import FLIGHT_BYTES
+from nightshift.driver.stats import Stats
+from nightshift.driver.worker import BUFFER_BYTES, Worker, WorkerLimits
+from nightshift.run import weights
+from nightshift.run.heartbeats import Ended
+from nightshift.run.inputs import InputBroken, InputChanged, InputReader
+from nightshift.run.ledger import ForeignObject, Ledger
+from nightshift.run.names import RunRef, split_run_url
+from nightshift.run.opening import RENDERING, NoSuchRun, Record, load_run, planned
+from nightshift.run.pins import Pins, revision_of
+from nightshift.run.plan import Plan
+from nightshift.run.redo import Redo
+from nightshift.run.tolerance import ToleranceExceeded
+from nightshift.run.weights import NoWeights, WeightsChanged
+from nightshift.spec import JobSpec
+from nightshift.store import ObjectStorage, StoreUnavailable, open_store
+from nightshift.tasks import Rendering
+from nightshift.tasks.base import TaskKind, WrongModel, load_kind
+
+log = logging.getLogger("nightshift.driver")
+
+
+class ConfigError(ValueError):
+    """The environment does not name a run and an engine that can be used."""
+
+
+_HOPELESS: Final = (
+    ConfigError,
+    ForeignObject,
+    InputBroken,
+    InputChanged,
+    NoSuchRun,
+    NoWeights,
+    ToleranceExceeded,
+    WeightsChanged,
+    WrongEngine,
+    WrongModel,
+)
+"""What another attempt would meet again."""
+_PASSING: Final = (StoreUnavailable, BaseError, OSError)
+"""What it need not meet."""
+
+
+@dataclass(frozen=True)
+class DriverConfig:
+    """The settings of the process. index: None for a helper. attempt: names this life of the worker in partials and provenance.
+    bystander: another host of the same slice runs the driver that works. worker: its number in its JobSet, a helper's too."""
+
+    run_url: str
+    index: int | None
+    engine_url: str
+    node: str
+    attempt: str
+    dead_letters: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = EVERYWHERE
+    buffer_mb: int = BUFFER_BYTES >> 20
+    flight_mb: int = FLIGHT_BYTES >> 20
+    engine_wait_s: float = ENGINE_BUDGET_S
+    model_root: str | None = None
+    model_revision: str | None = None
+    tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    bystander: bool = False
+    role: str = "owner"
+    worker: int | None = None
+    profile: str = ""
+    pod: str = "driver"
+
+    @classmethod
+    def from_environment(cls) -> DriverConfig:
+        """Raises ConfigError, which names the variable that is missing or wrong."""
+        for name in ("NIGHTSHIFT_RUN_URL", "ENGINE_URL"):
+            if not os.environ.get(name):
+                raise ConfigError(f"{name} is not set")
+        role = os.environ.get("NIGHTSHIFT_ROLE") or "owner"
+        if role not in ("owner", "helper"):
+            raise ConfigError(f"NIGHTSHIFT_ROLE is {role!r}, but must be 'owner' or 'helper'")
+        pod = os.environ.get("POD_NAME") or "driver"
+        index, shard = _number("JOB_COMPLETION_INDEX"), _number("NIGHTSHIFT_SHARD")
+        home = index if shard is None else shard
+        return cls(
+            os.environ["NIGHTSHIFT_RUN_URL"],
+            home if role == "owner" else None,
+            os.environ["ENGINE_URL"],
+            os.environ.get("NODE_NAME") or os.uname().nodename,
+            f"{pod}-{uuid.uuid4().hex[:8]}",
+            dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
+            metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
+            metrics_address=os.environ.get("NIGHTSHIFT_METRICS_ADDRESS") or EVERYWHERE,
+            buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or BUFFER_BYTES >> 20,
+            flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or FLIGHT_BYTES >> 20,
+            engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
+            model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
+            model_revision=os.environ.get("NIGHTSHIFT_MODEL_REVISION") or None,
+            tuning=_tuning(),
+            bystander=shard is not None and index not in (None, 0),
+            role=role,
+            worker=home,
+            profile=os.environ.get("NIGHTSHIFT_PROFILE") or "",
+            pod=pod,
+        )
+
+    def birth(self) -> Birth:
+        return Birth(
+            attempt=self.attempt,
+            profile=self.profile,
+            role=self.role,
+            index=self.worker,
+            node=self.node,
+            pod=self.pod,
+            cpus=float(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1),
+            age_s=process_age_s(),
+        )
+
+
+def _number(name: str) -> int | None:
+    value = os.environ.get(name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal()):
+        raise ConfigError(f"{name} is {value!r}, not a whole number")
+    return int(value)
+
+
+def _tuning() -> Mapping[str, Mapping[str, Any]]:
+    value = os.environ.get("NIGHTSHIFT_TUNING") or "{}"
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise ConfigError(f"NIGHTSHIFT_TUNING is {value!r}, not a JSON object of objects")
+    return found
+
+
+async def work(config: DriverConfig) -> int:
+    """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
+    drain = DrainOnSignal()
+    store, run = _locate(config.run_url)
+    stats = Stats()
+    loaded = await asyncio.to_thread(_load, store, run)
+    marks = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
+    code = exits.RESUME
+    async with marks.kept(lambda error: _ended(error, code, told=drain.asked.is_set())):
+        code = await _work(config, drain, store, loaded, stats, marks)
+    return code
+
+
+def _ended(error: BaseException | None, code: int, *, told: bool) -> Ended:
+    """What the last mark says. told: to end. code: that of a worker that ended without an error."""
+    if isinstance(error, _HOPELESS):
+        return Ended.CANNOT_CONTINUE
+    if error is None and code == exits.DONE:
+        return Ended.DONE
+    if told:
+        return Ended.DRAINED
+    return Ended.GAVE_UP if error is None or isinstance(error, _PASSING) else Ended.FAILED
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What Airflow has written of a run. record: of its `spec.json`."""
+
+    run: RunRef
+    spec: JobSpec
+    record: Record
+    plan: Plan
+
+
+async def _work(
+    config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, loaded: _Loaded, stats: Stats, marks: Heartbeats
+) -> int:
+    run, record, plan = loaded.run, loaded.record, loaded.plan
+    try:
+        spec = loaded.spec.with_tuning(config.tuning)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
+    pins = _pins_met(config, spec, record)
+    index = config.index
+    if index is not None and index >= plan.workers:
+        log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
+        index = None
+    kind = load_kind(spec.rendered_as(_rendering(record)))
+    window, requests = first_window(spec.engine.max_num_seqs, kind)
+    if config.metrics_port is not None:
+        serve_metrics(config.metrics_port, StatsCollector(stats), address=config.metrics_address)
+    async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
+        if not await meet(engine, drain, config.engine_wait_s):
+            return exits.RESUME
+        marks.engine_answers()
+        version = await _version(engine, config, spec)
+        if pins.weights is not None:
+            # Only now: the engine has loaded them.
+            await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
+        codec = _codec(config, loaded, version, kind)
+        redo = Redo.of(record)
+        worker = Worker(
+            plan=plan,
+            index=index,
+            ledger=Ledger(ObjectStorage(store), run, plan),
+            reader=InputReader(store, run, plan, (*spec.source.key, *kind.columns)),
+            kind=kind,
+            engine=engine,
+            codec=codec,
+            completed=Completed(store, run, redo, kind, codec) if redo else None,
+            key_columns=tuple(spec.source.key),
+            named_by_key=spec.request.seeded,
+            attempt=config.attempt,
+            limits=WorkerLimits(
+                window_start=window,
+                requests_most=requests,
+                buffer_bytes=config.buffer_mb << 20,
+                flight_bytes=config.flight_mb << 20,
+                dead_letters=config.dead_letters,
+            ),
+            rng=random.Random(),
+            stats=stats,
+        )
+        drain.attach(worker.drain)
+        return await worker.run()
+
+
+def _codec(config: DriverConfig, loaded: _Loaded, engine_version: str, kind: TaskKind) -> ParquetCodec:
+    return ParquetCodec(
+        run_id=loaded.run.run_id,
+        plan_uid=loaded.plan.uid,
+        attempt=config.attempt,
+        node=config.node,
+        model=loaded.spec.model.model_dump(mode="json"),
+        engine_version=engine_version,
+        prediction_type=kind.prediction_type,
+        chunk_rows=loaded.plan.chunk_rows,
+        reasoning=loaded.spec.request.keeps_reasoning,
+    )
+
+
+async def _version(engine: EngineClient, config: DriverConfig, spec: JobSpec) -> str:
+    """The engine's. Raises WrongEngine for one that does not serve what the job asks for."""
+    return await engine.version(
+        root=config.model_root or spec.model.root,
+        max_model_len=spec.engine.max_model_len,
+        answer_tokens=getattr(spec.request, "max_tokens", 0),
+    )
+
+
+def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
+    try:
+        base_url, run = split_run_url(run_url)
+        return open_store(base_url), run
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
+
+
+def _load(store: ObjectStore, run: RunRef) -> _Loaded:
+    try:
+        spec, record = load_run(store, run)
+        Pins.of(record)
+        _rendering(record)
+        plan = planned(store, run, record)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{run.prefix}: spec.json or plan.json was not written by this version of nightshift: {error}"
+        ) from error
+    if plan is None:
+        raise ConfigError(f"{run.plan_path} does not exist: extract has not finished")
+    return _Loaded(run, spec, record, plan)
+
+
+def _pins_met(config: DriverConfig, spec: JobSpec, record: Record) -> Pins:
+    """What the run pins. Raises ConfigError unless the engine's revision is known to be the run's.
+
+    An engine does not say it. A worker with a home was ordered together with its engine; another must be told.
+    """
+    pins = Pins.of(record)
+    wanted, found = revision_of(spec, pins), config.model_revision
+    if wanted is None or found == wanted or (found is None and config.index is not None):
+        return pins
+    was = (
+        f"is {found!r}, but the run's model is at {wanted!r}"
+        if found
+        else "is not set, and an engine does not say its revision"
+    )
+    raise ConfigError(f"NIGHTSHIFT_MODEL_REVISION {was}. Start the engine with --revision={wanted}, and set it to that")
+
+
+def _rendering(record: Record) -> Rendering:
+    """Raises ValueError for one of a later release."""
+    return Rendering(record.get(RENDERING, Rendering.PYTHON))
+
+
+async def stand_by() -> int:
+    """A host that serves another host's engine has no work of its own: it ends only when told to, and never as done."""
+    drain = DrainOnSignal()
+    log.info("standing by")
+    await drain.asked.wait()
+    return exits.RESUME
+
+
+def main() -> NoReturn:
+    """Ends the process with one of the three codes of `nightshift.exits`, whatever happens."""
+    log_to_stdout()
+    started = time.monotonic()
+    try:
+        config = DriverConfig.from_environment()
+        log.info("started", extra={"fields": {"run": config.run_url, "index": config.index, "attempt": config.attempt}})
+        # Never closed: that would wait for threads, and one may be stuck in the store, while a drain has 15 s.
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        code = runner.run(stand_by() if config.bystander else work(config))
+    except _HOPELESS as error:
+        log.error("cannot continue", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+        code = exits.CONFIG
+    except _PASSING as error:
+        log.error("stopping, to be resumed", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+        code = exits.RESUME
+    except Exception:
+        log.exception("unexpected error")
+        code = exits.RESUME
+    log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
+    sys.stdout.flush()
+    # Not sys.exit. obstore's threads release Python objects when their work is done, and if the interpreter is shutting down
+    # then, it aborts (SIGABRT, in one of four tries on a busy machine). It would also wait for a thread that hangs.
+    os._exit(code)

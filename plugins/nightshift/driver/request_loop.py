@@ -1,0 +1,220 @@
+"""The request loop: keeps as many rows of open chunks with the engine as it can take, and hears what becomes of them.
+
+It is the same for a worker of a run (`nightshift.driver.worker`) and for a subscriber (streams). Who owns it opens
+chunks in `scheduler` and takes their results there. Each request is a task that ends in one call of the scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nightshift.driver.attribution import PROBES, SAY_EVERY_S, Canary, Hooks
+from nightshift.driver.backoff import Backoff
+from nightshift.driver.budget import ByteBudget, Hold
+from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
+from nightshift.driver.scheduler import Group, Scheduler
+from nightshift.driver.sender import Sender
+from nightshift.driver.stats import Stats
+from nightshift.driver.window import Window
+from nightshift.tasks.base import TaskKind
+
+log = logging.getLogger(__name__)
+
+WATCH_S: Final = 1.0
+
+FLIGHT_BYTES: Final = 512 << 20
+"""Of requests in flight, with their images, if nothing else is said."""
+
+
+@dataclass(frozen=True)
+class RequestLoopLimits:
+    """window_start, window_most: rows in flight; requests_most: requests. flight_bytes: memory of requests, one at least."""
+
+    window_start: int
+    window_most: int = 8192
+    requests_most: int = 8192
+    flight_bytes: int = FLIGHT_BYTES
+    engine: EngineBudget = field(default_factory=EngineBudget)
+
+
+@dataclass(frozen=True)
+class RequestLoopCallbacks:
+    """What the loop needs of who owns it.
+
+    recall(): a request that was answered in another attempt. back(): awaited when the engine has returned, before anything is
+    sent. moved(): called whenever a chunk may have got results. given_up(): called when the engine has used up its
+    budget. spawn: makes a task whose failure ends the owner.
+    """
+
+    recall: Callable[[], Awaitable[Canary | None]]
+    back: Callable[[], Awaitable[None]]
+    moved: Callable[[], None]
+    given_up: Callable[[], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class RequestLoop:
+    """One engine's requests. sender: for requests that its owner makes."""
+
+    def __init__(
+        self,
+        kind: TaskKind,
+        engine: EngineLike,
+        scheduler: Scheduler,
+        limits: RequestLoopLimits,
+        patience: Backoff,
+        stats: Stats,
+        owner: RequestLoopCallbacks,
+    ) -> None:
+        self._engine = engine
+        self._scheduler = scheduler
+        self._limits = limits
+        self._patience = patience
+        self._stats = stats
+        self._owner = owner
+        self._attempts: dict[Group, asyncio.Task[None]] = {}
+        self._said_closed = float("-inf")
+        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
+        self._health = EngineHealth(
+            engine,
+            scheduler,
+            patience,
+            stats,
+            limits.engine,
+            given_up=owner.given_up,
+            back=owner.back,
+            resend=lambda: self.call_back(list(self._attempts)),
+            resumed=self.forgive,
+        )
+        hooks = Hooks(recall=owner.recall, more=self._send_more, over=self.run, given_up=owner.given_up, spawn=owner.spawn)
+        self._budget = ByteBudget(limits.flight_bytes)
+        self.sender = Sender(
+            kind,
+            engine,
+            scheduler,
+            self._health,
+            self._window,
+            patience,
+            stats,
+            self._budget,
+            limits.engine,
+            hooks,
+        )
+
+    @property
+    def room(self) -> int:
+        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers nobody."""
+        return self._window.limit if self._may_send else 0
+
+    @property
+    def needed(self) -> int:
+        """Rows that must be here at least to find out whose fault it is that no row was ever answered; 0 if that is not asked.
+
+        Whatever the engine may have at once: those that fail, and a few that may show whether others fare better.
+        """
+        asked = self._health.good and self.sender.trial.needs_others and not self._patience.stop.is_set()
+        return self._scheduler.rows_in_flight + PROBES if asked else 0
+
+    @property
+    def hungry(self) -> bool:
+        """Whether another chunk should be opened: none has rows left to send, or others are needed and there are only a few."""
+        return self._scheduler.hungry or (self.needed > 0 and self._scheduler.sources < PROBES)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether somebody waits for memory to make a request: nothing new should be opened."""
+        return self._budget.crowded
+
+    def run(self) -> None:
+        """Sends what may be sent; called whenever that may have changed."""
+        while self._may_send and self._has_room and self._send_more(1):
+            pass
+        self._gauges()
+        self._owner.moved()
+
+    def forgive(self) -> None:
+        """What failed so far says nothing of the engine: it has been started again, or is to have another chance."""
+        self.sender.trial.restarted()
+
+    def call_back(self, groups: Iterable[Group]) -> None:
+        """Cancels these requests; the engine then stops computing them."""
+        for group in list(groups):
+            self._attempts.pop(group).cancel()
+            self._scheduler.returned(group)
+
+    def call_back_chunk(self, number: int) -> None:
+        """Cancels the requests of one chunk."""
+        self.call_back(group for group in self._attempts if group.chunk == number)
+
+    async def watch(self) -> None:
+        """Follows the engine's own numbers, for ever."""
+        while True:
+            if self._health.good:
+                await self._look()
+            await asyncio.sleep(WATCH_S)
+
+    async def _look(self) -> None:
+        if (load := await self._engine.load()) is None:
+            self._window.unseen()
+            await self._health.look()
+            return
+        self._window.sample(load, self._scheduler.rows_in_flight)
+        now = asyncio.get_running_loop().time()
+        if self._window.closed and now - self._said_closed >= SAY_EVERY_S:
+            self._said_closed = now
+            fields = {"requests_waiting": load.waiting, "requests_running": load.running}
+            log.warning(
+                "the engine is full of requests of others: nothing new is sent until its queue is shorter",
+                extra={"fields": fields},
+            )
+        self.run()
+
+    async def land(self, deadline: float) -> None:
+        """Lets requests in flight come back until `deadline` (the loop's time), then cancels them."""
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()), timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        for task in list(self._attempts.values()):
+            task.cancel()
+        self.run()
+
+    @property
+    def engine_answers(self) -> bool:
+        """Whether the engine is there, and answers somebody as far as is known."""
+        return self._health.good and not self.sender.trial.open
+
+    @property
+    def _may_send(self) -> bool:
+        return not self._patience.stop.is_set() and self.engine_answers and self.sender.silence.left_s <= 0
+
+    @property
+    def _has_room(self) -> bool:
+        requests, rows = self._scheduler.requests_in_flight, self._scheduler.rows_in_flight
+        return rows < self._window.limit and requests < self._limits.requests_most and not self._budget.crowded
+
+    def _send_more(self, count: int) -> int:
+        """Sends so many of the groups that wait, whatever the window; how many there were."""
+        for sent in range(count):
+            group = self._scheduler.next_group()
+            if group is None:
+                return sent
+            held = self.sender.ask(group)
+            self._attempts[group] = self._owner.spawn(self._attempt(group, held))
+            # A task that is cancelled before it begins would never give them back.
+            self._attempts[group].add_done_callback(lambda _, held=held: held.release())  # type: ignore[misc]
+        return count
+
+    async def _attempt(self, group: Group, held: Hold) -> None:
+        try:
+            await self.sender.send(group, held)
+        finally:
+            self._attempts.pop(group, None)
+        self.run()
+
+    def _gauges(self) -> None:
+        self._stats.rows_in_flight = self._scheduler.rows_in_flight
+        self._stats.requests_in_flight = self._scheduler.requests_in_flight
+        self._stats.window = self._window.limit

@@ -1,0 +1,308 @@
+"""The asynchronous shell: keeps the engine busy, commits finished chunks, and drains when it is told to stop.
+
+A feeder opens chunks ahead of need; the pump keeps as many rows in flight as the window allows, over all open chunks (no
+barrier between them). Time is the event loop's, randomness comes from `rng`, and store and engine are passed in, so a simulator
+can run this code unchanged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from nightshift import exits
+from nightshift.driver.backoff import Backoff
+from nightshift.driver.commits import Codec, Commits
+from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
+from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
+from nightshift.driver.health import EngineLike
+from nightshift.driver.known_good_rows import Completed, Recall
+from nightshift.driver.life import Life
+from nightshift.driver.ranges import Ranges
+from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
+from nightshift.driver.scheduler import OpenChunk, Scheduler
+from nightshift.driver.stats import Stats
+from nightshift.run import tolerance
+from nightshift.run.chunks import Saved
+from nightshift.run.ledger import Chunks, Ledger
+from nightshift.run.plan import Plan
+from nightshift.tasks.base import TaskKind
+
+log = logging.getLogger(__name__)
+
+PROGRESS_S: Final = 10.0
+LOOKS_A_CHUNK: Final = 4
+LOOK_S: Final = (1.0, 10.0)
+"""While helping, a worker looks at the ledger this often per chunk, within these limits: two may compute the same chunk, and
+the sooner one of them stops the better. An owner looks a third as often."""
+
+
+ANSWER_BYTES: Final = 128 << 20
+"""If the open chunks will have so many bytes of answers, with those that wait for the store, no further chunk is opened."""
+
+BUFFER_BYTES: Final = 256 << 20
+"""Of input rows, if nothing else is said."""
+
+
+@dataclass(frozen=True)
+class WorkerLimits(RequestLoopLimits):
+    """buffer_bytes: input rows held at once, one chunk at least.
+
+    dead_letters: how many the whole run may have; None if this worker does not judge.
+    """
+
+    buffer_bytes: int = BUFFER_BYTES
+    dead_letters: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What is kept of an open chunk's input. keys: the key columns of its rows. size: bytes of all its columns.
+
+    opened: when (the loop's time).
+    """
+
+    keys: pa.Table
+    size: int
+    opened: float
+
+
+class Worker:
+    """One attempt. index: the home shard; None for a worker that only helps. named_by_key: a row's seed comes from its key.
+
+    completed: the runs that the run completes, if it is a redo.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        index: int | None,
+        ledger: Ledger,
+        reader: Reader,
+        kind: TaskKind,
+        engine: EngineLike,
+        codec: Codec,
+        key_columns: tuple[str, ...],
+        named_by_key: bool = False,
+        completed: Completed | None = None,
+        attempt: str,
+        limits: WorkerLimits,
+        rng: random.Random,
+        stats: Stats,
+    ) -> None:
+        self._plan = plan
+        self._ledger = ledger
+        self._kind = kind
+        self._engine = engine
+        self._key_columns = list(key_columns)
+        self._named_by_key = named_by_key
+        self._completed = completed
+        self._limits = limits
+        self._rng = rng
+        self._stats = stats
+        self._helper = index is None
+        self._stop, self._changed = asyncio.Event(), asyncio.Event()
+        self._patience = Backoff(rng, self._stop)
+        self._life = Life()
+        self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
+        self._scheduler = Scheduler(kind)
+        self._feeder = Feeder(
+            self._ranges,
+            ledger,
+            reader,
+            codec,
+            self._patience,
+            stats,
+            keys=self._key_columns,
+            news=self._drop_what_others_did,
+        )
+        self._commits = Commits(
+            ledger,
+            codec,
+            attempt,
+            self._patience,
+            stats,
+            ended=self._ended,
+            # It stays open, so it is not chosen again here, but nothing of it is kept.
+            failed=lambda number: self._inputs.pop(number, None),
+            given_up=self.drain,
+            changed=lambda: self._pump.run(),
+        )
+        self._pump = self._make_pump(kind, engine)
+        self._inputs: dict[int, _Input] = {}
+        self._chunk_s = 0.0
+
+    def _make_pump(self, kind: TaskKind, engine: EngineLike) -> RequestLoop:
+        return RequestLoop(
+            kind,
+            engine,
+            self._scheduler,
+            self._limits,
+            self._patience,
+            self._stats,
+            RequestLoopCallbacks(
+                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._pump.sender, self._completed).canary(),
+                back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
+                moved=self._moved,
+                given_up=self.drain,
+                spawn=self._life.spawn,
+            ),
+        )
+
+    def drain(self) -> None:
+        """Tells the worker to send nothing more, save what is finished and return. Calling it again is harmless."""
+        if not self._stop.is_set():
+            log.info("draining", extra={"fields": self._scheduler.statistics()})
+        self._send_no_more()
+        self._life.end()
+
+    def _send_no_more(self) -> None:
+        self._stop.set()
+        self._pump.forgive()
+        self._changed.set()
+
+    async def run(self) -> int:
+        """Works until everything is committed or the worker must stop; returns the exit code.
+
+        Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded.
+        """
+        loop = asyncio.get_running_loop()
+        self._life.begin(ended=self._stop.is_set())
+        parts = [self._life.spawn(part) for part in (self._feed(), self._pump.watch(), self._keep_house(), self._report())]
+        try:
+            await self._life.to_its_end()
+        finally:
+            # Whatever ended the work, finished rows must not be lost.
+            began = loop.time()
+            self._send_no_more()
+            for part in parts:
+                part.cancel()
+            await self._pump.land(began + DRAIN_IN_FLIGHT_S)
+            unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
+            saving = self._life.spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
+            await self._commits.end(began + DRAIN_SAVED_S)
+            await saving
+            self._log_progress("stopped" if self._work_left else "done")
+        return exits.RESUME if self._work_left else exits.DONE
+
+    @property
+    def _work_left(self) -> bool:
+        """A helper's work is the whole run, an owner's its home range."""
+        return not (self._ranges.all_committed if self._helper else self._ranges.home_committed)
+
+    async def _feed(self) -> None:
+        """Keeps the next chunk ready for when the open ones have sent their last row."""
+        await self._feeder.look_again(self._ranges.home)
+        home, left = self._ranges.home, self._ranges.committed.count_missing(self._ranges.home)
+        log.info("resumed", extra={"fields": {"home_chunks": len(home), "open_chunks": left}})
+        while True:
+            opened = await self._feeder.next_chunk()
+            if opened is None:
+                if self._scheduler.idle and self._commits.idle:
+                    break
+                # All that is left is open here; another worker may still commit some of it.
+                await self._wait_for_change()
+                continue
+            if not self._room_for(opened):
+                while not self._room_for(opened) and opened.number not in self._ranges.committed:
+                    await self._wait_for_change()
+                await self._feeder.look_again(range(opened.number, opened.number + 1))
+            saved = {} if opened.number in self._ranges.committed else await self._feeder.saved(opened)
+            if opened.number in self._ranges.committed:
+                self._ranges.closed(opened.number)
+            else:
+                self._open(opened, saved)
+        self._life.end()
+
+    def _room_for(self, opened: Opened) -> bool:
+        held = sum(each.size for each in self._inputs.values())
+        answers = self._scheduler.answer_bytes + self._commits.answer_bytes
+        return (
+            self._scheduler.hungry
+            and not self._commits.crowded
+            and not self._pump.crowded
+            and (held == 0 or held + opened.table.nbytes <= self._limits.buffer_bytes)
+            and answers < ANSWER_BYTES
+        )
+
+    def _open(self, opened: Opened, known: dict[str, Saved]) -> None:
+        number, table = opened.number, opened.table
+        opened_at = asyncio.get_running_loop().time()
+        self._inputs[number] = _Input(table.select(self._key_columns), table.nbytes, opened_at)
+        ordinals = self._plan.chunk_range(number)
+        names = names_of(self._inputs[number].keys, ordinals) if self._named_by_key else None
+        self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), known, names)
+        self._stats.rows_from_partials += sum(len(saved.results) for saved in known.values())
+        self._pump.run()
+
+    def _moved(self) -> None:
+        """Commits what is finished."""
+        while (chunk := self._scheduler.pop_finished()) is not None:
+            # Those of earlier attempts are counted as taken from partials.
+            dead = [
+                result for ordinal, result in chunk.results.items() if result.reason is not None and ordinal not in chunk.theirs
+            ]
+            self._stats.rows_dead += len(dead)
+            self._stats.dead.update(str(result.reason) for result in dead)
+            self._commits.start(chunk, self._inputs[chunk.number].keys)
+        self._stats.chunks_open = len(self._inputs)
+        self._changed.set()
+
+    def _ended(self, chunk: OpenChunk, ours: bool) -> None:
+        """The chunk is in the ledger."""
+        self._chunk_s = asyncio.get_running_loop().time() - self._inputs[chunk.number].opened
+        self._ranges.committed.add(chunk.number)
+        self._ranges.closed(chunk.number)
+        del self._inputs[chunk.number]
+        if not ours:
+            self._ranges.lost(chunk.number)
+
+    async def _keep_house(self) -> None:
+        """Follows what others commit, and stops the worker early if the run has too many dead letters."""
+        while True:
+            # Random, so that a thousand workers do not list the ledger at once.
+            await asyncio.sleep(self._rng.uniform(0.7, 1.3) * self._look_every_s)
+            await self._feeder.look_around(self._scheduler.open_numbers())
+            await self._judge()
+
+    @property
+    def _look_every_s(self) -> float:
+        least, most = LOOK_S
+        return min(max(self._chunk_s / LOOKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
+
+    def _drop_what_others_did(self) -> None:
+        """Drops open chunks that another worker has committed."""
+        for number in self._scheduler.open_numbers():
+            if number in self._ranges.committed and (chunk := self._scheduler.abandon(number)) is not None:
+                log.info("committed elsewhere", extra={"fields": {"chunk": number, "rows": len(chunk.results)}})
+                self._ranges.lost(number)
+                self._ranges.closed(number)
+                del self._inputs[number]
+                self._commits.lost(chunk)
+                self._pump.call_back_chunk(number)
+        self._pump.run()
+
+    async def _judge(self) -> None:
+        allowed = self._limits.dead_letters
+        if allowed is None:
+            return
+        noted = await self._patience.outlast(lambda: self._ledger.dead_letters_noted(allowed), "dead letters")
+        tolerance.judge(noted, allowed, f"committed chunks already have {noted} dead letters or more")
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            self._log_progress("progress")
+
+    def _log_progress(self, message: str) -> None:
+        log.info(message, extra={"fields": {**self._stats.snapshot(), **self._scheduler.statistics()}})

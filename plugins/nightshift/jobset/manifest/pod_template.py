@@ -1,0 +1,138 @@
+"""What the pods of a run's JobSet and of a stream's Deployments have in common: containers, who they are, where they may run.
+
+Every field satisfies the pod security standard "restricted", except that a TPU's server is root, which "baseline" admits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nightshift.jobset.manifest import disk
+from nightshift.jobset.manifest.constants import ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
+from nightshift.jobset.manifest.render_request import ServerRequest
+from nightshift.jobset.manifest.server import environment, image, launch
+from nightshift.jobset.manifest.weights import mounts, volumes
+from nightshift.profiles import WorkerShape
+from nightshift.settings import Settings
+
+PROBE_SECONDS: Final = 5
+LIVENESS_SECONDS: Final = 30
+LIVENESS_FAILURES: Final = 4
+"""Two minutes of silence: less than the driver waits for an engine (`nightshift.driver.health`), more than a busy one needs."""
+
+_RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+_CLIENT_USER: Final = 65532
+_SERVER_USER: Final = 2000
+"""The user ``vllm`` of vLLM's image, whose home and caches are its own; they belong to group 0."""
+
+_TPU_SERVER: Final = {"allowPrivilegeEscalation": False, "runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
+"""As in the manifests that Google and vLLM publish for v5e and v6e: root, without privileged mode or added capabilities, which
+GKE has not needed since 1.28. The chips are devices of the host, and no manifest was found in which another user opens them."""
+
+
+def container_of(order: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
+    """The server's container. sidecar: beside a driver, which it outlives."""
+    worker = order.worker
+    container: dict[str, Any] = {
+        "name": SERVER,
+        "image": image(order),
+        **pull_policy(order.settings),
+        **({"restartPolicy": "Always"} if sidecar else {}),
+        **launch(order),
+        "env": environment(order),
+        "ports": [{"name": "engine", "containerPort": ENGINE_PORT}],
+        "resources": {"requests": {**worker.requests, **disk.server_request(order)}, "limits": worker.limits},
+        "securityContext": _TPU_SERVER if worker.is_tpu else {**_RESTRICTED, "runAsUser": _SERVER_USER, "runAsGroup": 0},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, disk.mount(), *mounts(order)],
+    }
+    if worker.hosts > 1:
+        # Only host 0 has an API to probe, and a single host cannot be restarted: the driver there watches the whole engine.
+        return container
+    health = {"path": "/health", "port": "engine"}
+    container["startupProbe"] = {
+        "httpGet": health,
+        "periodSeconds": PROBE_SECONDS,
+        "timeoutSeconds": PROBE_SECONDS,
+        "failureThreshold": order.patience_seconds // PROBE_SECONDS,
+    }
+    container["livenessProbe"] = {
+        "httpGet": health,
+        "periodSeconds": LIVENESS_SECONDS,
+        "timeoutSeconds": LIVENESS_SECONDS // 3,
+        "failureThreshold": LIVENESS_FAILURES,
+    }
+    return container
+
+
+def client_of(settings: Settings, *, name: str, image: str, command: list[str], env: list[dict[str, Any]]) -> dict[str, Any]:
+    """The container of a program of ours that asks an engine."""
+    return {
+        "name": name,
+        "image": image,
+        **pull_policy(settings),
+        "command": command,
+        "env": env,
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        "resources": {
+            "requests": {"cpu": "500m", "memory": "512Mi", **disk.driver_request()},
+            "limits": {"memory": "2Gi"},
+        },
+        "securityContext": {
+            **_RESTRICTED,
+            "readOnlyRootFilesystem": True,
+            "runAsUser": _CLIENT_USER,
+            "runAsGroup": _CLIENT_USER,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+
+
+def identity(account: str) -> dict[str, Any]:
+    """The part of a pod's spec that says who it is and how it ends."""
+    return {
+        "serviceAccountName": account,
+        # The Google service account comes from the metadata server; no pod calls the cluster's API.
+        "automountServiceAccountToken": False,
+        # Otherwise a Service named vllm would set VLLM_PORT, which vLLM reads.
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+
+
+def scratch() -> dict[str, Any]:
+    """The volume that `client_of` mounts."""
+    return {"name": "tmp", "emptyDir": {}}
+
+
+def volumes_of(order: ServerRequest) -> list[dict[str, Any]]:
+    """What `container_of` mounts."""
+    return [
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": order.worker.shared_memory}},
+        disk.volume(order),
+        *volumes(order),
+    ]
+
+
+def placement(worker: WorkerShape) -> dict[str, Any]:
+    """The part of a pod's spec that says on which nodes it may run."""
+    selector = {"nodeSelector": worker.node_selector} if worker.node_selector else {}
+    return {**selector, **({"tolerations": worker.tolerations} if worker.tolerations else {})}
+
+
+def across_zones(labels: dict[str, str]) -> list[dict[str, Any]]:
+    """Spot capacity is taken away zone by zone: of pods across zones, only a part is lost. labels: what they have in common."""
+    return [
+        {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": labels},
+        }
+    ]
+
+
+def pull_policy(settings: Settings) -> dict[str, str]:
+    return {"imagePullPolicy": settings.image_pull_policy} if settings.image_pull_policy else {}

@@ -1,0 +1,124 @@
+"""What only the clusters know that ran a run's pods: how long these took to start, and which were taken away. Objects beside
+the marks of their attempts.
+
+A driver is born only when its pod has a machine and its containers run; in a pod of one host, when its engine answers. What
+came before is known to the cluster alone, and so is when a driver ended that was killed. The task `infer` writes it down when a
+JobSet has ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from obstore.store import ObjectStore
+
+from nightshift.formats import STARTS
+from nightshift.run.heartbeats import NUMBER_MOST, Ended, Heartbeat, ended_at_age_s
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.store import Objects, ObjectTooLarge, create_or_read
+
+STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
+"""Of a worker's start: waiting for quota; until its pod has a machine; until its containers run; until the engine has the
+weights and answers; until its first request. Its work begins then, so that no second counts twice."""
+RAN: Final = "driver"
+"""Beside the stages: how long the driver's container ran, to the second."""
+PAID: Final = ("image", "weights")
+"""The stages before a driver's birth during which its pod has a machine."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """pods: by name, the seconds of each stage (`STAGES`) that the cluster saw, and of `RAN`.
+
+    taken: names of the pods that the cluster took away, and nobody else.
+    """
+
+    pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+
+    def preempted(self, mark: Heartbeat) -> bool:
+        """Whether an attempt lost its machine before it was done."""
+        return mark.pod in self.taken and mark.ended is not Ended.DONE
+
+    def before_s(self, mark: Heartbeat) -> float | None:
+        """How long its pod had a machine before an attempt was born; None if no cluster saw that."""
+        found = [seconds for stage, seconds in self.pods.get(mark.pod, {}).items() if stage in PAID]
+        return sum(found) if found else None
+
+    def tail_s(self, mark: Heartbeat) -> float:
+        """How long an attempt lived after its newest mark: as the cluster says, else half a period if it was killed."""
+        if mark.ended is None and (ran := self.pods.get(mark.pod, {}).get(RAN)) is not None:
+            # A cluster counts whole seconds.
+            return max(0.0, ran - mark.age_s)
+        return ended_at_age_s(mark) - mark.age_s
+
+    def stages(self, mark: Heartbeat) -> dict[str, float]:
+        """What cluster and attempt know together. Seconds of `weights` before and after the driver's birth are added.
+
+        If the cluster did not see how long the driver waited to be born, nobody knows how long the weights took.
+        """
+        cluster = self.pods.get(mark.pod, {})
+        both = {**cluster, **mark.start_up_s}
+        both.pop("weights", None)
+        both.pop(RAN, None)
+        if "weights" in cluster and "weights" in mark.start_up_s:
+            both["weights"] = cluster["weights"] + mark.start_up_s["weights"]
+        return both
+
+    def to_bytes(self) -> bytes:
+        return canonical_json(
+            {**STARTS.stamp(), "pods": {pod: dict(stages) for pod, stages in self.pods.items()}, "taken": sorted(self.taken)}
+        )
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> Starts:
+        """Inverse of `to_bytes`; of anything else, what can be read, because it is only said and not proven."""
+        try:
+            value = json.loads(body)
+            if not isinstance(value, dict) or not isinstance(value.get("pods"), dict):
+                return cls()
+            STARTS.check(value, "it")
+        except (ValueError, RecursionError):
+            return cls()
+        taken = value.get("taken")  # Earlier ones lack it.
+        names = taken if isinstance(taken, list) else ()
+        return cls(
+            {pod: _readable(stages) for pod, stages in value["pods"].items()},
+            frozenset(name for name in names if isinstance(name, str)),
+        )
+
+
+def in_order(stages: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The stages that are known, as they follow one another."""
+    return [(stage, stages[stage]) for stage in STAGES if stage in stages]
+
+
+def save_starts(store: ObjectStore, run: RunRef, jobset: str, starts: Starts) -> None:
+    """Writes what was seen of a JobSet's pods, once; nothing if nothing was seen."""
+    if starts != Starts():
+        create_or_read(store, run.starts_path(jobset), starts.to_bytes())
+
+
+async def read_starts(objects: Objects, run: RunRef) -> Starts:
+    """Of all JobSets of a run. Raises StoreUnavailable."""
+    pods: dict[str, Mapping[str, float]] = {}
+    taken: frozenset[str] = frozenset()
+    async for path in objects.list(run.starts_folder):
+        with suppress(ObjectTooLarge):
+            found = Starts.from_bytes(await objects.read(path) or b"")
+            pods, taken = {**pods, **found.pods}, taken | found.taken
+    return Starts(pods, taken)
+
+
+def _readable(stages: Any) -> dict[str, float]:
+    if not isinstance(stages, dict):
+        return {}
+    return {
+        stage: float(seconds)
+        for stage, seconds in stages.items()
+        if stage in (*STAGES, RAN) and isinstance(seconds, int | float) and 0 <= seconds <= NUMBER_MOST
+    }

@@ -1,0 +1,43 @@
+"""Work of a trigger that goes on when Airflow no longer waits for it.
+
+If a person ends a waiting task, Airflow cancels its trigger, which then runs `on_kill`. But Airflow 3.3 cancels the trigger
+again in each round of its loop, a second apart, until the trigger has ended, and whichever cancellation comes while `on_kill`
+runs ends that, too (`TriggerRunner.cancel_triggers`, `TriggerRunner.run_trigger`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from nightshift.jobset.kubernetes.follow import Log
+
+# An event loop itself does not keep the tasks that run in it.
+_at_work: Final[set[asyncio.Task[None]]] = set()
+
+
+async def run_shielded(work: Coroutine[Any, Any, None], log: Log) -> None:
+    """Waits for `work`, which goes on if the caller is cancelled, as long as the event loop runs. Raises what `work` raises.
+
+    log: is told of that as well, because nobody else may be there to hear of it.
+    """
+    task = asyncio.create_task(_logged(work, log))
+    _at_work.add(task)
+    task.add_done_callback(_ended)
+    await asyncio.shield(task)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    _at_work.discard(task)
+    if not task.cancelled():
+        task.exception()  # Else asyncio would tell of it a second time.
+
+
+async def _logged(work: Coroutine[Any, Any, None], log: Log) -> None:
+    try:
+        await work
+    except Exception as error:
+        log.warning("%s: %s", type(error).__name__, error)
+        raise

@@ -1,0 +1,313 @@
+"""A stream's manifests: the numbers in them, what each variant adds, what is refused; and whole ones that a person has read.
+
+``python -m tests.unit.test_stream_manifests`` writes tests/unit/manifests/streams/ again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nightshift.cli.render_stream import StreamOptions, preview
+from nightshift.jobset.manifest.text import to_yaml
+from nightshift.settings import Settings
+from nightshift.stream.manifests.render import Unrenderable, render
+from nightshift.stream.manifests.render_request import StreamRequest, Variant
+from tests.stream_manifests import CANARY, EXAMPLE, GATEWAY, PLAIN, SCALING, VARIANTS, a_stream, an_order
+from tests.unit.spec_file import changed, write
+
+pytestmark = pytest.mark.unit
+
+GOLDEN = Path(__file__).parent / "manifests/streams"
+SETTINGS = Settings(bucket="runs", project="acme")
+
+
+def rendered(variant: Variant = PLAIN, **changes: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    """By kind and name."""
+    return {(each["kind"], each["metadata"]["name"]): each for each in render(an_order(variant, SETTINGS, **changes))}
+
+
+def refused(variant: Variant = PLAIN, **changes: Any) -> list[str]:
+    with pytest.raises(Unrenderable) as caught:
+        render(an_order(variant, SETTINGS, **changes))
+    return caught.value.problems
+
+
+def test_servers_may_have_an_account_of_their_streams_own() -> None:
+    order = an_order(PLAIN, Settings(bucket="runs", project="acme", service_account="nightshift-{job}"))
+    pods = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]["serviceAccountName"]
+        for each in render(order)
+        if each["kind"] == "Deployment"
+    }
+
+    assert pods == {
+        f"{order.spec.job}-server": f"nightshift-{order.spec.job}",
+        f"{order.spec.job}-subscriber": f"{order.spec.job}-subscriber",
+    }
+
+
+def golden() -> Iterator[tuple[str, str]]:
+    for name, (variant, changes) in VARIANTS.items():
+        yield name, "---\n".join(to_yaml(each) for each in render(an_order(variant, SETTINGS, **changes)))
+
+
+@pytest.mark.parametrize(("name", "text"), list(golden()), ids=lambda value: value if "\n" not in value else "")
+def test_whole_manifests(name: str, text: str) -> None:
+    assert (GOLDEN / f"{name}.yaml").read_text() == text
+
+
+def test_every_variant_has_its_file() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == {name for name, _ in golden()}
+
+
+def test_subscribers_follow_the_backlog_by_the_formula() -> None:
+    """replicas = backlog / (target x throughput): HPA divides the metric by AverageValue."""
+    [metric] = rendered()["HorizontalPodAutoscaler", "package-texts-subscriber"]["spec"]["metrics"]
+
+    assert metric["external"]["metric"]["name"] == "pubsub.googleapis.com|subscription|num_undelivered_messages"
+    assert metric["external"]["metric"]["selector"] == {"matchLabels": {"resource.labels.subscription_id": "package-texts"}}
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "750"}
+
+
+@pytest.mark.parametrize(("throughput", "target", "value"), [(0.001, "1s", "1"), (1.99, "1s", "1"), (0.35, "10s", "3")])
+def test_the_share_of_a_subscriber_is_rounded_down(throughput: float, target: str, value: str) -> None:
+    """So that there is rather one subscriber more; and never zero, which HPA refuses."""
+    found = rendered(scaling={**SCALING, "messages_per_second": throughput}, latency={"target": target, "flush": "10ms"})
+    [metric] = found["HorizontalPodAutoscaler", "package-texts-subscriber"]["spec"]["metrics"]
+
+    assert metric["external"]["target"]["averageValue"] == value
+
+
+@pytest.mark.parametrize(
+    ("scaling", "replicas"),
+    [
+        ({}, (1, 4)),
+        ({"subscribers_per_server": 3}, (1, 12)),
+        ({"subscribers": {"min": 2, "max": 3}}, (2, 3)),
+    ],
+)
+def test_there_are_no_more_subscribers_than_the_quota_of_servers_can_answer(
+    scaling: dict[str, Any], replicas: tuple[int, int]
+) -> None:
+    spec = rendered(scaling={**SCALING, **scaling})["HorizontalPodAutoscaler", "package-texts-subscriber"]["spec"]
+
+    assert (spec["minReplicas"], spec["maxReplicas"]) == replicas
+
+
+@pytest.mark.parametrize(("servers", "seats", "value"), [({}, 64, "16"), ({}, 2, "1"), ({"waiting_requests": 7}, 64, "7")])
+def test_servers_follow_the_requests_that_wait_in_them(servers: dict[str, Any], seats: int, value: str) -> None:
+    found = rendered(scaling={**SCALING, "servers": {"max": 4, **servers}}, engine={"max_num_seqs": seats})
+    [metric] = found["HorizontalPodAutoscaler", "package-texts-server"]["spec"]["metrics"]
+
+    assert metric == {
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": "prometheus.googleapis.com|vllm:num_requests_waiting|gauge"},
+            "target": {"type": "AverageValue", "averageValue": value},
+        },
+    }
+
+
+def test_the_autoscalers_scale_what_is_there_and_nothing_states_replicas() -> None:
+    found = rendered()
+    autoscalers = [each for (kind, _), each in found.items() if kind == "HorizontalPodAutoscaler"]
+
+    assert len(autoscalers) == 2
+    for each in autoscalers:
+        target = each["spec"]["scaleTargetRef"]
+        assert "replicas" not in found[target["kind"], target["name"]]["spec"], "each apply would undo the autoscaler"
+
+
+def test_a_file_that_changes_rolls_the_subscribers() -> None:
+    spec, names = a_stream(), []
+    for text in ("job: package-texts\n", "job: package-texts # changed\n"):
+        found = render(StreamRequest(spec, text, SETTINGS))
+        [config] = [each for each in found if each["kind"] == "ConfigMap"]
+        [pods] = [each for each in found if each["kind"] == "Deployment" and each["metadata"]["name"].endswith("-subscriber")]
+        assert (config["data"]["stream.yaml"], config["immutable"]) == (text, True)
+        [volume] = [each for each in pods["spec"]["template"]["spec"]["volumes"] if each["name"] == "stream"]
+        assert volume["configMap"]["name"] == config["metadata"]["name"]
+        names.append(config["metadata"]["name"])
+
+    assert len(set(names)) == 2
+
+
+def test_only_what_selects_pods_reaches_them() -> None:
+    """Every selector fits the labels of exactly one Deployment's pods."""
+    found = rendered()
+    pods = {
+        name: each["spec"]["template"]["metadata"]["labels"] for (kind, name), each in found.items() if kind == "Deployment"
+    }
+    assert set(pods) == {"package-texts-subscriber", "package-texts-server"}
+    for (kind, name), each in found.items():
+        if kind in ("PodDisruptionBudget", "PodMonitoring", "Deployment", "NetworkPolicy", "Service"):
+            selector = each["spec"].get("selector") or each["spec"]["podSelector"]
+            labels = selector if kind == "Service" else selector["matchLabels"]
+            assert [pod for pod, own in pods.items() if labels.items() <= own.items()] == [name], kind
+
+
+def test_an_object_of_a_run_is_never_selected() -> None:
+    """k8s/ selects the pods of runs by this label: their metrics would be counted twice, and their policy would let more in."""
+    for each in rendered().values():
+        assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "nightshift-stream"
+
+
+def test_subscribers_have_an_account_of_their_own_and_the_sinks_url_is_only_in_a_secret() -> None:
+    found = rendered()
+    pod = found["Deployment", "package-texts-subscriber"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+    assert pod["serviceAccountName"] == "package-texts-subscriber"
+    assert ("ServiceAccount", "package-texts-subscriber") in found
+    assert env == {
+        "ENGINE_URL": "http://package-texts-server:8000",
+        "NIGHTSHIFT_PROJECT": "acme",
+        "NIGHTSHIFT_SINK_URL": {"secretKeyRef": {"name": "package-texts-sink", "key": "url"}},
+    }
+    assert found["Service", "package-texts-server"]["spec"]["ports"][0]["port"] == 8000
+
+
+def test_files_need_no_secret_and_no_way_to_a_database() -> None:
+    found = rendered(sink={"files": "gs://bucket/answers", "column": "embedding"})
+    pod = found["Deployment", "package-texts-subscriber"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    policy = found["NetworkPolicy", "package-texts-subscriber"]["spec"]
+
+    assert "NIGHTSHIFT_SINK_URL" not in {each["name"] for each in container["env"]}
+    assert 5432 not in [port["port"] for rule in policy["egress"] for port in rule["ports"]]
+
+
+def test_a_watched_folder_cannot_be_scaled_by_its_backlog() -> None:
+    [problem] = refused(source={"prefix": "gs://bucket/in", "key": ["name", "version"]})
+
+    assert problem.startswith("source.prefix: A watched folder has no backlog that an autoscaler can read")
+
+
+def test_a_subscriber_has_time_to_drain() -> None:
+    """15 s (nightshift.driver.drain), and the server outlives no grace."""
+    for name in ("subscriber", "server"):
+        pod = rendered()["Deployment", f"package-texts-{name}"]["spec"]["template"]["spec"]
+        assert pod["terminationGracePeriodSeconds"] > 15
+
+
+def test_keda_scales_both_by_the_backlog_and_to_zero() -> None:
+    scaling = {**SCALING, "subscribers": {"min": 0}, "servers": {"min": 0, "max": 4}, "subscribers_per_server": 2}
+    found = rendered(Variant(keda=True), scaling=scaling)
+    subscribers, servers = (found["ScaledObject", f"package-texts-{name}"]["spec"] for name in ("subscriber", "server"))
+
+    assert not [kind for kind, _ in found if kind == "HorizontalPodAutoscaler"]
+    assert [(each["minReplicaCount"], each["maxReplicaCount"]) for each in (subscribers, servers)] == [(0, 8), (0, 4)]
+    thresholds = [[each["metadata"]["threshold"] for each in spec["triggers"]] for spec in (subscribers, servers)]
+    assert thresholds == [["750"], ["1500", "16"]]
+    for spec in (subscribers, servers):
+        backlog = spec["triggers"][0]
+        assert 'subscription_id="package-texts"' in backlog["metadata"]["query"]
+        assert backlog["metadata"]["ignoreNullValues"] == "false", "no data is not an empty backlog"
+        assert backlog["metadata"]["activationThreshold"] == "0"
+        assert all(("TriggerAuthentication", each["authenticationRef"]["name"]) in found for each in spec["triggers"])
+
+
+def test_servers_of_others_are_called_and_not_rendered() -> None:
+    found = rendered(Variant(engine_url="https://vllm.example/v2"))
+    [container] = found["Deployment", "package-texts-subscriber"]["spec"]["template"]["spec"]["containers"]
+    policy = found["NetworkPolicy", "package-texts-subscriber"]["spec"]
+
+    assert not [name for _, name in found if name.endswith("-server")]
+    assert {"name": "ENGINE_URL", "value": "https://vllm.example/v2"} in container["env"]
+    assert {"ports": [{"protocol": "TCP", "port": 443}]} in policy["egress"]
+
+
+def test_a_gateway_routes_the_url_that_subscribers_call() -> None:
+    found = rendered(GATEWAY)
+    pool, route = found["InferencePool", "package-texts-server"]["spec"], found["HTTPRoute", "package-texts"]["spec"]
+    [rule] = route["rules"]
+
+    labels = found["Deployment", "package-texts-server"]["spec"]["template"]["metadata"]["labels"]
+    assert pool["selector"]["matchLabels"].items() <= labels.items()
+    assert (route["parentRefs"], route["hostnames"]) == ([{"name": "inference", "namespace": "gateways"}], ["models.internal"])
+    assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/texts"}}]
+    assert rule["filters"][0]["urlRewrite"]["path"] == {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
+    assert [(each["name"], each["weight"]) for each in rule["backendRefs"]] == [("package-texts-server", 100)]
+
+
+def test_a_canary_gets_its_share_and_has_servers_of_its_own() -> None:
+    found = rendered(VARIANTS["canary"][0])
+    route = found["HTTPRoute", "package-texts"]["spec"]
+    args = {
+        name: found["Deployment", f"package-texts-{name}"]["spec"]["template"]["spec"]["containers"][0]["args"]
+        for name in ("server", "canary")
+    }
+
+    assert "hostnames" not in route
+    assert [(each["name"], each["weight"]) for each in route["rules"][0]["backendRefs"]] == [
+        ("package-texts-server", 75),
+        ("package-texts-canary", 25),
+    ]
+    assert "--model=gs://models/minilm/2" in args["canary"]
+    assert "--model=sentence-transformers/all-MiniLM-L6-v2" in args["server"]
+    assert found["HorizontalPodAutoscaler", "package-texts-canary"]["spec"]["maxReplicas"] == 2
+    assert found["HorizontalPodAutoscaler", "package-texts-subscriber"]["spec"]["maxReplicas"] == 4
+
+
+def test_a_slice_of_several_hosts_is_refused_with_what_to_do() -> None:
+    several: dict[str, Any] = {"compute": {"profile": "tpu-v6e-spot", "topology": "4x4"}}
+
+    [problem] = refused(**several)
+
+    assert problem == (
+        "compute: A Deployment's pod is one host, and this server needs 4. Choose a smaller one, or run the server yourself, "
+        "for example with LeaderWorkerSet, and pass --engine-url."
+    )
+    assert rendered(Variant(engine_url="http://slice:8000"), **several)
+
+
+def test_without_scaling_it_is_asked_for() -> None:
+    [problem] = refused(scaling=None)
+
+    assert problem.startswith("scaling: The key is missing, and replicas are planned from it.")
+
+
+def test_everything_that_does_not_go_together_is_said_at_once() -> None:
+    other = a_stream(model={**CANARY, "name": "other"}, scaling=None)
+    found = refused(
+        Variant(engine_url="ftp://x", canary=other),
+        scaling={**SCALING, "subscribers": {"min": 0}},
+    )
+
+    assert [problem.split(": ")[0] for problem in found] == [
+        "scaling.subscribers.min",
+        "--engine-url",
+        "--canary",
+        "--canary",
+        "--canary",
+    ]
+    assert refused(Variant(gateway="g"))[0].startswith("--gateway: Subscribers have to know its address.")
+    assert "Only KEDA scales to zero" in refused(scaling={**SCALING, "servers": {"min": 0, "max": 1}})[0]
+    same = Variant(engine_url="http://g", gateway="g", canary=a_stream())
+    assert refused(same) == ["--canary: Both files name the same model, revision and engine. Change one of these there."]
+
+
+def test_the_comments_say_the_formula_and_what_is_missing(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(EXAMPLE, scaling=SCALING), "stream.yaml")
+    text = preview(StreamOptions(path), {"NIGHTSHIFT_POD_PATCH": "/patch.yaml"})
+    comments = [line for line in text.splitlines() if line.startswith("# ")]
+
+    assert "one for each 60s x 12.5/s = 750 messages in the backlog of package-texts (project PROJECT)." in comments[1]
+    assert "at most 50 messages a second" in comments[2]
+    assert "the Secret package-texts-sink, whose key url" in comments[3]
+    assert "# NIGHTSHIFT_PROJECT is not set here: PROJECT is a placeholder." in comments
+    assert any("NIGHTSHIFT_POD_PATCH" in line for line in comments)
+    [config] = [each for each in yaml.safe_load_all(text) if each["kind"] == "ConfigMap"]
+    assert config["data"]["stream.yaml"] == path.read_text()
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for name, text in golden():
+        (GOLDEN / f"{name}.yaml").write_text(text)

@@ -1,0 +1,274 @@
+"""Looking at a night from the triggerer: when the task is woken, and what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from nightshift.jobset.fleet import watch
+from nightshift.jobset.fleet.watch import FleetWatch
+from nightshift.jobset.runtime import RuntimeUnavailable
+from nightshift.run import pauses
+from nightshift.run.ledger import committed_rows
+from nightshift.triggers import jobset as triggers_jobset
+from nightshift.triggers.jobset import KubernetesJobSetTrigger
+from nightshift.triggers.local import LocalJobSetTrigger
+from nightshift.triggers.polling import poll
+from tests.builders import PLAN_UID, RUN, WORK
+from tests.jobsets import Agent, an_ended_pod
+
+pytestmark = pytest.mark.unit
+
+OWNER, HELPER = "job-0123456789", "job-9876543210"
+PATIENCE_S = 60.0
+HOUR = 3600.0
+
+
+def a_look(**changes: Any) -> dict[str, Any]:
+    """Of a night of 1,000 rows in chunks of 10, with one worker that should be there by now."""
+    jobset = {"profile": "cpu", "workers": 1, "helps": False, "hosts": 1, "ready_at": time.time() - 60}
+    terms = {"profiles": ["cpu"], "start_up_s": 600.0, "room": 100, "stated": False, "helped": 0}
+    found = {"run": RUN.prefix, "rows": 1000, "chunk_rows": 10, "plan_uid": PLAN_UID, "seqs": 1, "speed": 0.1}
+    found |= {"late_since": time.time() - HOUR, "resumed_at": None}
+    return {**found, "jobsets": {OWNER: jobset}, "terms": terms, **changes}
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    """Of the run; a look takes no time."""
+    found = MemoryStore()
+    monkeypatch.setattr(FleetWatch, "_store", found)
+    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    return found
+
+
+def commit(store: MemoryStore, *chunks: int) -> None:
+    for chunk in chunks:
+        obstore.put(store, WORK.chunk_path(chunk), b"rows")
+
+
+async def state_of(look: dict[str, Any], *, left_s: float, paused: bool = False) -> dict[str, Any]:
+    """What a lookout says when it wants the task woken."""
+    lookout = FleetWatch(look, time.time() + left_s, logging.getLogger("night"), MemoryStore)
+    began = time.time()
+
+    def counts() -> dict[str, dict[str, float]]:
+        return {name: {"running": 1, "worked_s": time.time() - began} for name in look["jobsets"]}
+
+    those = frozenset(look["jobsets"]) if paused else frozenset()
+    await asyncio.wait_for(lookout.until_needed(counts, lambda: those), PATIENCE_S)
+    return dict(json.loads(json.dumps(lookout.state)))
+
+
+class TestLookout:
+    async def test_a_late_night_wakes_its_task_with_a_decision(self, store: MemoryStore) -> None:
+        """1,000 rows at 0.1 a second take 10,000 s."""
+        state = await state_of(a_look(), left_s=HOUR)
+
+        assert (state["late"], state["profile"]) == (True, "cpu")
+        assert state["workers"] == 3
+        assert "3 more workers on cpu" in state["why"]
+
+    async def test_one_that_is_in_time_does_not(self, store: MemoryStore) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(state_of(a_look(), left_s=5 * HOUR), 0.2)
+
+    async def test_what_is_committed_counts(self, store: MemoryStore) -> None:
+        commit(store, *range(90))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(state_of(a_look(), left_s=HOUR), 0.2)
+
+    async def test_one_that_is_paused_is_not_late(self, store: MemoryStore) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(state_of(a_look(), left_s=HOUR, paused=True), 0.2)
+
+    async def test_a_job_that_says_its_workers_is_not_helped_but_told(
+        self, store: MemoryStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        terms = {**a_look()["terms"], "stated": True}
+        waiting = asyncio.create_task(state_of(a_look(terms=terms, late_since=None), left_s=HOUR))
+        while "are committed" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0.01)
+
+        assert not waiting.done()
+        waiting.cancel()
+        assert "0 of 1,000 rows are committed: it will end in 167 min, 107 min after the deadline" in caplog.text
+
+    async def test_the_task_is_woken_from_time_to_time(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Only its process sees the job's file."""
+        monkeypatch.setattr(watch, "WAKE_S", 0.1)
+
+        state = await state_of(a_look(), left_s=5 * HOUR)
+
+        assert (state["late"], state["workers"]) == (False, 0)
+        assert state["watch"] == {"speed": 0.1, "late_since": None, "resumed_at": None}
+
+    async def test_a_store_that_does_not_answer_ends_no_wait(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(watch, "WAKE_S", 0.1)
+        monkeypatch.setattr(FleetWatch, "_rows", lambda *_: 1 / 0)
+
+        await state_of(a_look(), left_s=HOUR)
+
+        assert caplog.text.count("The run's folder cannot be read") == 1
+
+    @pytest.mark.parametrize(("wished", "paused"), [(True, False), (False, True)])
+    async def test_a_wish_that_was_only_written_wakes_the_task_which_applies_it(
+        self, store: MemoryStore, wished: bool, paused: bool
+    ) -> None:
+        pauses.request_pause(store, RUN, paused=wished, by="ada")
+
+        state = await state_of(a_look(late_since=None), left_s=5 * HOUR, paused=paused)
+
+        assert "workers" not in state, "nothing was decided"
+
+    async def test_so_does_one_that_only_some_jobsets_follow(self, store: MemoryStore) -> None:
+        pauses.request_pause(store, RUN, paused=True, by="ada")
+        look = a_look()
+        look["jobsets"][HELPER] = {**look["jobsets"][OWNER], "helps": True}
+        lookout = FleetWatch(look, time.time() + HOUR, logging.getLogger("night"), MemoryStore)
+
+        await asyncio.wait_for(lookout.until_needed(dict, lambda: frozenset({OWNER})), PATIENCE_S)
+
+    @pytest.mark.parametrize("paused", [True, False])
+    async def test_one_that_is_followed_does_not(self, store: MemoryStore, paused: bool) -> None:
+        pauses.request_pause(store, RUN, paused=True, by="ada")
+        if not paused:
+            pauses.request_pause(store, RUN, paused=False, by="ada")
+
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(state_of(a_look(), left_s=5 * HOUR, paused=paused), 0.2)
+
+    async def test_no_task_is_woken_while_the_cluster_does_not_answer(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It would use up one retry after the other, and the night waits until its deadline."""
+        monkeypatch.setattr(watch, "WAKE_S", 0.0)
+        lookout = FleetWatch(a_look(), time.time() + HOUR, logging.getLogger("night"), MemoryStore)
+        answers = iter([False] * 20)
+        asked: list[bool] = []
+
+        def reachable() -> bool:
+            asked.append(next(answers, True))
+            return asked[-1]
+
+        counts = {OWNER: {"running": 1, "worked_s": 0.0}}
+        await asyncio.wait_for(lookout.until_needed(lambda: counts, reachable=reachable), PATIENCE_S)
+
+        assert asked[:20] == [False] * 20
+        assert asked[20]
+
+    async def test_several_hosts_are_one_worker(self, store: MemoryStore) -> None:
+        jobset = {**a_look()["jobsets"][OWNER], "hosts": 4}
+        lookout = FleetWatch(a_look(jobsets={OWNER: jobset}), time.time() + HOUR, logging.getLogger("night"), MemoryStore)
+
+        (fleet,) = lookout._fleets({OWNER: {"running": 7, "worked_s": 400.0}}).values()
+
+        assert (fleet.running, fleet.worked_s) == (1, 100.0)
+
+
+class TestKubernetesJobSetTrigger:
+    async def test_an_outage_of_the_cluster_ends_no_wait(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watch, "WAKE_S", 0.0)
+        monkeypatch.setattr(triggers_jobset, "SETTLE_S", 0.0)
+        jobsets = [{"name": OWNER, "uid": "u"}]
+        trigger = KubernetesJobSetTrigger(jobsets=jobsets, namespace="n", deadline=time.time() + HOUR, look=a_look())
+        reachable, often = trigger._reachable, asyncio.Event()
+        asked: list[bool] = []
+
+        def connect() -> Any:
+            raise RuntimeUnavailable("it is being upgraded")
+
+        def counted() -> bool:
+            asked.append(reachable())
+            if len(asked) >= 20:
+                often.set()
+            return asked[-1]
+
+        monkeypatch.setattr(trigger, "connect", connect)
+        monkeypatch.setattr(trigger, "_reachable", counted)
+        fired = asyncio.ensure_future(anext(aiter(trigger.run())))
+        ends: list[asyncio.Future[Any]] = [fired, asyncio.ensure_future(often.wait())]
+        await asyncio.wait(ends, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+
+        assert not fired.done()
+        assert len(asked) >= 20
+        assert not any(asked)
+        fired.cancel()
+        await asyncio.gather(fired, return_exceptions=True)
+
+
+class TestCommittedRows:
+    def test_the_last_chunk_is_shorter(self, store: MemoryStore) -> None:
+        commit(store, 0, 2)
+
+        assert committed_rows(store, WORK, 25, 10, 0.0) == (15, 15)
+
+    def test_only_those_since_a_moment_are_recent(self, store: MemoryStore) -> None:
+        commit(store, 0, 1)
+
+        assert committed_rows(store, WORK, 25, 10, time.time() + 60) == (20, 0)
+
+    def test_what_is_not_a_chunk_of_the_plan_does_not_count(self, store: MemoryStore) -> None:
+        commit(store, 7)
+        obstore.put(store, f"{WORK.ledger_folder}/other", b"")
+
+        assert committed_rows(store, WORK, 25, 10, 0.0) == (0, 0)
+
+
+class TestLocalJobSetTrigger:
+    """Of a night with two JobSets."""
+
+    @pytest.fixture
+    def agent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+        monkeypatch.setenv("NIGHTSHIFT_PROJECT", "acme")
+        monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
+        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}")
+        assert poll.__kwdefaults__ is not None
+        monkeypatch.setitem(poll.__kwdefaults__, "settle_s", 0)
+        found = Agent(tmp_path)
+        for name in (OWNER, HELPER):
+            found.create(name)
+            found.says(name, "Running", pods=[replace(an_ended_pod("pod-0", code=0), phase="Running")])
+        return found
+
+    def trigger(self, **changes: Any) -> LocalJobSetTrigger:
+        jobsets = [{"name": name, "uid": ""} for name in (OWNER, HELPER)]
+        return LocalJobSetTrigger(jobsets=jobsets, deadline=time.time() + HOUR, poll_interval=0.01, **changes)
+
+    async def event(self, trigger: LocalJobSetTrigger) -> dict[str, Any]:
+        (event,) = [each.payload async for each in trigger.run()]
+        return dict(json.loads(json.dumps(event)))
+
+    @pytest.mark.parametrize("ended", [OWNER, HELPER])
+    async def test_the_end_of_either_is_told(self, agent: Agent, store: MemoryStore, ended: str) -> None:
+        agent.says(ended, "Completed")
+
+        event = await self.event(self.trigger(look=a_look(late_since=None)))
+
+        assert (event["name"], event["ending"], "before" in event) == (ended, "finished", False)
+        assert event["look"]["watch"]["speed"] == 0.1
+
+    async def test_a_decision_ends_the_wait(self, agent: Agent, store: MemoryStore) -> None:
+        event = await self.event(self.trigger(look=a_look(), before={OWNER: {"counts": {"worked_s": 17.0}}}))
+
+        assert event["ending"] == "look"
+        assert event["look"]["workers"] > 0
+        assert event["before"][OWNER]["counts"]["worked_s"] >= 17.0
+        assert 0.0 <= event["before"][HELPER]["counts"]["worked_s"] < 17.0
+
+    async def test_a_person_who_ends_the_task_ends_both(self, agent: Agent) -> None:
+        await self.trigger().on_kill()
+
+        assert agent.was_asked_to_stop(OWNER)
+        assert agent.was_asked_to_stop(HELPER)
