@@ -18,9 +18,9 @@ from tests.integration.driver.serving import ThreadedServer
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
 HURRIED = (
-    "from nightshift.driver import patience, trial\n"
-    "patience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\n"
-    "trial.ALIKE_S = 0.5\n"
+    "from nightshift.driver import attribution, backoff\n"
+    "backoff.BACKOFF_S = backoff.BACKOFF_MAX_S = 0.01\n"
+    "attribution.ALIKE_S = 0.5\n"
     "from nightshift.cli import run\n"
     "run()\n"
 )

@@ -23,13 +23,13 @@ from tests.launch import launched
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 HURRIED = (
-    "from nightshift.driver import patience, process, sender, trial\n"
-    "patience.BACKOFF_S = patience.BACKOFF_MAX_S = sender.RETRY_AFTER_MAX_S = 0.01\n"
-    "trial.ALIKE_S = 0.5\n"
-    "process.main()\n"
+    "from nightshift.driver import attribution, backoff, main, sender\n"
+    "backoff.BACKOFF_S = backoff.BACKOFF_MAX_S = sender.RETRY_AFTER_MAX_S = 0.01\n"
+    "attribution.ALIKE_S = 0.5\n"
+    "main.main()\n"
 )
 """The driver's process but for its pauses between two tries, and for how long it waits if all rows are refused alike."""
-TO_THE_END = "from nightshift.driver import marks, process\nmarks.LAST_S = 60.0\nprocess.main()\n"
+TO_THE_END = "from nightshift.driver import heartbeats, main\nheartbeats.LAST_S = 60.0\nmain.main()\n"
 """The driver's process, which takes its time to say how it ended: a busy machine may need longer than it has in a pod."""
 MEASURED = (
     "import json, os, pathlib, re, runpy\n"

@@ -224,10 +224,10 @@ def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path, width: int, s
 
 MANY_SEATS = {"engine__max_num_seqs": 600, "request__rows_per_request": 1}
 UNCAPPED = (
-    "from nightshift.driver import descriptors, patience, process\n"
+    "from nightshift.driver import backoff, descriptors, main\n"
     "descriptors.RESERVED = -10_000\n"
-    "patience.BACKOFF_S = patience.BACKOFF_MAX_S = 0.01\n"
-    "process.main()\n"
+    "backoff.BACKOFF_S = backoff.BACKOFF_MAX_S = 0.01\n"
+    "main.main()\n"
 )
 """A driver that takes no heed of how many descriptors it has."""
 
