@@ -1,6 +1,6 @@
 """``python3 -m local.composer``: what Cloud Composer 3 needs of this clone in one folder, and the commands to bring it there.
 
-    dist/composer/nightshift-VERSION-py3-none-any.whl
+    dist/composer/airflow_provider_nightshift-VERSION-py3-none-any.whl
     dist/composer/dags/              the DAGs, the job files and the streams, without the demos'
     dist/composer/requirements.txt   the packages that Composer's image lacks, one ``name==version`` a line
     dist/composer/upstreams.json     where the package index of the commands looks first
@@ -25,6 +25,7 @@ from local.environments import REQUIREMENTS, ROOT, SetupError
 
 TARGET: Final = ROOT / "dist" / "composer"
 COMMANDS: Final = Path(__file__).with_name("composer_commands.txt")
+PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEMO: Final = "package-embeddings.yaml"
 """The job that stays behind: the local stack makes its table, and its profile is for machines without accelerators."""
 DEMO_STREAM: Final = "package-texts.yaml"
@@ -42,7 +43,7 @@ def bundle(target: Path) -> None:
     shutil.copytree(ROOT / "dags", target / "dags", ignore=shutil.ignore_patterns("__pycache__", DEMO, DEMO_STREAM))
     (target / "dags" / "jobs" / "README.txt").write_text(NO_JOB)
     version = wheel.name.split("-")[1]
-    (target / "requirements.txt").write_text("\n".join([f"nightshift=={version}", *lacking()]) + "\n")
+    (target / "requirements.txt").write_text("\n".join([f"{PROJECT['name']}=={version}", *lacking()]) + "\n")
     (target / "upstreams.json").write_text(json.dumps(upstreams(), indent=2) + "\n")
     (target / "commands.txt").write_text(Template(COMMANDS.read_text()).substitute(wheel=wheel.name))
 
@@ -52,8 +53,7 @@ def lacking() -> list[str]:
 
     The others stay as Composer's image has them: pip leaves what meets the wheel's ranges.
     """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {re.split(r"[^\w-]", text)[0] for text in project["dependencies"]}
+    needed = {re.split(r"[^\w-]", text)[0] for text in PROJECT["dependencies"]}
     pins = re.findall(r"^([\w.-]+==\S+)((?:\n    #.*)*)", (REQUIREMENTS / "airflow.txt").read_text(), re.MULTILINE)
     brought_by = {pin: set(re.findall(r"#(?: via)? +(?:-r )?([\w.-]+)$", notes, re.MULTILINE)) for pin, notes in pins}
     return [pin for pin, packages in brought_by.items() if pin.split("==")[0] in needed and packages == {OURS}]

@@ -19,7 +19,7 @@ from typing import Final
 
 from local.environments import ROOT, SetupError, cache_dir, uv_environment, uv_program
 
-WHAT_IT_IS_MADE_OF: Final = ("pyproject.toml", "hatch_build.py", "README.md", "plugins/nightshift/**/*.py")
+WHAT_IT_IS_MADE_OF: Final = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "plugins/nightshift/**/*.*")
 """Patterns below the repository's root; `tests/integration/package` compares them with what is in a wheel."""
 
 

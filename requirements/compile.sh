@@ -9,8 +9,8 @@ compile driver.in -o driver.txt
 compile airflow.in driver.in -o airflow.txt
 compile driver.in stream.in -c driver.txt -o stream.txt
 compile emulators.in -o emulators.txt
-compile airflow.in driver.in stream.in test.in -c airflow.txt -o test.txt
-compile composer.in driver.in test.in -o composer.txt
+compile airflow.in driver.in stream.in --group ../pyproject.toml:dev -c airflow.txt -o test.txt
+compile composer.in driver.in --group ../pyproject.toml:dev -o composer.txt
 compile figures.in -o figures.txt
 # torch and the CUDA libraries it links go to a file of their own: they are only installed where the CPU build of the same torch
 # version is out of reach.

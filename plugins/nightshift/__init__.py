@@ -11,3 +11,5 @@ Every other package is private and changes without notice, as do names that begi
 """
 
 __version__ = "0.3.0"
+DISTRIBUTION = "airflow-provider-nightshift"
+"""The name of the package that pip installs. Import and command are called nightshift."""

@@ -15,7 +15,7 @@ def provider_info() -> dict[str, Any]:
     """
     return {
         # Airflow refuses to start if this is not the name of the package.
-        "package-name": "nightshift",
+        "package-name": "airflow-provider-nightshift",
         "name": "nightshift",
         "description": "A warehouse table turned into predictions every night, and operators for Kubernetes JobSets.",
         "integrations": [{"integration-name": "nightshift", "tags": ["software"]}],

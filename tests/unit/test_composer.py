@@ -19,7 +19,7 @@ from nightshift.spec import load_all
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).resolve().parents[2]
-WHEEL = f"nightshift-{__version__}-py3-none-any.whl"
+WHEEL = f"airflow_provider_nightshift-{__version__}-py3-none-any.whl"
 MADE = {"pip.conf", "upstreams-filled.json"}
 """Files that the commands write themselves."""
 
@@ -79,14 +79,14 @@ def test_each_requirement_is_a_name_and_a_version(bundle: Path) -> None:
     """Composer refuses `name @ file://...`."""
     lines = (bundle / "requirements.txt").read_text().splitlines()
 
-    assert lines[0] == f"nightshift=={__version__}"
+    assert lines[0] == f"airflow-provider-nightshift=={__version__}"
     assert [line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][\w.]*", line)] == []
 
 
 def test_the_requirements_are_what_airflow_does_not_bring(bundle: Path) -> None:
     names = {Requirement(line).name for line in (bundle / "requirements.txt").read_text().splitlines()}
 
-    assert names == {"nightshift", "obstore", "orjson", "sqlglot"}
+    assert names == {"airflow-provider-nightshift", "obstore", "orjson", "sqlglot"}
 
 
 def test_the_versions_are_those_of_the_tests() -> None:

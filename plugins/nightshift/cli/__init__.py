@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
-from nightshift import exits
+from nightshift import DISTRIBUTION, exits
 from nightshift.cli.options import add_command
 from nightshift.cli.version import Version
 
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if package == "nightshift":
             raise
         extras = EXTRAS.get(name, "airflow")
-        print(f"nightshift {name} needs the package {package}: install nightshift[{extras}]", file=sys.stderr)
+        print(f"nightshift {name} needs the package {package}: install {DISTRIBUTION}[{extras}]", file=sys.stderr)
         return exits.BAD_INPUT
     return code
 

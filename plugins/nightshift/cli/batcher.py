@@ -13,7 +13,7 @@ from nightshift.stream.batcher.routes import NAMES
 DESCRIPTION: Final = (
     "Collects single requests to endpoints that take lists (embeddings, completions, classify, pooling, score, KServe's "
     "predict and infer) into one, sends it when it is full or its first caller has waited long enough, and gives each caller "
-    "its own answer or error. Passes everything else through. Needs nightshift[driver,stream]."
+    "its own answer or error. Passes everything else through. Needs the extras driver and stream."
 )
 EPILOG: Final = "Exit codes: 0 drained after a signal; 1 drained, but callers were cut off; 2 wrong command line."
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from nightshift import exits
+from nightshift import DISTRIBUTION, exits
 from nightshift.fields.arguments import moment, option, positive
 from nightshift.spec import SpecErrors, load_stream
 from nightshift.stream.names import full_name, redriven_from
@@ -70,7 +70,7 @@ def run(options: Options) -> int:
         from nightshift.stream.postgres import BadUrl
         from nightshift.stream.redrive import Redrive, check_reasons, redrive
     except ModuleNotFoundError as error:
-        print(f"The package {error.name} is not installed. Install nightshift[stream].", file=sys.stderr)
+        print(f"The package {error.name} is not installed. Install {DISTRIBUTION}[stream].", file=sys.stderr)
         return exits.BAD_INPUT
     try:
         check_reasons(options.reasons)

@@ -35,7 +35,9 @@ def commit(package: Path) -> str:
 
 def _recorded(package: Path) -> str | None:
     """What the wheel's metadata says, if this package came with it: another one may be installed beside a checkout."""
-    for found in metadata.distributions(name=package.name):
+    from nightshift import DISTRIBUTION
+
+    for found in metadata.distributions(name=DISTRIBUTION):
         if Path(str(found.locate_file(package.name))).resolve() == package:
             return (found.read_text(f"extra_metadata/{RECORD}") or "").strip() or None
     return None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Final
 
-from nightshift import __version__
+from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor import fixes
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
@@ -42,16 +42,18 @@ def plugin(here: Surroundings) -> Iterator[Finding]:
 
 
 def provider(here: Surroundings) -> Iterator[Finding]:
-    version = here.connections.components().providers.get(PACKAGE)
+    version = here.connections.components().providers.get(DISTRIBUTION)
     breaks = "tasks and triggers of another release than the DAGs, or none at all"
     if version is None:
-        wrong = f"Airflow does not list the provider {PACKAGE!r} here, so the package is not installed (or only on the path)"
+        wrong = (
+            f"Airflow does not list the provider {DISTRIBUTION!r} here, so the package is not installed (or only on the path)"
+        )
         yield Problem(PROVIDER, wrong, breaks, fixes.package())
     elif version != __version__:
         wrong = f"the package says {version}, but the code that runs is {__version__}: another copy comes first on the path"
         yield Problem(PROVIDER, wrong, breaks, fixes.package())
     else:
-        yield Ok(PROVIDER, f"{PACKAGE} {version}")
+        yield Ok(PROVIDER, f"{DISTRIBUTION} {version}")
 
 
 def triggerer(here: Surroundings) -> Iterator[Finding]:

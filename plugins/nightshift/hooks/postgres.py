@@ -8,7 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundExceptio
 
 INSTALL: Final = (
     "Install psycopg[binary] 3.2 or later where Airflow's workers run (Cloud Composer: as a PyPI package of the environment; "
-    "nightshift[stream] has it, too)"
+    "the extra stream has it, too)"
 )
 
 

@@ -66,7 +66,7 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
     try:
         from huggingface_hub import hf_hub_download
     except ModuleNotFoundError as error:
-        raise NoFile("the package huggingface-hub is not installed here (it belongs to nightshift[airflow])") from error
+        raise NoFile("the package huggingface-hub is not installed here (it belongs to the extra airflow)") from error
     home = environment.get("HF_HOME")
     words = f"{name} of hf://{repository} at {revision!r}"
     download: Callable[..., Any] = functools.partial(

@@ -69,7 +69,7 @@ def run(options: Options) -> int:
     try:
         from nightshift.stream import postgres, pubsub  # noqa: F401 - whether they are installed
     except ModuleNotFoundError as error:
-        print(f"The package {error.name} is not installed. Install nightshift[driver,stream].", file=sys.stderr)
+        print(f"The package {error.name} is not installed. Install the extras driver and stream.", file=sys.stderr)
         return exits.BAD_INPUT
     log_to_stdout()
     started = time.monotonic()

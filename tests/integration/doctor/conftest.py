@@ -15,7 +15,7 @@ import yaml
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
-from nightshift import __version__
+from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor.checks import diagnose
 from nightshift.doctor.context import Components, Connections, Triggerer
 from nightshift.doctor.findings import Report
@@ -44,7 +44,7 @@ class Installed(AirflowConnections):
 
     def components(self) -> Components:
         seen = super().components()
-        return Components(seen.airflow, {"nightshift": "an entry point"}, {}, {"nightshift": __version__})
+        return Components(seen.airflow, {"nightshift": "an entry point"}, {}, {DISTRIBUTION: __version__})
 
 
 @dataclass

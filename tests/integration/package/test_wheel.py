@@ -24,7 +24,7 @@ def test_it_holds_every_module_and_nothing_else() -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
 
     modules = {str(file.relative_to(ROOT / "plugins")) for file in (ROOT / "plugins/nightshift").rglob("*.py")}
-    assert names == modules | {"nightshift/planner/costs/prices.yaml"}
+    assert names == modules | {"nightshift/planner/costs/prices.yaml", "nightshift/py.typed"}
 
 
 def test_the_same_source_is_the_same_wheel() -> None:
@@ -55,7 +55,7 @@ def test_airflow_can_import_all_that_it_needs_of_it(tmp_path: Path) -> None:
     assert [name for name, file in found.items() if not file.startswith(str(package.installed()))] == []
 
 
-@pytest.mark.parametrize(("command", "row"), [("plugins", "nightshift"), ("providers list", "nightshift")])
+@pytest.mark.parametrize(("command", "row"), [("plugins", "nightshift"), ("providers list", "airflow-provider-nightshift")])
 def test_airflows_commands_list_it(command: str, row: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [str(environment_dir("airflow") / "bin" / "airflow"), *command.split(), "--output", "json"],

@@ -119,7 +119,7 @@ def test_airflow_has_nightshift_as_a_package_and_no_plugins_folder(stack: Stack)
     (plugin,) = [each for each in api("/api/v2/plugins")["plugins"] if each["name"] == "nightshift"]
     assert "EntryPoint(" in plugin["source"]
     providers = api("/api/v2/providers?limit=200")["providers"]
-    assert "nightshift" in [each["package_name"] for each in providers]
+    assert "airflow-provider-nightshift" in [each["package_name"] for each in providers]
     assert api("/api/v2/dags/where/details")["description"] == f"{package}/nightshift/__init__.py"
     for pid in [pid for name in COMPONENTS for pid in stack.pids(name)]:
         variables = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")

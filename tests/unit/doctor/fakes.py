@@ -10,7 +10,7 @@ from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from nightshift import __version__
+from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor.context import Components, Reply, Surroundings, Triggerer
 from nightshift.doctor.findings import Finding, Problem
 from nightshift.hooks.connections import AirflowConnections
@@ -113,7 +113,7 @@ class FakeWarehouse:
 @dataclass
 class FakeConnections:
     seen: Components = field(
-        default_factory=lambda: Components("3.3.1", {"nightshift": "an entry point"}, {}, {"nightshift": __version__})
+        default_factory=lambda: Components("3.3.1", {"nightshift": "an entry point"}, {}, {DISTRIBUTION: __version__})
     )
     account: FakeGoogle = field(default_factory=google)
     bigquery: FakeTrial = field(default_factory=FakeTrial)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nightshift import __version__
+from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor import cluster, components, queue
 from nightshift.doctor.context import Components, Surroundings, Triggerer
 from nightshift.doctor.findings import NotAsked, Ok, Problem
@@ -34,7 +34,7 @@ class TestComponents:
     def test_all_is_seen(self) -> None:
         assert only(components.airflow, here()) == Ok("airflow", "Airflow 3.3.1")
         assert only(components.plugin, here()) == Ok("plugin", "nightshift, from an entry point")
-        assert only(components.provider, here()) == Ok("provider", f"nightshift {__version__}")
+        assert only(components.provider, here()) == Ok("provider", f"airflow-provider-nightshift {__version__}")
 
     @pytest.mark.parametrize(
         ("ask", "seen", "wrong"),
@@ -42,7 +42,7 @@ class TestComponents:
             (components.plugin, Components("3", {}, {}, {}), "does not list the plugin"),
             (components.plugin, Components("3", {}, {"nightshift": "no module x"}, {}), "no module x"),
             (components.provider, Components("3", {}, {}, {}), "does not list the provider"),
-            (components.provider, Components("3", {}, {}, {"nightshift": "0.0.9"}), "another copy comes first"),
+            (components.provider, Components("3", {}, {}, {DISTRIBUTION: "0.0.9"}), "another copy comes first"),
         ],
     )
     def test_it_is_not(self, ask: Ask, seen: Components, wrong: str) -> None:

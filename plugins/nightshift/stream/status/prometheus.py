@@ -50,7 +50,7 @@ def _token() -> str:
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import Request
     except ModuleNotFoundError as error:
-        raise NoAnswer(f"the package {error.name} is not installed. Install nightshift[driver,stream]") from error
+        raise NoAnswer(f"the package {error.name} is not installed. Install the extras driver and stream") from error
     try:
         credentials: Any = google.auth.default(scopes=[SCOPE])[0]
         credentials.refresh(Request())
