@@ -69,11 +69,11 @@ chaos: ## inject real faults into all processes of a night, and prove that nothi
 	@$(ENVIRONMENTS) emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m tests.chaos.soak --faults $(or $(N),200) $(if $(SEED),--seed $(SEED))
 
-bench: ## measure the driver and the ledger, and write docs/benchmarks.md: make bench P="p2 p6"
+bench: ## measure the driver and the ledger, and write docs/develop/benchmarks.md: make bench P="p2 p6"
 	@$(ENVIRONMENTS) driver emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks $(P)
 
-figures: ## measure batching on a real vLLM, and write docs/batching.md with its plots, in half an hour (DRAW_ONLY=1: from the figures that are there)
+figures: ## measure batching on a real vLLM, and write docs/develop/batching.md with its plots, in half an hour (DRAW_ONLY=1: from the figures that are there)
 	@$(ENVIRONMENTS) test figures $(if $(DRAW_ONLY),,server)
 	@$(if $(DRAW_ONLY),,PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.figures.measure)
 	@.envs/figures/bin/python -m benchmarks.figures.draw

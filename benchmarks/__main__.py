@@ -1,4 +1,5 @@
-"""``python -m benchmarks [p1 p2 ...] [--quick] [--no-page]``: measures, and writes each into docs/benchmarks.md at once."""
+"""``python -m benchmarks [p1 p2 ...] [--quick] [--no-page]``: measures, and writes each into docs/develop/benchmarks.md at
+once."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def main() -> int:
     parser.add_argument("measures", nargs="*", metavar="MEASURE", help=f"any of {', '.join(MEASURES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="small sizes, only to see that a measure works")
     parser.add_argument(
-        "--no-page", action="store_true", help="leave docs/benchmarks.md as it is, for example for part of one (P1=MiniLM)"
+        "--no-page", action="store_true", help="leave the page as it is, for example for part of one (P1=MiniLM)"
     )
     options = parser.parse_args()
     if unknown := [name for name in options.measures if name not in MEASURES]:

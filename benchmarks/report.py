@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "benchmarks.md"
+PAGE: Final = ROOT / "docs" / "develop" / "benchmarks.md"
 LIBRARIES: Final = ("uvloop", "orjson", "pyarrow", "obstore", "aiohttp", "openai")
 
 

@@ -1,6 +1,6 @@
 """Pauses a run, or resumes it. When it is paused, its workers save what they have finished and stop; committed chunks stay.
 
-The run's deadline does not move (docs/pausing.md).
+The run's deadline does not move (docs/operate/capacity.md).
 """
 
 from __future__ import annotations

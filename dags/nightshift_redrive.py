@@ -1,7 +1,7 @@
 """Publishes dead letters of a stream again: trigger it when you have fixed what made them fail.
 
 The form asks for the stream, and for which of its dead letters. They go unchanged to the topic of the stream's subscription,
-and are answered like any message. Each is marked in the table of dead letters, and not published again (docs/streams.md).
+and are answered like any message. Each is marked in the table of dead letters, and not published again (docs/use/streams.md).
 
 The DAG exists if there are stream files in dags/streams/. The task reads the file when it runs.
 """

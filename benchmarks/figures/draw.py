@@ -1,4 +1,5 @@
-"""``python -m benchmarks.figures.draw``, in the environment `figures`: the plots of docs/batching.md, from batching.json.
+"""``python -m benchmarks.figures.draw``, in the environment `figures`: the plots of docs/develop/batching.md, from
+batching.json.
 
 The same figures give the same bytes: no date, no random ids, text as text.
 """

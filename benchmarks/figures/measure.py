@@ -96,7 +96,8 @@ def _engine(spec: JobSpec, log: Path) -> Iterator[Vllm]:
 
 
 def lengths(rows: int) -> list[int]:
-    """Tokens of each answer: exponential, the form that P5 in docs/benchmarks.md gives its sources for. The same each time."""
+    """Tokens of each answer: exponential, the form that P5 in docs/develop/benchmarks.md gives its sources for. The same each
+    time."""
     rng = random.Random(14)
     return [min(MOST_TOKENS, 1 + int(rng.expovariate(1 / MEAN_TOKENS))) for _ in range(rows)]
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.figures.page``: docs/batching.md, from batching.json and the words in words.j2."""
+"""``python -m benchmarks.figures.page``: docs/develop/batching.md, from batching.json and the words in words.j2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jinja2
 
 from benchmarks.figures.data import CONTINUOUS, ROOT, STATIC, Figures, load
 
-PAGE: Final = ROOT / "docs" / "batching.md"
+PAGE: Final = ROOT / "docs" / "develop" / "batching.md"
 TEMPLATE: Final = Path(__file__).with_name("words.j2")
 
 QUIET_LOAD: Final = 1.0

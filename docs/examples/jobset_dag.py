@@ -1,6 +1,6 @@
 """Two DAGs that run a JobSet unrelated to nightshift: one on any cluster, one on a GKE cluster.
 
-From this repository they import only the operators. `docs/jobset-operator.md` says what happens when.
+From this repository they import only the operators. `docs/parts/jobset-operator.md` says what happens when.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ that a message was acknowledged out of order (it does not come back); what the c
 Not survived: loss of power or a kernel crash, as nothing is flushed to disk with ``fsync``. Full disks and damaged files are
 not repaired.
 
-Faithful to Pub/Sub (docs/emulators.md lists each rule with its page and its test): names, limits and status codes; Pull,
-StreamingPull and its flow control; ack deadlines, nacks, ack ids of today's length; message ordering; retry and dead-letter
-policies; filters; exactly-once delivery, with the details that clients read; snapshots, seek and retention; the messages that a
-dead stream leaves outstanding.
+Faithful to Pub/Sub (docs/develop/emulators.md lists each rule with its page and its test): names, limits and status codes;
+Pull, StreamingPull and its flow control; ack deadlines, nacks, ack ids of today's length; message ordering; retry and
+dead-letter policies; filters; exactly-once delivery, with the details that clients read; snapshots, seek and retention; the
+messages that a dead stream leaves outstanding.
 
 Where the service may do one thing or another, the emulator does what is worse for a client: a late ack is accepted and has no
 effect, a Pull gets one batch of an ordering key, a seek ends all leases. What the service does at its own discretion, the

@@ -32,7 +32,7 @@ class Kubernetes:
         return cls(**json.loads(file.read_text()))
 
     def pod_patch(self, storage: str) -> dict[str, Any]:
-        """The deployment's override file (docs/compute.md). storage: URL of the emulator."""
+        """The deployment's override file (docs/operate/compute.md). storage: URL of the emulator."""
         driver = {"name": "driver", "env": [{"name": STORAGE_VARIABLE, "value": storage}]}
         spec = {"initContainers": [{"name": "server", **self.server}], "containers": [driver], "volumes": self.volumes}
         return {"spec": spec}

@@ -152,7 +152,7 @@ def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
 def node_configuration(env: Mapping[str, str], driver: Path, server: Path, driver_env: Mapping[str, str]) -> dict[str, Any]:
     """The agent's configuration. env: of every container. driver, server: the folders with their programs.
 
-    vLLM's variables were chosen by measurement, see docs/local-stack.md. Raises Missing.
+    vLLM's variables were chosen by measurement, see docs/develop/local-stack.md. Raises Missing.
     """
     try:
         engine = vllm.environment()

@@ -1,4 +1,4 @@
-"""Which version each object that nightshift leaves behind has, and which versions this release reads (docs/formats.md).
+"""Which version each object that nightshift leaves behind has, and which versions this release reads (docs/operate/formats.md).
 
 An object says its version and the release that wrote it. A release reads the version that it writes and the one before. Entries
 that it does not know are passed over: what an older reader would misread gets a new version instead.
@@ -22,7 +22,7 @@ class UnreadableFormat(ValueError):
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of object. name: as docs/formats.md has it. version: the one that this release writes."""
+    """One kind of object. name: as docs/operate/formats.md has it. version: the one that this release writes."""
 
     name: str
     version: int

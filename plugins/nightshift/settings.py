@@ -50,9 +50,9 @@ class Settings:
     priority_class: PriorityClass of the pods; empty for none. (A job's ``priority:`` is Kueue's.)
     workers_max: the most workers that a plan may ask for; 0 for no limit. It does not limit a job that sets its own number.
     weights: how a model in a bucket is read: ``stream`` with vLLM's streamer, or ``mount`` with Cloud Storage FUSE.
-    prices: path of a YAML file of prices (docs/costs.md); empty for this release's list prices.
-    notifiers: path of a YAML file that names the notifiers that jobs may refer to (docs/deadline.md); empty for none.
-    pod_patch: path of a YAML file that is merged into every rendered pod template (docs/compute.md); empty for none.
+    prices: path of a YAML file of prices (docs/operate/costs.md); empty for this release's list prices.
+    notifiers: path of a YAML file that names the notifiers that jobs may refer to (docs/operate/capacity.md); empty for none.
+    pod_patch: path of a YAML file that is merged into every rendered pod template (docs/operate/compute.md); empty for none.
     service_account: Kubernetes service account of the pods (workload identity on GKE). ``{job}`` in it stands for the job's
         name, so that each job has an account of its own (`account_of`).
     gcp_conn_id: Airflow connection for BigQuery, Cloud Storage and GKE.

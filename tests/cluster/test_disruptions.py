@@ -1,7 +1,7 @@
 """A run under every disruption: what Kubernetes makes of it, what the task makes of that, and that no row is lost or repeated.
 
-docs/disruptions.md is the table. Runs whose disruption concerns nothing but themselves go on at the same time; those that need
-a node to themselves run alone.
+docs/operate/disruptions.md is the table. Runs whose disruption concerns nothing but themselves go on at the same time; those
+that need a node to themselves run alone.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestPitfalls:
-    """Numbered as in docs/jobset-operator.md."""
+    """Numbered as in docs/parts/jobset-operator.md."""
 
     def test_1_a_retry_makes_no_second_jobset(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("once", SHORT))

@@ -1,7 +1,7 @@
 """Small runs as each release has left them, which this release must finish: a folder for each, named after the release.
 
 ``python -m tests.releases.make`` writes the folder of the release that is checked out. It is never made again: the runs are
-evidence of what that release wrote. docs/formats.md has the rules that the tests of these folders hold::
+evidence of what that release wrote. docs/operate/formats.md has the rules that the tests of these folders hold::
 
     0.2.0/MADE_BY                    the commit whose code wrote the folder
     0.2.0/bucket/JOB/PARTITION/RUN/  a night for each state in `nightshift` terms (`STATES`)

@@ -151,7 +151,7 @@ def _asked(
     dead = frozenset(ordinal for ordinal in range(rows) if rng.random() < 0.2)
     if len({place.dataset for place in places}) > 1:
         # Their runs may have one id, and they do not see each other's publications. Where one of them has left no rows, it
-        # takes the other's for its own (docs/warehouse.md).
+        # takes the other's for its own (docs/operate/warehouse.md).
         rows, dead = max(rows, 1), dead - {0}
     return Asked(
         settings=rng.choice(places),

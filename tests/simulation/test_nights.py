@@ -1,6 +1,7 @@
 """Nights of 1,000 workers that are to keep their deadline: what the decisions may not do, and how many deadlines they save.
 
-`make test` runs GATE_SEEDS; `make test-all` runs random ones too, and prints them. The figures are P16's (docs/benchmarks.md).
+`make test` runs GATE_SEEDS; `make test-all` runs random ones too, and prints them. The figures are P16's
+(docs/develop/benchmarks.md).
 """
 
 from __future__ import annotations

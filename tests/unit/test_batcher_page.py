@@ -1,4 +1,4 @@
-"""docs/batcher.md says what the batcher's code says: options and defaults, headers, endpoints, metrics."""
+"""docs/parts/batcher.md says what the batcher's code says: options and defaults, headers, endpoints, metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nightshift.stream.batcher.routes import NAMES
 
 pytestmark = pytest.mark.unit
 
-PAGE = (Path(__file__).parents[2] / "docs/batcher.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/parts/batcher.md").read_text()
 
 
 def section(heading: str) -> str:

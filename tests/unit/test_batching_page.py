@@ -1,4 +1,4 @@
-"""docs/batching.md and its plots show what benchmarks/figures/batching.json holds, and nothing else."""
+"""docs/develop/batching.md and its plots show what benchmarks/figures/batching.json holds, and nothing else."""
 
 from __future__ import annotations
 

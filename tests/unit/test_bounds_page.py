@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "bounds.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operate" / "limits.md"
 UNITS: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "Mi": 1 << 20, "s": 1, "min": 60}
 ROW = re.compile(r"\| [^|]+ \| ([\d.,]+) ?(\w*) \| `([\w.]+)` \| [^|]*\|")
 

@@ -1,4 +1,4 @@
-"""docs/compute.md says what the code does: its tables are the profiles, its examples are good."""
+"""docs/operate/compute.md says what the code does: its tables are the profiles, its examples are good."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.unit
 
-TEXT = (Path(__file__).parents[2] / "docs/compute.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs/operate/compute.md").read_text()
 EXAMPLES = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
 
 

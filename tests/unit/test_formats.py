@@ -1,4 +1,4 @@
-"""Versions of what is left behind: the one check, and that every object and every reader uses it (docs/formats.md)."""
+"""Versions of what is left behind: the one check, and that every object and every reader uses it (docs/operate/formats.md)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_others_are_refused_with_the_release_to_use(found: dict[str, Any], messa
 
 
 def test_the_page_has_the_versions() -> None:
-    rows = re.findall(r"^\| ([^|`]+?) \| (\d+) \|", (ROOT / "docs/formats.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| ([^|`]+?) \| (\d+) \|", (ROOT / "docs/operate/formats.md").read_text(), re.MULTILINE)
 
     assert rows == [(each.name, str(each.version)) for each in formats.ALL]
 
@@ -174,7 +174,7 @@ def test_the_images_have_the_release_in_their_tags() -> None:
         "local/composer_commands.txt",
         "local/runtime/config.py",
         "k8s/README.md",
-        "docs/streams.md",
+        "docs/use/streams.md",
     ],
 )
 def test_what_users_copy_has_the_release(file: str) -> None:

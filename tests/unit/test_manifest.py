@@ -392,7 +392,7 @@ class TestHelper:
 
 
 class TestDisk:
-    """What the size of the model decides; docs/compute.md has the rule."""
+    """What the size of the model decides; docs/operate/compute.md has the rule."""
 
     @pytest.mark.parametrize(
         ("size", "gib"),

@@ -111,8 +111,8 @@ def test_a_small_encoder_is_bound_by_the_api_server() -> None:
 
 
 def test_a_small_encoder_on_a_cpu() -> None:
-    """370 rows of 16 tokens for each second of a core with AVX-512 were measured (docs/benchmarks.md, P1); a vCPU is half of
-    one."""
+    """370 rows of 16 tokens for each second of a core with AVX-512 were measured (docs/develop/benchmarks.md, P1); a vCPU is
+    half of one."""
     found = estimate(model_of(configs.MINILM, "float32"), a_worker("cpu"), Tokens(16, 0, ""), seqs=64, length=256)
 
     assert 370 / 4 <= found.rows_per_second <= 370

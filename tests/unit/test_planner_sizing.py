@@ -43,7 +43,7 @@ def test_chunks_of_an_unknown_speed_are_a_share_of_the_run() -> None:
 
 
 def test_a_chunk_is_a_minute_at_most() -> None:
-    """What a kill -9 may cost: docs/benchmarks.md promises it."""
+    """What a kill -9 may cost: docs/develop/benchmarks.md promises it."""
     assert CHUNK_SECONDS_MAX == 60
     assert chunk_seconds(1e9) == 60
 

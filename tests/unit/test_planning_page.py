@@ -1,4 +1,4 @@
-"""docs/planning.md shows what the planner does."""
+"""docs/operate/capacity.md shows what the planner does."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class TestRequest:
     """The section ``request:`` of each task kind."""
 
     def test_an_embedding_run_keeps_its_digest(self) -> None:
-        """Digests by the rule of docs/formats.md; they never change again."""
+        """Digests by the rule of docs/operate/formats.md; they never change again."""
         old = {"input": "{{ text }}", "overlong": "dead_letter", "rows_per_request": 4}
         specs = [a_spec(request=old), a_spec(), a_spec(request__overlong="truncate")]
 

@@ -48,7 +48,7 @@ def test_json_is_one_object_of_documented_keys(run: Run) -> None:
     [line] = nightshift(run.url, "--json").stdout.splitlines()
 
     assert set(json.loads(line)) == KEYS
-    documented = (ROOT / "docs" / "status.md").read_text()
+    documented = (ROOT / "docs" / "operate" / "status.md").read_text()
     assert [key for key in sorted(KEYS) if f"`{key}`" not in documented] == []
 
 

@@ -113,7 +113,7 @@ def test_a_watched_folder_has_no_backlog_that_could_be_asked_for() -> None:
 
 
 def test_the_documented_keys() -> None:
-    page = (EXAMPLE.parents[1] / "docs/streams.md").read_text()
+    page = (EXAMPLE.parents[1] / "docs/use/streams.md").read_text()
 
     assert [key for key in json.loads(to_json(a_stream(), numbers())) if f"`{key}`" not in page] == []
 

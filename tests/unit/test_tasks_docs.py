@@ -18,7 +18,7 @@ from nightshift.warehouse.schema import arrow_field, sql_type
 
 pytestmark = pytest.mark.unit
 
-PAGE = (Path(__file__).parents[2] / "docs/task-kinds.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/use/task-kinds.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 REST: dict[str, Any] = {
     "job": "example",

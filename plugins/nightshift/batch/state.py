@@ -32,7 +32,7 @@ from nightshift.tasks import request_model
 
 SENDING: Final = 1
 """Increased when lines are sent or answered differently, so that such runs do not mix. Not a version of a format: the folder's
-name has it in it (docs/formats.md)."""
+name has it in it (docs/operate/formats.md)."""
 JOB: Final = "batch"
 PARTITION: Final = "lines"
 CHUNKS: Final = 64

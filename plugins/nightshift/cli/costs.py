@@ -26,7 +26,7 @@ EPILOG: Final = "Exit codes: 0; 2 bad input; 75 BigQuery does not answer; 78 it 
 class Options:
     since: str = option("--since", type=day, metavar="DATE", help="runs of partitions from this day on: 2026-11-01")
     job: str | None = option("--job", default=None, metavar="J", help="only this job")
-    as_json: bool = option("--json", action="store_true", default=False, help="one JSON object (keys: docs/costs.md)")
+    as_json: bool = option("--json", action="store_true", default=False, help="one JSON object (keys: docs/operate/costs.md)")
 
 
 def run(options: Options) -> int:

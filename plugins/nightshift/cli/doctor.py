@@ -30,7 +30,7 @@ class Options:
     file: Path | None = option(
         default=None, nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/"
     )
-    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (keys: docs/doctor.md)")
+    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (keys: docs/operate/doctor.md)")
 
 
 def run(

@@ -83,9 +83,9 @@ class Options:
         default=None,
         type=Path,
         metavar="FILE",
-        help="YAML: what machines cost (docs/costs.md); by default NIGHTSHIFT_PRICES, else this release's list prices",
+        help="YAML: what machines cost (docs/operate/costs.md); by default NIGHTSHIFT_PRICES, else this release's list prices",
     )
-    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (keys: docs/planning.md)")
+    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (docs/operate/capacity.md)")
 
 
 def run(options: Options, environment: Mapping[str, str] | None = None) -> int:

@@ -97,7 +97,7 @@ def _header(order: StreamRequest, file: Path, *, missing: bool) -> list[str]:
     ]
     if order.in_database:
         lines.append(
-            f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/streams.md, Deploy)."
+            f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/use/streams.md)."
         )
     if missing:
         lines.append("{} is not set here: {} is a placeholder.".format(*_PROJECT))

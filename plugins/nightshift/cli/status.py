@@ -52,7 +52,7 @@ class Options:
         "--json",
         default=False,
         action="store_true",
-        help="one JSON object per line (keys: docs/status.md, of a stream docs/streams.md)",
+        help="one JSON object per line (keys: docs/operate/status.md, of a stream docs/use/streams.md)",
     )
     prometheus: str | None = option(
         "--prometheus", default=None, metavar="URL", help="for a stream: query this server instead of Cloud Monitoring"
@@ -65,7 +65,7 @@ class Options:
         help="for a stream: compute rates over this time (default: 600)",
     )
     prices: Path | None = option(
-        "--prices", default=None, type=Path, metavar="FILE", help="of a run: what it cost by these prices (docs/costs.md)"
+        "--prices", default=None, type=Path, metavar="FILE", help="of a run: its cost by these prices (docs/operate/costs.md)"
     )
 
 

@@ -67,7 +67,7 @@ class Report:
         return [*(_line(each) for each in self.findings), f"{self._sum()}."]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON (keys: docs/doctor.md)."""
+        """Plain JSON (keys: docs/operate/doctor.md)."""
         checks = [{"state": _STATES[type(each)], **asdict(each)} for each in self.findings]
         return {"exit_code": self.exit_code, "checks": checks}
 

@@ -38,7 +38,8 @@ def dataset(here: Surroundings) -> Iterator[Finding]:
 
 
 def location(here: Surroundings) -> Iterator[Finding]:
-    """One BigQuery job reads and writes in one location: bucket, dataset and setting name the same (docs/warehouse.md)."""
+    """One BigQuery job reads and writes in one location: bucket, dataset and setting name the same
+    (docs/operate/warehouse.md)."""
     wanted = here.settings.location.upper()
     found = {
         f"gs://{here.settings.bucket}": str(json.loads(bucket.metadata(here).body)["location"]).upper(),

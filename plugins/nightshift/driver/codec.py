@@ -18,7 +18,8 @@ from nightshift.run.chunks import Provenance, Result, Saved
 from nightshift.spec import columns
 
 GROUP_BYTES: Final = 64 << 20
-"""Answers of a row group of a chunk. A plan sees to smaller chunks, as far as answers can be foreseen (docs/bounds.md)."""
+"""Answers of a row group of a chunk. A plan sees to smaller chunks, as far as answers can be foreseen
+(docs/operate/limits.md)."""
 _ENCODED: Final = Result(-1, None, None, None, 0)
 """Stands for the answer of a row that is in the chunk's bytes."""
 _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)

@@ -26,7 +26,7 @@ _PREFIX: Final = "nightshift_driver_"
 
 
 class StatsCollector(Collector):
-    """One worker's `Stats` as metrics. docs/status.md lists them."""
+    """One worker's `Stats` as metrics. docs/operate/status.md lists them."""
 
     def __init__(self, stats: Stats) -> None:
         self._stats = stats

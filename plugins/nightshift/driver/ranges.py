@@ -3,7 +3,7 @@
 Owners go front to back and helpers come from the back, so an owner and its helper meet once. No worker says what it works on;
 chance keeps helpers apart: a helper draws a range, more often one with more left, and in it a chunk behind the first quarter of
 what is left. Near the end, when all that is left is open elsewhere, the same rule makes idle workers compute those chunks too,
-and the first one commits. The two constants come from simulations of 1,000 workers (docs/benchmarks.md).
+and the first one commits. The two constants come from simulations of 1,000 workers (docs/develop/benchmarks.md).
 """
 
 from __future__ import annotations

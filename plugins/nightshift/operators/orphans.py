@@ -1,4 +1,4 @@
-"""DAG runs whose job file is gone: no task of them can start, and Airflow looks at them no more (docs/retiring.md)."""
+"""DAG runs whose job file is gone: no task of them can start, and Airflow looks at them no more (docs/operate/warehouse.md)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ACTIONS = ("pause", "resume")
 
 class PauseOperator(BaseOperator):
     """
-    Pauses a run, or resumes it (docs/pausing.md): as ``nightshift pause`` and ``resume``, over Airflow's connections.
+    Pauses a run, or resumes it (docs/operate/capacity.md): as ``nightshift pause`` and ``resume``, over Airflow's connections.
 
     Returns who wished what and when, and the names of the JobSets that it was applied to. A repeat does it again.
 

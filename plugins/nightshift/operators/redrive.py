@@ -26,7 +26,7 @@ class DeadLettersLeft(AirflowException):
 
 class RedriveOperator(BaseOperator):
     """
-    Publishes dead letters of a stream again, as they were, and marks them in the table of dead letters (docs/streams.md).
+    Publishes dead letters of a stream again, as they were, and marks them in the table of dead letters (docs/use/streams.md).
 
     A repeat goes on where it stopped: a message may be published twice, but has one outcome. Uses the deployment's connections:
     ``NIGHTSHIFT_POSTGRES_CONN_ID`` for the database, ``NIGHTSHIFT_GCP_CONN_ID`` for Pub/Sub. Returns what was done as

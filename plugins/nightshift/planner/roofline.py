@@ -39,8 +39,8 @@ STEP_S: Final = 0.003
 whose post (https://blog.vllm.ai/2024/09/05/perf-update.html) says that scheduling took 29 % of the time of Llama 3 8B on an
 H100."""
 ROW_S: Final = 0.0005
-"""What a row costs vLLM's API server, one process beside the engine: 0.35 ms for short rows, measured (docs/benchmarks.md,
-P1)."""
+"""What a row costs vLLM's API server, one process beside the engine: 0.35 ms for short rows, measured
+(docs/develop/benchmarks.md, P1)."""
 PARALLEL: Final = 0.85
 """The share that is left when accelerators share layers and exchange what they computed; a guess for links as NVLink or ICI."""
 PARALLEL_PCIE: Final = 0.6

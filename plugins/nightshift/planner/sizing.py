@@ -1,8 +1,8 @@
 """How many rows a chunk holds. Pure.
 
 A chunk is what a kill -9 can cost, and what workers at the end of a run compute twice: 2.1 to 2.8 chunks of each worker,
-whatever the length of the night (docs/benchmarks.md, P7). So its length follows from how long a worker works, and is at most a
-minute.
+whatever the length of the night (docs/develop/benchmarks.md, P7). So its length follows from how long a worker works, and is at
+most a minute.
 """
 
 from __future__ import annotations

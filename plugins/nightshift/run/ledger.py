@@ -1,4 +1,4 @@
-"""The ledger: a run's committed chunks in object storage. Nothing else is progress. The protocol is docs/ledger.md.
+"""The ledger: a run's committed chunks in object storage. Nothing else is progress. The protocol is docs/develop/ledger.md.
 
 A chunk is committed by creating one object with a create-only precondition; the first writer wins and a loser discards its
 copy. Resume is one LIST. A drain saves the finished rows of open chunks as partials, one object per attempt and chunk,

@@ -177,7 +177,7 @@ def _named_by_0_2_0(
 
     None if a run was opened under the name that it has now, and if its rows came from other tables. records: of all runs of the
     partition. before, first: the first generation under the old and the new name. opener: takes only a run that this opener
-    has opened. Delete this function in the release after the next one: docs/formats.md.
+    has opened. Delete this function in the release after the next one: docs/operate/formats.md.
     """
     if before == first or any(run.digest == first.digest for run in records):
         return None

@@ -2,7 +2,7 @@
 
 A worker may create any bytes under its prefix, and the digests of a chunk are its own. So before a chunk is decoded, the
 headers of its pages are read: they say how many values a page has and how large it unpacks, and pyarrow believes them. The
-bounds are far above what a plan allows (docs/bounds.md).
+bounds are far above what a plan allows (docs/operate/limits.md).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Notifiers:
         if self.file is None:
             yield (
                 f"The deployment names no notifiers. Let its operator set {SETTING} to the path of a YAML file that names "
-                f"{said.notifier} (docs/deadline.md)."
+                f"{said.notifier} (docs/operate/capacity.md)."
             )
             return
         found = self.named.get(said.notifier)

@@ -137,7 +137,7 @@ class Status:
         return job if isinstance(job, dict) else self.spec
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``--json`` prints; docs/status.md lists its keys."""
+        """The object that ``--json`` prints; docs/operate/status.md lists its keys."""
         return {
             "version": VERSION,
             "run": self.url,

@@ -1,6 +1,6 @@
 """What a row's values look like in prompts. Templates hold values only: a function or a generator is never written.
 
-A run keeps the rendering with which it was opened (docs/formats.md): `Rendering.SQL`, or that of nightshift 0.2.0.
+A run keeps the rendering with which it was opened (docs/operate/formats.md): `Rendering.SQL`, or that of nightshift 0.2.0.
 """
 
 from __future__ import annotations

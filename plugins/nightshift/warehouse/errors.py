@@ -41,7 +41,7 @@ reasons of mistakes in the SQL: ``invalidQuery``, and ``resourcesExceeded`` to t
 meet (its pages "Troubleshoot queries", "Troubleshoot quota and limit errors")."""
 
 _REMEDIES: Final = {
-    "accessDenied": "Grant the connection's service account the BigQuery roles that docs/warehouse.md lists.",
+    "accessDenied": "Grant the connection's service account the BigQuery roles that docs/operate/warehouse.md lists.",
     "billingNotEnabled": "Enable billing for the project.",
     "duplicate": "Remove what already exists, or choose another name.",
     "invalidQuery": "Correct the SQL.",

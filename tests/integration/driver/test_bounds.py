@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.gate]
 CHUNK_ROWS = 8
 ROWS_PER_REQUEST = 4
 WAITING_MOST = 8
-"""Finished chunks that may wait for the store (docs/ledger.md)."""
+"""Finished chunks that may wait for the store (docs/develop/ledger.md)."""
 
 
 async def soon(_: list[str]) -> None:

@@ -29,7 +29,7 @@ ROWS = 24_000
 WIDTH = 4_096
 ROWS_PER_REQUEST = 64
 POD_BYTES = 2 << 30
-"""The memory limit of the driver's container (docs/bounds.md)."""
+"""The memory limit of the driver's container (docs/operate/limits.md)."""
 
 
 def vectors() -> list[array[float]]:

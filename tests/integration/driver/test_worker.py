@@ -106,7 +106,7 @@ async def test_a_store_that_hangs_stops_the_work_instead_of_filling_memory(tmp_p
             store.open.set()
             code = await running
 
-    # Eight chunks that wait to be committed (docs/ledger.md), and what was in flight when it became too much.
+    # Eight chunks that wait to be committed (docs/develop/ledger.md), and what was in flight when it became too much.
     assert CHUNK_ROWS <= seen <= 8 * CHUNK_ROWS + 16 + CHUNK_ROWS
     assert code == exits.DONE
     assert sorted(prepared.rows()) == list(range(400))

@@ -235,7 +235,7 @@ class TestTheTable:
         assert {each.topic for each in both} == {topic}
         assert sum(each.published for each in both) == 300
         assert pubsub.statistics(subscription)["num_undelivered_messages"] == 300
-        assert pubsub.statistics(others)["num_undelivered_messages"] == 0, "the filter that docs/streams.md names"
+        assert pubsub.statistics(others)["num_undelivered_messages"] == 0, "the filter that docs/use/streams.md names"
         assert place.ask("SELECT count(*) FROM {}_dead_letters WHERE redriven_as = message_id || '.r1'") == [(300,)]
 
     @pytest.mark.gate

@@ -1,4 +1,5 @@
-"""The table of races in docs/warehouse.md: who may replace what a partition shows, whatever retries, wakes up or is misused."""
+"""The table of races in docs/operate/warehouse.md: who may replace what a partition shows, whatever retries, wakes up or is
+misused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of its node's disk a pod asks for; docs/compute.md has the rule.
+"""How much of its node's disk a pod asks for; docs/operate/compute.md has the rule.
 
 The server writes what it fetches and compiles to one volume. Its limit is the model's size and some spare room, and the
 container requests as much, so that the scheduler chooses a node with so much room. A node whose disk is full evicts pods, which

@@ -2,7 +2,7 @@
 
 Mappings are merged key by key, and null removes a key. Lists of named items are merged by name (`_KEYS`), and
 ``$patch: delete`` next to the name removes one; any other list or value replaces what was rendered.
-docs/compute.md has examples.
+docs/operate/compute.md has examples.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def load_prices(path: str | Path | None = None) -> Prices:
         raise PricesError(f"{file}:{error.line}: {error.problem}. {error.remedy}.") from error
     value = document.value
     if not isinstance(value, dict):
-        raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD'; docs/costs.md has an example.")
+        raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD' (docs/operate/costs.md).")
     if wrong := [*_twice(document), *_mistakes(value)]:
         raise PricesError("\n".join(f"{file}: {each}" for each in wrong))
     return _prices(value, str(file) if path else "the list prices of this release")

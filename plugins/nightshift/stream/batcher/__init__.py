@@ -1,4 +1,4 @@
-"""`nightshift batcher`: merges the requests of callers that wait, and gives each its own answer (docs/batcher.md).
+"""`nightshift batcher`: merges the requests of callers that wait, and gives each its own answer (docs/parts/batcher.md).
 
 - server: the program; its socket, signals and drain. connections: what each may take before its request is whole. app: what
   happens to a request. admission: who is turned away. readiness: whether work can be done.

@@ -1,4 +1,4 @@
-"""What the batcher counts, for Prometheus. docs/batcher.md lists it."""
+"""What the batcher counts, for Prometheus. docs/parts/batcher.md lists it."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ BACKLOG: Final = 2048
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. estimate_usage: see docs/batcher.md."""
+    """The command line. estimate_usage: see docs/parts/batcher.md."""
 
     upstream: str
     host: str = "127.0.0.1"

@@ -121,7 +121,7 @@ class StreamRequest:
         if not stated:
             yield (
                 "scaling: The key is missing, and replicas are planned from it. Measure what one subscriber gets answered "
-                "(docs/streams.md, How to size), and write scaling: with messages_per_second and servers: with max below it."
+                "(docs/use/streams.md, How to size), and write scaling: with messages_per_second and servers: with max."
             )
         elif variant.engine_url is None or variant.gateway:
             yield from self._problems_of_servers()

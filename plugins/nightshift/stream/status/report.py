@@ -110,7 +110,7 @@ def text(spec: StreamSpec, numbers: Numbers, window_s: float) -> str:
 
 
 def to_json(spec: StreamSpec, numbers: Numbers) -> str:
-    """One object on one line; docs/streams.md lists its keys."""
+    """One object on one line; docs/use/streams.md lists its keys."""
     document: dict[str, Any] = {"version": 1, "job": spec.job, "observed_at": time.time(), **vars(numbers)}
     document["target_s"] = spec.latency.target_seconds
     document["answered_most"] = spec.scaling.messages_per_second_max if spec.scaling else None
