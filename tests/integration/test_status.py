@@ -63,9 +63,9 @@ def test_what_is_not_there_is_2(storage_emulator: StorageEmulator, bucket: str, 
     assert done.stderr.startswith("nightshift status: There is no run at gs://")
 
 
-def test_a_store_out_of_reach_is_1(bucket: str) -> None:
+def test_a_store_out_of_reach_is_75(bucket: str) -> None:
     done = status(f"http://127.0.0.1:{new_port()}", bucket)
 
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (75, "")
     assert done.stderr.startswith("nightshift status: the store cannot be read: ")
     assert len(done.stderr.splitlines()) == 1

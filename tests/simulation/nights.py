@@ -176,7 +176,7 @@ class World:
         self._jobsets: dict[str, JobSet] = {}
         self._made = 0
         self._late = False
-        self._defer(forecast.Watch(SPEED, CHUNK_ROWS))
+        self._defer(forecast.Watch(forecast.WatchState(SPEED), CHUNK_ROWS))
         self._submit(PROFILES[0], WORKERS, helps=False)
 
     def run(self) -> Night:
@@ -247,9 +247,8 @@ class World:
             jobset.short, jobset.turned_at = short, now
 
     def _wake(self) -> None:
-        """The task makes its next trigger, whose watch knows of the last one's what `Watch.to_json` tells."""
-        kept = self._watch.to_json()
-        self._defer(forecast.Watch(kept["speed"], CHUNK_ROWS, late_since=kept["late_since"]))
+        """The task makes its next trigger, whose watch knows of the last one's its state."""
+        self._defer(forecast.Watch(self._watch.state, CHUNK_ROWS))
 
     def _defer(self, watch: forecast.Watch) -> None:
         self._watch, self._next_look, self._wake_at = watch, self._now + LOOK_S, self._now + WAKE_S

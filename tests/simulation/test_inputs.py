@@ -18,7 +18,7 @@ def test_the_inputs_are_the_driver_the_run_publishing_and_the_simulator() -> Non
     # Not what only a pod has around the worker.
     process = {f"{rooms[0]}/{name}.py" for name in ("__main__", "metrics", "process", "reader", "signals", "http")}
     modules = {str(file.relative_to(inputs.ROOT)) for room in rooms for file in (inputs.ROOT / room).glob("*.py")}
-    needed = {f"{rooms[0]}/{name}.py" for name in ("loop", "scheduler", "feeder", "commits", "codec", "sender", "health")}
+    needed = {f"{rooms[0]}/{name}.py" for name in ("worker", "scheduler", "feeder", "commits", "codec", "sender", "health")}
     assert needed <= modules & found
     assert f"{rooms[1]}/ledger.py" in found
     assert f"{rooms[1]}/chunks.py" in found

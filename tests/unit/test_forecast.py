@@ -16,6 +16,7 @@ from nightshift.jobset.fleet.forecast import (
     Forecast,
     Rows,
     Watch,
+    WatchState,
     ends,
     missing,
 )
@@ -47,25 +48,25 @@ def steady(watch: Watch, *, speed: float, seconds: float, workers: int = 10, beg
 
 class TestTheBeginning:
     def test_before_its_start_up_is_over_a_night_is_expected_as_it_was_planned(self) -> None:
-        found = Watch(1.0, 60).look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
+        found = Watch(WatchState(1.0), 60).look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
 
         assert found.end_s == pytest.approx(600 + 100_000 / 10)
-        assert not Watch(2.0, 60).look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).late
+        assert not Watch(WatchState(2.0), 60).look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).late
 
     def test_nobody_knows_a_speed_before_the_first_chunk_if_the_plan_had_none(self) -> None:
-        watch = Watch(0.0, 60)
+        watch = Watch(WatchState(0.0), 60)
 
         assert watch.look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).end_s is None
-        assert steady(Watch(0.0, 0), speed=2.0, seconds=1200).speed == pytest.approx(2.0)
+        assert steady(Watch(WatchState(0.0), 0), speed=2.0, seconds=1200).speed == pytest.approx(2.0)
 
     def test_a_first_chunk_that_is_not_committed_yet_is_no_sign_of_slowness(self) -> None:
-        watch = Watch(2.0, 60)
+        watch = Watch(WatchState(2.0), 60)
         watch.look(READY, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
 
         assert watch.look(READY + 60, NO_ROWS, {"a": a_fleet(10, worked_s=600)}, deadline=DEADLINE).speed == 2.0
 
     def test_workers_that_have_been_at_it_for_long_without_a_chunk_are_slow(self) -> None:
-        watch = Watch(2.0, 60)
+        watch = Watch(WatchState(2.0), 60)
         watch.look(READY, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
 
         found = watch.look(READY + 600, NO_ROWS, {"a": a_fleet(10, worked_s=6000)}, deadline=DEADLINE)
@@ -74,13 +75,13 @@ class TestTheBeginning:
         assert found.late
 
     def test_a_fleet_whose_start_up_is_over_counts_with_what_runs(self) -> None:
-        found = Watch(1.0, 60).look(READY + 1, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
+        found = Watch(WatchState(1.0), 60).look(READY + 1, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
 
         assert found.end_s == math.inf
         assert found.late
 
     def test_one_that_comes_early_is_there(self) -> None:
-        found = Watch(1.0, 60).look(BEGAN + 60, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
+        found = Watch(WatchState(1.0), 60).look(BEGAN + 60, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
 
         assert found.fleets["a"] == Expected(10)
 
@@ -88,13 +89,13 @@ class TestTheBeginning:
 class TestWhatWasSeen:
     @pytest.mark.parametrize("truth", [0.5, 1.0, 2.0])
     def test_outweighs_the_plan_after_a_while(self, truth: float) -> None:
-        assert steady(Watch(1.0, 0), speed=truth, seconds=PRIOR_S + 120).speed == pytest.approx(truth)
+        assert steady(Watch(WatchState(1.0), 0), speed=truth, seconds=PRIOR_S + 120).speed == pytest.approx(truth)
 
     def test_counts_little_at_first(self) -> None:
-        assert 0.6 < steady(Watch(1.0, 0), speed=0.5, seconds=120).speed < 0.9
+        assert 0.6 < steady(Watch(WatchState(1.0), 0), speed=0.5, seconds=120).speed < 0.9
 
     def test_a_storm_shows_as_fewer_workers(self) -> None:
-        watch = Watch(1.0, 0)
+        watch = Watch(WatchState(1.0), 0)
         steady(watch, speed=1.0, seconds=WINDOW_S)
         now = READY + WINDOW_S
 
@@ -109,7 +110,7 @@ class TestWhatWasSeen:
     @pytest.mark.parametrize("last", [0, 10])
     def test_workers_that_come_and_go_count_as_many_as_there_were_on_average(self, last: int) -> None:
         """Whatever runs at the moment of the look."""
-        watch = Watch(2.0, 60)
+        watch = Watch(WatchState(2.0), 60)
         for minute in range(9):
             running = last if minute % 2 == 0 else 10 - last
             fleet = a_fleet(running, worked_s=minute * 5 * 60)
@@ -120,11 +121,10 @@ class TestWhatWasSeen:
         assert found.fleets["a"] == Expected(5)
 
     def test_the_next_watch_goes_on_with_it(self) -> None:
-        watch = Watch(1.0, 0)
+        watch = Watch(WatchState(1.0), 0)
         late = steady(watch, speed=0.5, seconds=1200)
-        kept = watch.to_json()
 
-        again = Watch(kept["speed"], 0, late_since=kept["late_since"])
+        again = Watch(watch.state, 0)
         found = again.look(READY + 1260, Rows(94_000, 6_000, 0), {"a": a_fleet(10)}, deadline=DEADLINE)
 
         assert found.speed == pytest.approx(0.5)
@@ -140,28 +140,28 @@ class TestLate:
 
     def test_the_band_keeps_what_was_said_last(self) -> None:
         between = (LATE + IN_TIME) / 2
-        watch = Watch(1.0, 60)
+        watch = Watch(WatchState(1.0), 60)
         said = [self.look(watch, BEGAN + 10 * at, share).late for at, share in enumerate([between, 1.0, between, 0.8, between])]
 
         assert said == [False, True, True, False, False]
 
     def test_it_says_for_how_long(self) -> None:
-        watch = Watch(1.0, 60)
+        watch = Watch(WatchState(1.0), 60)
         self.look(watch, BEGAN, 1.2)
 
         assert self.look(watch, BEGAN + 240, 1.2).late_s == 240
 
     def test_workers_that_go_on_after_a_pause_have_their_start_up_again(self) -> None:
-        watch = Watch(1.0, 60, start_up_s=600)
+        watch = Watch(WatchState(1.0), 60, start_up_s=600)
         watch.look(BEGAN + 3000, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE, paused=True)
         found = watch.look(BEGAN + 3060, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
-        again = Watch(1.0, 60, start_up_s=600, resumed_at=watch.to_json()["resumed_at"])
+        again = Watch(WatchState(1.0, resumed_at=watch.state.resumed_at), 60, start_up_s=600)
 
         assert found.fleets["a"] == Expected(10, 540)
         assert again.look(BEGAN + 3120, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).fleets["a"] == Expected(10, 480)
 
     def test_a_paused_night_is_not_late_and_its_workers_are_not_slow(self) -> None:
-        watch = Watch(1.0, 60)
+        watch = Watch(WatchState(1.0), 60)
         self.look(watch, BEGAN, 1.2)
         found = watch.look(BEGAN + 60, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE, paused=True)
 

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightshift.fields.arguments import limit, names, option, port, positive, wait
-from nightshift.stream.batcher import server
-from nightshift.stream.batcher.app import Limits
-from nightshift.stream.batcher.routes import NAMES
 
 DESCRIPTION: Final = (
     "Collects single requests to endpoints that take lists (embeddings, completions, classify, pooling, score, KServe's "
@@ -71,7 +68,7 @@ class Options:
     )
     endpoints: tuple[str, ...] = option(
         "--endpoints",
-        default=NAMES,
+        default=(),
         type=names,
         metavar="NAMES",
         help="merge only these, for example embeddings,score (default: all)",
@@ -99,6 +96,11 @@ class Options:
 
 
 def run(options: Options) -> int:
+    # Here, because its packages are those of the extras driver and stream: the help does not need them.
+    from nightshift.stream.batcher import server
+    from nightshift.stream.batcher.app import Limits
+    from nightshift.stream.batcher.routes import NAMES
+
     limits = Limits(
         batch_items=options.max_batch_size,
         latency_s=options.max_latency,
@@ -115,7 +117,7 @@ def run(options: Options) -> int:
             host=options.host,
             port=options.port,
             limits=limits,
-            endpoints=options.endpoints,
+            endpoints=options.endpoints or NAMES,
             key_headers=tuple(options.key_header),
             ignored_headers=tuple(options.ignore_header),
             estimate_usage=options.usage == "estimate",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
     from nightshift.jobset.fleet.night import Night
+    from nightshift.jobset.fleet.records import JobSetEvent, WatchReport
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
@@ -49,9 +50,6 @@ class InferOperator(JobSetTask, RunOperator):
     :param job: the job as JSON, as it was when Airflow parsed its file for this process: of it, a changed ``compute.workers``
         takes effect on a night that is on its way. None to look at nothing but the terms.
     """
-
-    _event: Mapping[str, Any] | None = None
-    """The one that this process was woken by."""
 
     def __init__(self, *, get_logs: bool = True, job: dict[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -90,10 +88,6 @@ class InferOperator(JobSetTask, RunOperator):
             self.keep_lineage(rows=self.plan.rows)
             result: dict[str, Any] = self.complete(context, event)
             return result
-
-    def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        self._event = event
-        return super().complete(context, event)
 
     def on_kill(self) -> None:
         self.end_on_kill()
@@ -142,14 +136,15 @@ class InferOperator(JobSetTask, RunOperator):
     def whole(self, kept: FleetState) -> tuple[str, int]:
         return self.spec.compute.profile, 0 if kept.asked is None else self.night.at_most(kept.asked)
 
-    def relive(self, kept: FleetState, event: Mapping[str, Any]) -> FleetState | None:
+    def relive(self, kept: FleetState, event: JobSetEvent) -> FleetState | None:
         """Falls back by the rule of `nightshift.jobset.fleet.fallback`, keeps the deadline by that of
         `nightshift.jobset.fleet.keeping`, and follows a person's change of the job. Never gives up before the deadline."""
-        if event["ending"] == "look":
-            return self._looked(kept, event["look"])
+        if event.ending == "look":
+            assert event.look is not None
+            return self._looked(kept, event.look)
         return self._fallen_back(kept, event)
 
-    def _looked(self, kept: FleetState, look: Mapping[str, Any]) -> FleetState:
+    def _looked(self, kept: FleetState, look: WatchReport) -> FleetState:
         from nightshift.spec import JobSpec
 
         names = self._names(kept.live)
@@ -158,21 +153,21 @@ class InferOperator(JobSetTask, RunOperator):
             self.log.info("%s", resized[1])
             return resized[0]
         if helped := self.night.helped(names, kept, look):
-            self.log.info("Keeping the deadline: %s", look["why"])
+            self.log.info("Keeping the deadline: %s", look.why)
             return helped
         return kept
 
-    def _fallen_back(self, kept: FleetState, event: Mapping[str, Any]) -> FleetState:
+    def _fallen_back(self, kept: FleetState, event: JobSetEvent) -> FleetState:
         from nightshift.jobset.fleet import fallback, keeping
 
-        counts = event["counts"]
+        counts = event.counts
         measured = [
             fallback.measured(live.profile, counts[name], self.night.hosts(live.profile))
             for name, live in self._names(kept.live).items()
         ]
         decision = fallback.decide(self.spec.compute.profiles, measured, left_s=kept.deadline - time.time())
         running = sum(each.running for each in measured if each.profile == decision.drop)
-        decision = keeping.careful(decision, bool(event.get("look") and event["look"]["late"]), running)
+        decision = keeping.careful(decision, event.look is not None and event.look.late, running)
         self.log.info("Falling back: %s; %s", decision.step.value, decision.why)
         stay = tuple(live for live in kept.live if live.profile != decision.drop)
         if not decision.submit:
@@ -210,19 +205,18 @@ class InferOperator(JobSetTask, RunOperator):
         return self.spec.deadline_seconds
 
     def waiter(self, waited: list[Waited], deadline: float) -> BaseTrigger:
-        from nightshift.jobset.fleet.night import watched
         from nightshift.operators.pause import follow_wish
 
         follow_wish(self, self.runtime, waited)
-        event = self._event or {}
-        before = event.get("before")
+        before = self._event.before if self._event else None
+        report = self._event.look if self._event else None
         names = {each.name: each.live for each in waited}
         return self.deployment.trigger(
             jobsets=[self._followed(each) for each in waited],
             deadline=deadline,
             owner=self.attempt_id,
             get_logs=self.get_logs,
-            look=self.night.look(names, self.remembered(), watched(event)),
+            look=self.night.look(names, self.remembered(), report.watch if report else None).to_json(),
             before=before and {name: left for name, left in before.items() if name in names},
             **self._limits(waited, deadline),
         )

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from nightshift.jobset.fleet.adopt import Adoption
 from nightshift.jobset.fleet.conclude import Conclusion, Done
 from nightshift.jobset.fleet.memory import FleetState, Memory
+from nightshift.jobset.fleet.records import JobSetEvent
 from nightshift.jobset.fleet.work import JobSetWork, Waited
 from nightshift.operators.jobset_errors import JobSetUnknown, runtime_failures
 
@@ -28,6 +29,8 @@ class JobSetTask(JobSetWork):
 
     deferrable: bool = True
     _adoption: Adoption | None = None
+    _event: JobSetEvent | None = None
+    """The one that this process was woken by."""
     _context: Context
     """Airflow's, of this attempt."""
 
@@ -45,15 +48,16 @@ class JobSetTask(JobSetWork):
         with runtime_failures():
             return self._have_and_wait(self._in_time(self._memory().load()))
 
-    def complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """`execute_complete`'s part: draws conclusions from the event about a JobSet."""
+    def complete(self, context: Context, payload: Mapping[str, Any]) -> Any:
+        """`execute_complete`'s part: draws conclusions from the event about a JobSet. payload: JSON of a `JobSetEvent`."""
         self._context = context
+        self._event = event = JobSetEvent.from_json(payload)
         with runtime_failures():
             memory = self._memory()
             kept = memory.load()
-            live = next((each for each in kept.live if self.jobset_name(each.generation) == event["name"]), None)
+            live = next((each for each in kept.live if self.jobset_name(each.generation) == event.name), None)
             if live is None:
-                self.log.info("No longer waiting for JobSet %s", event["name"])
+                self.log.info("No longer waiting for JobSet %s", event.name)
                 # Without any JobSet, another process of this task has ended it meanwhile: this one begins from the start.
                 return self._have_and_wait(kept if kept.live else self._in_time(kept))
             following = Conclusion(self, memory).draw(kept, live, event)

@@ -19,10 +19,10 @@ from nightshift.triggers.shielded import run_shielded
 
 if TYPE_CHECKING:
     from nightshift.hooks.jobset import AsyncJobSetHook
+    from nightshift.jobset.fleet.records import WatchReport
     from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
     from nightshift.jobset.kubernetes.follow import Followed, Follower
 
-VERSION: Final = 2
 KILL_AGAIN_S: Final = 1.0
 KillPolicy = Literal["delete", "suspend", "leave"]
 
@@ -31,11 +31,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
     """
     Watches JobSets and fires once, for the first one that ends or needs a decision.
 
-    The event is plain JSON, `jobset_event`'s. ``ending`` is one of ``finished``, ``lost`` (deleted from outside), ``deadline``,
-    ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods were taken away than ``disruptions``),
-    ``refused`` (a permission is missing) and ``look`` (see below). ``pods`` holds the last state of failed or deleted pods,
-    which cannot be read later; ``counts`` has the counts of each JobSet by name (`JobSetCounts`). If the cluster does not
-    answer, the trigger waits until the deadline.
+    The event is the JSON of a `nightshift.jobset.fleet.records.JobSetEvent`. ``ending`` is one of ``finished``, ``lost``
+    (deleted from outside), ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods
+    were taken away than ``disruptions``), ``refused`` (a permission is missing) and ``look`` (see below). ``pods`` holds the
+    last state of failed or deleted pods, which cannot be read later; ``counts`` has the counts of each JobSet by name
+    (`JobSetCounts`). If the cluster does not answer, the trigger waits until the deadline.
 
     Every container's log is copied to the task's log while it runs, including those of replacement pods.
 
@@ -165,11 +165,9 @@ class KubernetesJobSetTrigger(BaseTrigger):
             self.log.warning(
                 "The triggerer is too busy to pass on all lines: the last ones may be missing here and be only in its own log"
             )
-        event = jobset_event(self.jobsets[number or 0], followed, self._counts())
-        if lookout:
-            event["look"] = lookout.state
-        if number is None:
-            event["before"] = {name: follower.left() for name, follower in self._followers.items()}
+        before = {name: follower.left() for name, follower in self._followers.items()} if number is None else None
+        report = lookout.report if lookout else None
+        event = jobset_event(self.jobsets[number or 0], followed, self._counts(), report, before)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _lookout(self, look: dict[str, Any]) -> FleetWatch:
@@ -238,15 +236,24 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return write
 
 
-def jobset_event(jobset: dict[str, Any], followed: Followed, counts: dict[str, Any]) -> dict[str, Any]:
-    """What the trigger fires, plain JSON."""
-    return {
-        "version": VERSION,
-        "name": jobset["name"],
-        "uid": jobset["uid"],
-        "ending": followed.ending,
-        "detail": followed.detail,
-        "pods": followed.pods,
-        "jobset": followed.jobset,
-        "counts": counts,
-    }
+def jobset_event(
+    jobset: dict[str, Any],
+    followed: Followed,
+    counts: dict[str, Any],
+    look: WatchReport | None = None,
+    before: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """JSON of a `JobSetEvent`. jobset: name and uid of the one that it is about."""
+    from nightshift.jobset.fleet.records import JobSetEvent
+
+    return JobSetEvent(
+        name=jobset["name"],
+        uid=jobset["uid"],
+        ending=followed.ending,
+        detail=followed.detail,
+        pods=followed.pods,
+        jobset=followed.jobset,
+        counts=counts,
+        look=look,
+        before=before,
+    ).to_json()

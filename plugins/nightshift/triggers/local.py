@@ -98,11 +98,10 @@ class LocalJobSetTrigger(BaseTrigger):
             for task in [following, *looking]:
                 task.cancel()
             await asyncio.gather(following, *looking, return_exceptions=True)
-        event = jobset_event(jobset, followed, {})
-        if lookout:
-            event["look"] = lookout.state
+        before = None
         if followed.ending == "look":
-            event["before"] = {name: {"counts": counts} for name, counts in self._counts.items()}
+            before = {name: {"counts": counts} for name, counts in self._counts.items()}
+        event = jobset_event(jobset, followed, {}, lookout.report if lookout else None, before)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     async def _follow(self) -> tuple[dict[str, Any], Followed]:

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from nightshift import exits
 from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
+from nightshift.jobset.fleet.records import JobSetEvent
 from nightshift.jobset.kubernetes.follow import Followed
 from nightshift.jobset.labels import ROLE_LABEL
 from nightshift.jobset.runtime import RequestRefused
@@ -362,7 +363,7 @@ class TestAPersonsNumber:
         live = FleetMember(5, "gpu-l4-spot", 1, since=time.time())
         kept = FleetState(deadline=time.time() + 7200, asked=1).with_all((live,))
         short = {"wanted": 1, "running": 0, "short_s": 5000.0, "held_s": 0.0, "disruptions": 0, "worked_s": 0.0}
-        event = {"ending": "starved", "counts": {generation(5): short}}
+        event = JobSetEvent(generation(5), "", "starved", counts={generation(5): short})
 
         new = watched._task().relive(kept, event)
 

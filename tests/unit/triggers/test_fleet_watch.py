@@ -66,7 +66,7 @@ async def state_of(look: dict[str, Any], *, left_s: float, paused: bool = False)
 
     those = frozenset(look["jobsets"]) if paused else frozenset()
     await asyncio.wait_for(lookout.until_needed(counts, lambda: those), PATIENCE_S)
-    return dict(json.loads(json.dumps(lookout.state)))
+    return dict(json.loads(json.dumps(lookout.report.to_json())))
 
 
 class TestLookout:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from nightshift.jobset.fleet.work import JobSetWork
 
 if TYPE_CHECKING:
     from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
+    from nightshift.jobset.fleet.records import JobSetEvent
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.verdict.outcome import Outcome
 
@@ -35,35 +35,35 @@ class Conclusion:
         self._task = task
         self._memory = memory
 
-    def draw(self, kept: FleetState, live: FleetMember, event: Mapping[str, Any]) -> Done | FleetState:
+    def draw(self, kept: FleetState, live: FleetMember, event: JobSetEvent) -> Done | FleetState:
         """What follows from the trigger's event about `live`: Done, or which JobSets to have and wait for from now on.
 
         Raises JobSetFailed, which fails the task.
         """
-        name = event["name"]
-        if event["ending"] == "refused":
+        name = event.name
+        if event.ending == "refused":
             # Nothing waits for the others any more.
             for each in kept.live:
                 self._close(self._name(each), None)
-            raise JobSetFailed(Failure.REFUSED, f"JobSet {name} is refused: {event['detail']}")
-        seen = _with_last_words(self._observe(name, event["uid"]), event)
-        outcome = self._task.judge(seen, expired=event["ending"] == "deadline", starved=event["ending"] == "starved")
+            raise JobSetFailed(Failure.REFUSED, f"JobSet {name} is refused: {event.detail}")
+        seen = _with_last_words(self._observe(name, event.uid), event)
+        outcome = self._task.judge(seen, expired=event.ending == "deadline", starved=event.ending == "starved")
         self._tell(name, outcome)
         return self._undecided(kept, event, seen, outcome) or self._ended(kept, live, name, seen, outcome)
 
-    def _undecided(self, kept: FleetState, event: Mapping[str, Any], seen: Observation, outcome: Outcome) -> FleetState | None:
+    def _undecided(self, kept: FleetState, event: JobSetEvent, seen: Observation, outcome: Outcome) -> FleetState | None:
         """What follows for a JobSet that has not ended but needs a decision; None if it must be ended."""
         from nightshift.jobset.verdict.outcome import Ending
 
-        if event["ending"] not in ("starved", "disrupted", "look") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
+        if event.ending not in ("starved", "disrupted", "look") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
             return None
         new = self._task.relive(kept, event)
         if new is None:
             return kept if outcome.ending is Ending.RUNNING else None
         for each in kept.live:
             if each not in new.live:
-                if self._name(each) == event["name"]:
-                    self._task.ended(event["name"], seen)
+                if self._name(each) == event.name:
+                    self._task.ended(event.name, seen)
                 self._close(self._name(each), None)
         return new
 
@@ -164,8 +164,8 @@ class Conclusion:
                 self._task.log.info("Last lines of %s in %s%s:\n%s", failed.container, failed.pod, about, "\n".join(lines))
 
 
-def _with_last_words(seen: Observation, event: Mapping[str, Any]) -> Observation:
+def _with_last_words(seen: Observation, event: JobSetEvent) -> Observation:
     """Adds what the trigger saw and the cluster no longer has: deleted pods, and a finished JobSet past its TTL."""
     there = {pod["metadata"].get("uid") for pod in seen.pods}
-    gone = tuple(pod for pod in event["pods"] if pod["metadata"]["uid"] not in there)
-    return replace(seen, jobset=seen.jobset or event["jobset"], pods=(*seen.pods, *gone))
+    gone = tuple(pod for pod in event.pods if pod["metadata"]["uid"] not in there)
+    return replace(seen, jobset=seen.jobset or event.jobset, pods=(*seen.pods, *gone))

@@ -29,7 +29,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 WINDOW_S: Final = 900.0
 """Long enough that a preempted worker's time away, and a chunk of a minute, are averages; short enough to see a storm."""
@@ -95,26 +95,25 @@ class Forecast:
         return self.late_s > 0
 
 
+@dataclass(frozen=True)
+class WatchState:
+    """What a watch in another process has to know. speed: rows a second of a worker, 0 if nobody knows. Unix times: since when
+    the night has been late, and when its JobSets were resumed last."""
+
+    speed: float
+    late_since: float | None = None
+    resumed_at: float | None = None
+
+
 class Watch:
-    """Looks at a night again and again. speed: known before, 0 if nobody knows. start_up_s: of workers that are resumed.
+    """Looks at a night again and again. start_up_s: of workers that are resumed."""
 
-    late_since, resumed_at: Unix times, of an earlier watch.
-    """
-
-    def __init__(
-        self,
-        speed: float,
-        chunk_rows: int,
-        *,
-        start_up_s: float = 0.0,
-        late_since: float | None = None,
-        resumed_at: float | None = None,
-    ) -> None:
-        self._speed = speed
+    def __init__(self, state: WatchState, chunk_rows: int, *, start_up_s: float = 0.0) -> None:
+        self._speed = state.speed
         self._chunk_rows = chunk_rows
         self._start_up_s = start_up_s
-        self._late_since = late_since
-        self._resumed_at = resumed_at
+        self._late_since = state.late_since
+        self._resumed_at = state.resumed_at
         self._samples: dict[str, deque[tuple[float, float, int]]] = {}
         """By JobSet: when it was looked at, the seconds that its workers had run by then, how many ran."""
         self._began: float | None = None
@@ -147,9 +146,10 @@ class Watch:
         end_s = ends(rows.left, speed, list(expected.values()))
         return Forecast(end_s, left_s, self._late_for(now, end_s, left_s), speed, rows.left, expected)
 
-    def to_json(self) -> dict[str, Any]:
-        """What the next watch, in another process, has to know."""
-        return {"speed": self._speed, "late_since": self._late_since, "resumed_at": self._resumed_at}
+    @property
+    def state(self) -> WatchState:
+        """For the next watch."""
+        return WatchState(self._speed, self._late_since, self._resumed_at)
 
     def _seen(self, rows: Rows, fleets: Mapping[str, Fleet]) -> float:
         running = sum(fleet.running for fleet in fleets.values())

@@ -68,7 +68,7 @@ class Terms:
     profiles: Sequence[str]
     start_up_s: float
     room: int | None
-    useful: int
+    useful: int = 0
     stated: bool = False
     helped: int = 0
 

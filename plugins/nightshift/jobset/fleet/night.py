@@ -1,18 +1,19 @@
-"""What the task infer does for the deadline of its night: what it tells the trigger that looks, and what follows from a
-look."""
+"""A night on its way: what its trigger has to know to watch it, and what follows from what the trigger has seen."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nightshift.jobset.fleet.forecast import WatchState
+from nightshift.jobset.fleet.keeping import TIMES_PLAN, Asked, Terms, resized
 from nightshift.jobset.fleet.memory import FleetMember, FleetState
+from nightshift.jobset.fleet.records import WatchedJobSet, WatchReport, WatchTerms
 from nightshift.spec.limits import WORKERS_MAX
 
 if TYPE_CHECKING:
-    from nightshift.jobset.fleet.keeping import Asked
     from nightshift.profiles.limits import Limits
     from nightshift.run.names import RunRef
     from nightshift.run.plan import Plan
@@ -44,8 +45,6 @@ class Night:
     @property
     def room(self) -> int:
         """The most workers that it may have."""
-        from nightshift.jobset.fleet.keeping import TIMES_PLAN
-
         if not self.many_machines and not self.limits.workers_max:
             return self.plan.workers
         most = self.limits.workers_max or min(WORKERS_MAX, TIMES_PLAN * self.plan.workers)
@@ -56,42 +55,42 @@ class Night:
         """Of these, no more than there are chunks."""
         return min(workers, max(1, self.plan.chunk_count))
 
-    def look(self, names: Mapping[str, FleetMember], kept: FleetState, watch: Mapping[str, Any] | None) -> dict[str, Any]:
-        """For `nightshift.jobset.fleet.watch.FleetWatch`: JSON. names: of the JobSets that are waited for. watch: of the last
-        look."""
+    def look(self, names: Mapping[str, FleetMember], kept: FleetState, state: WatchState | None) -> WatchTerms:
+        """What the trigger has to know. names: of the JobSets that are waited for. state: of the last watch."""
         jobsets = {
-            name: {
-                "profile": live.profile or self.spec.compute.profile,
-                "workers": self.workers(live),
-                "helps": live.helps,
-                "hosts": self.hosts(live.profile or self.spec.compute.profile),
-                "ready_at": live.since + self.start_up_s,
-            }
+            name: WatchedJobSet(
+                profile=live.profile or self.spec.compute.profile,
+                workers=self.workers(live),
+                helps=live.helps,
+                hosts=self.hosts(live.profile or self.spec.compute.profile),
+                ready_at=live.since + self.start_up_s,
+            )
             for name, live in names.items()
         }
-        return {
-            "run": self.run.prefix,
-            "rows": self.plan.rows,
-            "chunk_rows": self.plan.chunk_rows,
-            "plan_uid": self.plan.uid,
-            "seqs": self.spec.engine.max_num_seqs,
-            **(watch or {"speed": self.speed, "late_since": None, "resumed_at": None}),
-            "jobsets": jobsets,
-            "terms": {
-                "profiles": list(self.spec.compute.profiles if self.many_machines else (self.spec.compute.profile,)),
-                "start_up_s": self.start_up_s,
-                "room": self.room,
-                "stated": self.spec.compute.workers is not None or kept.asked is not None,
-                "helped": kept.helped,
-            },
-        }
+        terms = Terms(
+            profiles=self.spec.compute.profiles if self.many_machines else (self.spec.compute.profile,),
+            start_up_s=self.start_up_s,
+            room=self.room,
+            stated=self.spec.compute.workers is not None or kept.asked is not None,
+            helped=kept.helped,
+        )
+        return WatchTerms(
+            run=self.run.prefix,
+            rows=self.plan.rows,
+            chunk_rows=self.plan.chunk_rows,
+            plan_uid=self.plan.uid,
+            seqs=self.spec.engine.max_num_seqs,
+            state=state or WatchState(self.speed),
+            jobsets=jobsets,
+            terms=terms,
+        )
 
-    def helped(self, names: Mapping[str, FleetMember], kept: FleetState, look: Mapping[str, Any]) -> FleetState | None:
+    def helped(self, names: Mapping[str, FleetMember], kept: FleetState, look: WatchReport) -> FleetState | None:
         """With the helping JobSet that a look has decided on; None if it has not."""
-        if not look.get("workers"):
+        if not look.workers:
             return None
-        gone = [names[name] for name in look["drop"] if name in names]
-        live = FleetMember(kept.next, look["profile"], look["workers"], helps=True, since=time.time())
+        gone = [names[name] for name in look.drop if name in names]
+        live = FleetMember(kept.next, look.profile, look.workers, helps=True, since=time.time())
         stay = tuple(each for each in kept.live if each not in gone)
         return replace(kept.with_all((*stay, live)), helped=kept.helped + 1)
 
@@ -104,8 +103,6 @@ class Night:
         A number that a person wrote holds: workers that are missing since, because a JobSet is gone or another profile has
         taken over, come again.
         """
-        from nightshift.jobset.fleet.keeping import Asked, resized
-
         said = None if present is None else present.compute.workers
         changed = said is not None and said != (self.spec.compute.workers if kept.asked is None else kept.asked)
         wanted = said if changed else kept.asked
@@ -136,9 +133,3 @@ class Night:
         first = [live for live in names.values() if not live.helps]
         newest = max(first, key=lambda live: live.generation, default=None)
         return [name for name, live in names.items() if live.helps or (newest and live.profile == newest.profile)]
-
-
-def watched(event: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What the last look knew, for the next one."""
-    look = event.get("look")
-    return None if look is None else look["watch"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,33 +31,27 @@ Counts = Mapping[str, Mapping[str, Any]]
 
 
 class FleetWatch:
-    """For the life of one trigger. look: JSON, what the task says of its night (`nightshift.jobset.fleet.night.Night.look`).
+    """For the life of one trigger. look: JSON of a `WatchTerms`. deadline: Unix time.
 
-    deadline: Unix time. open_bucket: the deployment's, for the run's folder. state: JSON, what the task gets with the trigger's
-    event.
+    open_bucket: the deployment's, for the run's folder. report: what the task gets with the trigger's event.
     """
 
     def __init__(self, look: Mapping[str, Any], deadline: float, log: Log, open_bucket: Callable[[], ObjectStore]) -> None:
         # Made in a thread: the triggerer's event loop would stand still while these are imported.
         from nightshift.jobset.fleet import keeping
         from nightshift.jobset.fleet.forecast import Watch
+        from nightshift.jobset.fleet.records import WatchReport, WatchTerms
 
         self._decide = keeping.decide
-        self._look = look
+        self._look = WatchTerms.from_json(look)
         self._deadline = deadline
         self._log = log
         self._open_bucket = open_bucket
-        self._watch = Watch(
-            look["speed"],
-            look["chunk_rows"],
-            start_up_s=look["terms"]["start_up_s"],
-            late_since=look["late_since"],
-            resumed_at=look["resumed_at"],
-        )
-        self._late = look["late_since"] is not None
+        self._watch = Watch(self._look.state, self._look.chunk_rows, start_up_s=self._look.terms.start_up_s)
+        self._late = self._look.state.late_since is not None
         self._said = False
         self._silent = False
-        self.state: dict[str, Any] = {"watch": self._watch.to_json(), "late": self._late}
+        self.report = WatchReport(self._watch.state, self._late)
 
     async def until_needed(
         self,
@@ -86,26 +81,22 @@ class FleetWatch:
         wish = await asyncio.to_thread(self._wish)
         if wish is None:
             return False
-        return len(paused) < len(self._look["jobsets"]) if wish.paused else bool(paused)
+        return len(paused) < len(self._look.jobsets) if wish.paused else bool(paused)
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:
         """One look; whether there is a decision."""
-        from nightshift.jobset.fleet.keeping import Asked, Terms
+        from nightshift.jobset.fleet.keeping import Asked
+        from nightshift.jobset.fleet.records import WatchReport
 
         now = time.time()
         rows = await asyncio.to_thread(self._rows, now - self._watch.window_s(now))
         forecast = self._watch.look(now, rows, self._fleets(counts), deadline=self._deadline, paused=paused)
-        asked = {name: Asked(each["profile"], each["workers"], each["helps"]) for name, each in self._look["jobsets"].items()}
-        terms = Terms(**self._look["terms"], useful=max(1, rows.left // self._look["seqs"]))
+        asked = {name: Asked(each.profile, each.workers, each.helps) for name, each in self._look.jobsets.items()}
+        terms = replace(self._look.terms, useful=max(1, rows.left // self._look.seqs))
         decision = self._decide(forecast, asked, terms)
-        self.state = {
-            "watch": self._watch.to_json(),
-            "late": forecast.late,
-            "why": decision.why,
-            "workers": decision.workers,
-            "profile": decision.profile,
-            "drop": list(decision.drop),
-        }
+        self.report = WatchReport(
+            self._watch.state, forecast.late, decision.why, decision.workers, decision.profile, decision.drop
+        )
         self._say(forecast, rows, decision.why)
         return bool(decision.workers)
 
@@ -113,9 +104,9 @@ class FleetWatch:
         from nightshift.jobset.fleet.forecast import Fleet
 
         fleets = {}
-        for name, each in self._look["jobsets"].items():
-            hosts, count = each["hosts"], counts[name]
-            fleets[name] = Fleet(each["workers"], count["running"] // hosts, count["worked_s"] / hosts, each["ready_at"])
+        for name, each in self._look.jobsets.items():
+            count = counts[name]
+            fleets[name] = Fleet(each.workers, count["running"] // each.hosts, count["worked_s"] / each.hosts, each.ready_at)
         return fleets
 
     def _say(self, forecast: Forecast, rows: Rows, why: str) -> None:
@@ -130,17 +121,16 @@ class FleetWatch:
         from nightshift.run.names import RunRef
         from nightshift.run.pauses import newest
 
-        return newest(self._store, RunRef.from_prefix(self._look["run"]))
+        return newest(self._store, RunRef.from_prefix(self._look.run))
 
     def _rows(self, since: float) -> Rows:
         from nightshift.jobset.fleet.forecast import Rows
         from nightshift.run.ledger import committed_rows
         from nightshift.run.names import RunRef
 
-        total = self._look["rows"]
-        # A trigger that release 0.2.0 has stored does not say it.
-        work = RunRef.from_prefix(self._look["run"]).work(self._look.get("plan_uid", ""))
-        done, recent = committed_rows(self._store, work, total, self._look["chunk_rows"], since)
+        total = self._look.rows
+        work = RunRef.from_prefix(self._look.run).work(self._look.plan_uid)
+        done, recent = committed_rows(self._store, work, total, self._look.chunk_rows, since)
         return Rows(total - done, done, recent)
 
     @cached_property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nightshift.jobset.fleet.memory import FleetMember, FleetState
+    from nightshift.jobset.fleet.records import JobSetEvent
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
@@ -81,7 +81,7 @@ class JobSetWork:
         """What the failed index was working on, for a message; '' if unknown."""
         return ""
 
-    def relive(self, kept: FleetState, event: Mapping[str, Any]) -> FleetState | None:
+    def relive(self, kept: FleetState, event: JobSetEvent) -> FleetState | None:
         """For a JobSet that has not ended but needs a decision: what to remember, and so to have, from now on; None: give up on
         it."""
         return None

@@ -1,0 +1,123 @@
+"""What travels between a task and its trigger as JSON: `WatchTerms` in the trigger's arguments, `JobSetEvent` in what it fires.
+
+Each reads what release 0.2.0 wrote: entries that it lacks have defaults, and those of a later release are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from nightshift.jobset.fleet.forecast import WatchState
+from nightshift.jobset.fleet.keeping import Terms
+
+VERSION: Final = 2
+
+
+@dataclass(frozen=True)
+class WatchedJobSet:
+    """One that the task waits for. hosts: pods of one worker. ready_at: Unix time at which its start-up should be over."""
+
+    profile: str
+    workers: int
+    helps: bool
+    hosts: int
+    ready_at: float
+
+
+@dataclass(frozen=True)
+class WatchTerms:
+    """What a trigger has to know of a night to forecast its end.
+
+    run: prefix of its folder. rows, chunk_rows, plan_uid: the plan's; '' as release 0.2.0 had it. seqs: ``max_num_seqs``.
+    state: what the last watch knew. jobsets: by name.
+    """
+
+    run: str
+    rows: int
+    chunk_rows: int
+    seqs: int
+    state: WatchState
+    jobsets: Mapping[str, WatchedJobSet]
+    terms: Terms
+    plan_uid: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        terms = {name: value for name, value in asdict(self.terms).items() if name != "useful"}
+        return {
+            "run": self.run,
+            "rows": self.rows,
+            "chunk_rows": self.chunk_rows,
+            "plan_uid": self.plan_uid,
+            "seqs": self.seqs,
+            **asdict(self.state),
+            "jobsets": {name: asdict(each) for name, each in self.jobsets.items()},
+            "terms": {**terms, "profiles": list(self.terms.profiles)},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> WatchTerms:
+        return cls(
+            **_known(cls, {name: each for name, each in value.items() if name not in ("jobsets", "terms")}),
+            state=WatchState(**_known(WatchState, value)),
+            jobsets={name: WatchedJobSet(**_known(WatchedJobSet, each)) for name, each in value["jobsets"].items()},
+            terms=Terms(**_known(Terms, value["terms"])),
+        )
+
+
+@dataclass(frozen=True)
+class WatchReport:
+    """What came of the last look at a night. workers, profile: of a helping JobSet; 0 and '' for none. drop: names of
+    JobSets."""
+
+    watch: WatchState
+    late: bool
+    why: str = ""
+    workers: int = 0
+    profile: str = ""
+    drop: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "drop": list(self.drop)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> WatchReport:
+        found = cls(**{**_known(cls, value), "watch": WatchState(**_known(WatchState, value["watch"]))})
+        return replace(found, drop=tuple(found.drop))
+
+
+@dataclass(frozen=True)
+class JobSetEvent:
+    """What a trigger fires, once.
+
+    name, uid: of the JobSet that ended, or needs a decision. ending: `nightshift.jobset.kubernetes.follow.WaitEnd`. detail: why
+    it does not start, or is refused. pods: the last state of failed or deleted ones. jobset: a finished one. counts: by name,
+    the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`. look: None if nothing was looked at. before: what the next
+    trigger needs to go on with the counts; None unless the ending is ``look``.
+    """
+
+    name: str
+    uid: str
+    ending: str
+    detail: str = ""
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    jobset: dict[str, Any] | None = None
+    counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    look: WatchReport | None = None
+    before: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Without the entries that are None and say nothing: `look` and `before`."""
+        found = {name: getattr(self, name) for name in ("name", "uid", "ending", "detail", "pods", "jobset", "counts")}
+        found |= {} if self.look is None else {"look": self.look.to_json()}
+        return {"version": VERSION, **found, **({} if self.before is None else {"before": self.before})}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> JobSetEvent:
+        look = value.get("look")
+        return cls(**{**_known(cls, value), "look": None if look is None else WatchReport.from_json(look)})
+
+
+def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
