@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.jobset.fleet.watch import FleetWatch
+from nightshift.triggers.first_ending import first_ending
 from nightshift.triggers.log_flush import logged_lines_taken
 from nightshift.triggers.polling import BACKOFF_FACTOR, BACKOFF_MAX_S, SETTLE_S
 from nightshift.triggers.shielded import run_shielded
@@ -145,29 +146,21 @@ class KubernetesJobSetTrigger(BaseTrigger):
         followers = [self._follower(each) for each in self.jobsets]
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
         lookout = None if self.look is None else await asyncio.to_thread(self._lookout, self.look)
-        tasks = [asyncio.create_task(follower.run()) for follower in followers]
-        needed = lookout.until_needed(self._counts, self._paused, self._reachable) if lookout else None
-        looking = [asyncio.create_task(needed)] if needed else []
-        try:
-            await asyncio.wait([*tasks, *looking], return_when=asyncio.FIRST_COMPLETED)
-            number = next((number for number, task in enumerate(tasks) if task.done()), None)
-            followed = Followed("look") if number is None else tasks[number].result()
-            if number is None:
-                looking[0].result()
-                await asyncio.gather(*(follower.note() for follower in followers))
-        finally:
-            for task in [*tasks, *looking]:
-                task.cancel()
-            await asyncio.gather(*tasks, *looking, return_exceptions=True)
+        found = await first_ending(
+            [follower.run() for follower in followers],
+            lookout.until_needed(self._counts, self._paused, self._reachable) if lookout else None,
+            lambda: asyncio.gather(*(follower.note() for follower in followers)),
+        )
         # See `SETTLE_S`: Airflow takes a task that resumes too early for dead.
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
         if not await logged_lines_taken():
             self.log.warning(
                 "The triggerer is too busy to pass on all lines: the last ones may be missing here and be only in its own log"
             )
-        before = {name: follower.left() for name, follower in self._followers.items()} if number is None else None
+        before = {name: follower.left() for name, follower in self._followers.items()} if found is None else None
+        number, followed = found or (0, Followed("look"))
         report = lookout.report if lookout else None
-        event = jobset_event(self.jobsets[number or 0], followed, self._counts(), report, before)
+        event = jobset_event(self.jobsets[number], followed, self._counts(), report, before)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _lookout(self, look: dict[str, Any]) -> FleetWatch:

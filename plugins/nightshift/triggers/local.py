@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.jobset.labels import PAUSED_ANNOTATION
+from nightshift.triggers.first_ending import first_ending
 from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.polling import DeadlinePassed, poll
 from nightshift.triggers.shielded import run_shielded
@@ -85,21 +86,11 @@ class LocalJobSetTrigger(BaseTrigger):
         lookout = (
             None if self.look is None else await asyncio.to_thread(FleetWatch, self.look, self.deadline, self.log, open_bucket)
         )
-        following = asyncio.create_task(self._follow())
-        looking = [asyncio.create_task(lookout.until_needed(lambda: self._counts, lambda: self._paused))] if lookout else []
-        try:
-            await asyncio.wait([following, *looking], return_when=asyncio.FIRST_COMPLETED)
-            jobset, followed = self.jobsets[0], Followed("look")
-            if following.done():
-                jobset, followed = following.result()
-            else:
-                looking[0].result()
-        finally:
-            for task in [following, *looking]:
-                task.cancel()
-            await asyncio.gather(following, *looking, return_exceptions=True)
+        needed = lookout.until_needed(lambda: self._counts, lambda: self._paused) if lookout else None
+        found = await first_ending([self._follow()], needed)
+        jobset, followed = (self.jobsets[0], Followed("look")) if found is None else found[1]
         before = None
-        if followed.ending == "look":
+        if found is None:
             before = {name: {"counts": counts} for name, counts in self._counts.items()}
         event = jobset_event(jobset, followed, {}, lookout.report if lookout else None, before)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
