@@ -1,6 +1,5 @@
 """Nights of 1,000 workers, as far as their workers, their capacity and the clock go, under the real rules: the forecast
-(`nightshift.jobset.fleet.forecast`), keeping the deadline (`nightshift.jobset.fleet.keeping`) and falling back
-(`nightshift.jobset.fleet.fallback`).
+(`nightshift.jobset.fleet.forecast`) and the policy (`nightshift.jobset.fleet.policy`).
 
 A step is a minute. Each worker is a number: when it works, and how fast. The fault model, drawn from the seed:
 
@@ -24,7 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nightshift.jobset.fleet import fallback, forecast, keeping
+from nightshift.jobset.fleet import fallback, forecast, keeping, policy
+from nightshift.jobset.fleet.memory import FleetMember, FleetState
+from nightshift.jobset.fleet.records import WatchReport
 from nightshift.jobset.fleet.watch import LOOK_S, WAKE_S
 from tests.simulation.check import Violated
 
@@ -175,7 +176,7 @@ class World:
         self._open = 0.0
         self._jobsets: dict[str, JobSet] = {}
         self._made = 0
-        self._late = False
+        self._report: WatchReport | None = None
         self._defer(forecast.Watch(forecast.WatchState(SPEED), CHUNK_ROWS))
         self._submit(PROFILES[0], WORKERS, helps=False)
 
@@ -273,18 +274,21 @@ class World:
             PROFILES, START_S, self._scenario.quota, max(1, round(self._left) // SEQS), helped=len(self.night.helped)
         )
         decision = keeping.decide(found, asked, terms)
-        self._late = found.late
-        if decision.workers:
+        self._report = WatchReport(
+            self._watch.state, found.late, decision.why, decision.workers, decision.profile, decision.drop
+        )
+        change = self._decided([])
+        if change.add:
             if starting := [name for name, fleet in fleets.items() if fleet.ready_at > now and fleet.running < fleet.wanted]:
                 self.night.wrong.append(f"starting: help at {now:.0f} s while {starting} start")
             if IN_TIME * found.left_s < 2 * START_S:
                 self.night.wrong.append(f"vain: help at {now:.0f} s, {found.left_s:.0f} s before the deadline")
             self.night.wrong += self._too_small(decision.workers, found, asked)
             self.night.helped.append((now, decision.workers, decision.profile))
-            for name in decision.drop:
+            for name in change.drop:
                 if taken := self._jobsets.pop(name).running:
                     self.night.wrong.append(f"direction: {taken} workers are taken away from a night that is late")
-            self._submit(decision.profile, decision.workers, helps=True)
+            self._submit(change.add.profile, change.add.workers, helps=change.add.helps)
             self._wake()
 
     def _misjudged(self, found: forecast.Forecast) -> Iterator[str]:
@@ -319,20 +323,28 @@ class World:
         if not starved and not disrupted:
             return
         measured = [fallback.measured(each.profile, each.counts(self._now)) for each in self._jobsets.values()]
-        decision = fallback.decide(PROFILES, measured, left_s=left_s)
-        running = sum(each.running for each in self._jobsets.values() if each.profile == decision.drop)
-        decision = keeping.careful(decision, self._kept and self._late, running)
-        if decision.drop:
-            if self._kept and self._late and running:
-                self.night.wrong.append(f"direction: {running} workers are taken away from a night that is late")
-            self._jobsets = {name: each for name, each in self._jobsets.items() if each.profile != decision.drop}
-        if decision.step is not fallback.Step.STAY:
-            self.night.fell.append((self._now, decision.why))
+        change = self._decided(measured)
+        running = sum(self._jobsets.pop(name).running for name in change.drop)
+        if self._report and self._report.late and running:
+            self.night.wrong.append(f"direction: {running} workers are taken away from a night that is late")
+        if change.add or change.drop:
+            self.night.fell.append((self._now, change.why))
         for each in self._jobsets.values():
             each.begin_counting(self._now)
-        if decision.submit:
-            self._submit(decision.submit, decision.workers or WORKERS, helps=False)
+        if change.add:
+            self._submit(change.add.profile, change.add.workers or WORKERS, helps=change.add.helps)
         self._wake()
+
+    def _decided(self, measured: list[fallback.Measured]) -> policy.Change:
+        """By the policy, as the task asks it. measured: of a night that may have to leave a profile."""
+        members = {
+            name: FleetMember(number, each.profile, len(each.workers), each.helps)
+            for number, (name, each) in enumerate(self._jobsets.items(), 1)
+        }
+        wanted = policy.Wanted(PROFILES, WORKERS, chunks=self._scenario.rows // CHUNK_ROWS)
+        left_s = self._scenario.deadline - self._now
+        seen = policy.Seen(members, self._report, measured, left_s)
+        return policy.decide(wanted, FleetState().with_all(tuple(members.values())), seen)
 
 
 def wrong_with(night: Night) -> Iterator[str]:

@@ -91,7 +91,7 @@ PUBLIC = set(re.findall(r"^- ``nightshift\.(\w+)``", nightshift.__doc__ or "", r
 """The rooms that the package's docstring offers to others."""
 DEPLOYED_WITH_IT = {"settings"}
 """What this repository's own DAGs use besides: they are deployed together with the package."""
-EXAMPLES = [*ROOT.glob("docs/examples/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
+EXAMPLES = [*ROOT.glob("docs/examples/*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
 
 
 def wrong_imports(module: Module, rooms: set[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""When a late night gets more workers: the rule's table, and what a person's new number of workers does."""
+"""When a late night gets more workers: the rule's table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from nightshift.jobset.fleet.fallback import FallbackDecision, Step
 from nightshift.jobset.fleet.forecast import IN_TIME, Expected, Forecast
-from nightshift.jobset.fleet.keeping import GIVES, HELPS_MAX, HOLD_S, Asked, Resized, Terms, careful, decide, resized
+from nightshift.jobset.fleet.keeping import GIVES, HELPS_MAX, HOLD_S, Asked, Terms, careful, decide
 
 pytestmark = pytest.mark.unit
 
@@ -114,23 +114,3 @@ class TestCareful:
     @pytest.mark.parametrize(("late", "running"), [(False, 3), (True, 0)])
     def test_otherwise_changes_nothing(self, late: bool, running: int) -> None:
         assert careful(self.REPLACE, late, running) == self.REPLACE
-
-
-@pytest.mark.parametrize(
-    ("helpers", "workers", "expected"),
-    [
-        ((), 10, Resized()),
-        ((), 14, Resized(add=4)),
-        ((), 3, Resized(drop=("owner",), smaller=3)),
-        ((4, 5), 19, Resized()),
-        ((4, 5), 14, Resized(drop=("helper-1",))),
-        ((4, 5), 16, Resized(drop=("helper-1",), smaller=2)),
-        ((4, 5), 10, Resized(drop=("helper-1", "helper-0"))),
-        ((4, 5), 7, Resized(drop=("helper-1", "helper-0", "owner"), smaller=7)),
-    ],
-)
-def test_a_persons_number_takes_helpers_first(helpers: tuple[int, ...], workers: int, expected: Resized) -> None:
-    jobsets = {"owner": Asked("spot", 10)}
-    jobsets |= {f"helper-{number}": Asked("spot", size, helps=True) for number, size in enumerate(helpers)}
-
-    assert resized(jobsets, workers) == expected

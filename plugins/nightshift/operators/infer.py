@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
     from nightshift.jobset.fleet.night import Night
-    from nightshift.jobset.fleet.records import JobSetEvent, WatchReport
+    from nightshift.jobset.fleet.policy import Wanted
+    from nightshift.jobset.fleet.records import JobSetEvent
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
@@ -134,47 +135,34 @@ class InferOperator(JobSetTask, RunOperator):
         return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if wish and wish.paused else manifest
 
     def whole(self, kept: FleetState) -> tuple[str, int]:
-        return self.spec.compute.profile, 0 if kept.asked is None else self.night.at_most(kept.asked)
+        return self._wanted().whole(kept)
 
     def relive(self, kept: FleetState, event: JobSetEvent) -> FleetState | None:
-        """Falls back by the rule of `nightshift.jobset.fleet.fallback`, keeps the deadline by that of
-        `nightshift.jobset.fleet.keeping`, and follows a person's change of the job. Never gives up before the deadline."""
-        if event.ending == "look":
-            assert event.look is not None
-            return self._looked(kept, event.look)
-        return self._fallen_back(kept, event)
-
-    def _looked(self, kept: FleetState, look: WatchReport) -> FleetState:
+        """Asks the policy, and remembers what it changes. Never gives up before the deadline."""
+        from nightshift.jobset.fleet import fallback, policy
+        from nightshift.run.pauses import newest
         from nightshift.spec import JobSpec
 
-        names = self._names(kept.live)
-        present = None if self.job is None else JobSpec.model_validate(self.job)
-        if resized := self.night.resized(names, kept, present):
-            self.log.info("%s", resized[1])
-            return resized[0]
-        if helped := self.night.helped(names, kept, look):
-            self.log.info("Keeping the deadline: %s", look.why)
-            return helped
-        return kept
-
-    def _fallen_back(self, kept: FleetState, event: JobSetEvent) -> FleetState:
-        from nightshift.jobset.fleet import fallback, keeping
-
-        counts = event.counts
+        members = self._names(kept.live)
+        request = newest(self.store, self.run)
+        file = None if self.job is None else JobSpec.model_validate(self.job).compute.workers
+        wanted = replace(self._wanted(), file=file, paused=request is not None and request.paused)
         measured = [
-            fallback.measured(live.profile, counts[name], self.night.hosts(live.profile))
-            for name, live in self._names(kept.live).items()
+            fallback.measured(each.profile, event.counts[name], self.night.hosts(each.profile))
+            for name, each in members.items()
+            if event.ending != "look"
         ]
-        decision = fallback.decide(self.spec.compute.profiles, measured, left_s=kept.deadline - time.time())
-        running = sum(each.running for each in measured if each.profile == decision.drop)
-        decision = keeping.careful(decision, event.look is not None and event.look.late, running)
-        self.log.info("Falling back: %s; %s", decision.step.value, decision.why)
-        stay = tuple(live for live in kept.live if live.profile != decision.drop)
-        if not decision.submit:
-            return kept.with_all(stay)
-        # Helping JobSets of a person's number go on beside it.
-        workers = decision.workers or min(self.whole(kept)[1], self.plan.workers)
-        return kept.with_all((*stay, FleetMember(kept.next, decision.submit, workers, since=time.time())))
+        seen = policy.Seen(members, event.look, measured, kept.deadline - time.time())
+        change = policy.decide(wanted, kept, seen)
+        if change.why:
+            self.log.info("%s: %s", change.rule.value.capitalize(), change.why)
+        return change.applied(kept, members, time.time())
+
+    def _wanted(self) -> Wanted:
+        from nightshift.jobset.fleet.policy import Wanted
+
+        compute = self.spec.compute
+        return Wanted(compute.profiles, self.plan.workers, self.plan.chunk_count, terms=compute.workers)
 
     def _names(self, lives: Iterable[FleetMember]) -> dict[str, FleetMember]:
         return {self.jobset_name(live.generation): live for live in lives}

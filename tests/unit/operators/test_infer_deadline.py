@@ -370,16 +370,6 @@ class TestAPersonsNumber:
         assert new is not None
         assert [(each.profile, each.workers) for each in new.live] == [("gpu-l4-spot", 1), ("gpu-l4-flex", 1)]
 
-    def test_what_a_profile_has_in_two_jobsets_counts_together(self, watched: Watched) -> None:
-        """As after a fallback to a profile that already helped."""
-        kept = FleetState(live=(FleetMember(1, "cpu", 2), FleetMember(2, "cpu", 2)), next=3)
-        names = {"one": kept.live[0], "two": kept.live[1]}
-
-        resized = watched._task().night.resized(names, kept, a_spec(compute__workers=4))
-
-        assert resized is not None
-        assert (resized[0].live, resized[0].asked) == (kept.live, 4)
-
     def test_a_number_that_is_taken_away_changes_nothing(self, watched: Watched) -> None:
         watched.says(None)
         watched.wake()

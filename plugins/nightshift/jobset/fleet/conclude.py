@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.jobset.fleet.adopt import settled
 from nightshift.jobset.fleet.errors import Failure, JobSetFailed, failure_of
+from nightshift.jobset.fleet.policy import after_loss
 from nightshift.jobset.fleet.work import JobSetWork
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Conclusion:
         if outcome.resumes_at_once and kept.resumes < self._task.resume_limit and kept.deadline > time.time():
             self._task.log.info("Continuing with a new JobSet; this uses none of the task's retries")
             time.sleep(RESUME_PAUSE_S)
-            return self._followed(replace(kept, resumes=kept.resumes + 1), live)
+            resumed = replace(kept, resumes=kept.resumes + 1)
+            return after_loss(resumed, live, self._task.whole(kept), time.time())
         if kept.live:
             self._task.log.warning("Only JobSets that were added to help are still running")
             return kept
@@ -102,15 +104,6 @@ class Conclusion:
         if failure.permanent:
             self._memory.save(kept.over())
         raise failure
-
-    def _followed(self, kept: FleetState, live: FleetMember) -> FleetState:
-        """With a JobSet in the place of one that was taken away."""
-        profile, workers = self._task.whole(kept)
-        profile, now = live.profile or profile, time.time()
-        if kept.live:
-            return kept.with_all((*kept.live, replace(live, generation=kept.next, profile=profile, since=now)))
-        # What only helped is followed by one that does all the work.
-        return kept.with_new(profile, now, workers or (0 if live.helps else live.workers))
 
     def _name(self, live: FleetMember) -> str:
         return self._task.jobset_name(live.generation)

@@ -1,4 +1,4 @@
-"""When a run goes on with its next compute profile. Pure.
+"""When a run goes on with its next compute profile: rule 4 of `nightshift.jobset.fleet.policy`. Pure.
 
 A profile names others to fall back to (Spot, then flex-start, then on-demand). The run starts on the first. A second JobSet on
 the next profile *helps*: both work on the same ledger, so nothing has to be moved, and nothing is computed twice but what both

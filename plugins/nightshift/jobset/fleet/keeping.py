@@ -1,4 +1,4 @@
-"""When a night that will be late gets more workers, and what a person's change of ``compute.workers`` does to it. Pure.
+"""When a night that will be late gets more workers: rule 5 of `nightshift.jobset.fleet.policy`. Pure.
 
 More workers come as a *helping* JobSet on the same ledger; it ends with the ledger, like any other. It gets
 
@@ -142,34 +142,6 @@ def careful(decision: FallbackDecision, late: bool, running: int) -> FallbackDec
         return decision
     why = f"{decision.why}; the night is late, so the {running} pods of {decision.drop} stay"
     return replace(decision, step=Step.HELP if decision.submit else Step.STAY, why=why, drop="")
-
-
-@dataclass(frozen=True)
-class Resized:
-    """What a person's new number of workers does. drop: names of JobSets to delete. add: workers of a helping JobSet; 0 for
-    none. smaller: workers of the JobSet that takes the place of the last one that is dropped; 0 for none."""
-
-    drop: tuple[str, ...] = ()
-    add: int = 0
-    smaller: int = 0
-
-
-def resized(jobsets: dict[str, Asked], workers: int) -> Resized:
-    """So that there are `workers` in all. jobsets: in the order of their creation. Helpers go first, the newest of them first.
-
-    A JobSet cannot shrink (its pods are indexes of a Job), so one that has too many workers is replaced by a smaller one. What
-    its workers have committed stays, and what they have finished of open chunks is saved while they drain.
-    """
-    have = sum(each.wanted for each in jobsets.values())
-    if workers >= have:
-        return Resized(add=workers - have)
-    drop: list[str] = []
-    for name in (name for helps in (True, False) for name in reversed(jobsets) if jobsets[name].helps is helps):
-        if have <= workers:
-            break
-        drop.append(name)
-        have -= jobsets[name].wanted
-    return Resized(tuple(drop), smaller=workers - have)
 
 
 def _when(forecast: Forecast) -> str:
