@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from nightshift.jobset.fleet import fallback, forecast, keeping, policy
+from nightshift.jobset.fleet import deadline, fallback, forecast, policy
 from nightshift.jobset.fleet.memory import FleetMember, FleetState
 from nightshift.jobset.fleet.records import WatchReport
 from nightshift.jobset.fleet.watch import LOOK_S, WAKE_S
@@ -256,7 +256,7 @@ class World:
 
     def _look(self) -> None:
         """As the trigger does."""
-        now, deadline = self._now, self._scenario.deadline
+        now = self._now
         window = self._watch.window_s(now)
         recent = round(sum(rows for at, rows in self._commits if at > now - window))
         rows = forecast.Rows(round(self._left), round(self._scenario.rows - self._left), recent)
@@ -266,14 +266,14 @@ class World:
             )
             for name, each in self._jobsets.items()
         }
-        found = self._watch.look(now, rows, fleets, deadline=deadline)
+        found = self._watch.look(now, rows, fleets, deadline=self._scenario.deadline)
         self.night.looks.append((now, math.inf if found.end_s is None else found.end_s, found.left_s))
         self.night.wrong += self._misjudged(found)
-        asked = {name: keeping.Asked(each.profile, len(each.workers), each.helps) for name, each in self._jobsets.items()}
-        terms = keeping.Terms(
+        asked = {name: deadline.Asked(each.profile, len(each.workers), each.helps) for name, each in self._jobsets.items()}
+        terms = deadline.Terms(
             PROFILES, START_S, self._scenario.quota, max(1, round(self._left) // SEQS), helped=len(self.night.helped)
         )
-        decision = keeping.decide(found, asked, terms)
+        decision = deadline.decide(found, asked, terms)
         self._report = WatchReport(
             self._watch.state, found.late, decision.why, decision.workers, decision.profile, decision.drop
         )
@@ -301,7 +301,7 @@ class World:
         ):
             yield f"speed: {found.speed:.2f} rows/s are believed at {self._now:.0f} s, and it is {truth:.2f}"
 
-    def _too_small(self, workers: int, found: forecast.Forecast, asked: dict[str, keeping.Asked]) -> Iterator[str]:
+    def _too_small(self, workers: int, found: forecast.Forecast, asked: dict[str, deadline.Asked]) -> Iterator[str]:
         """Whether more workers were asked for than start-up lets come in time, or too few although there was room."""
         have = sum(each.wanted for each in asked.values())
         if have + workers >= self._scenario.quota or not math.isfinite(found.end_s or math.inf):

@@ -186,7 +186,7 @@ class TestRecords:
 
         assert record.start_up_s == {}
 
-    def test_keeping_them_again_changes_nothing(self, store: ObjectStore) -> None:
+    def test_fleet_deadline_them_again_changes_nothing(self, store: ObjectStore) -> None:
         for _ in range(2):
             keep(store, RUN, SPEC, manifest_of(PROFILE), a_plan(4))
 

@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk import DAG
 from obstore.store import LocalStore
 
-from nightshift.jobset.fleet import forecast, keeping, watch
+from nightshift.jobset.fleet import deadline, forecast, watch
 from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.labels import ROLE_LABEL
@@ -83,7 +83,7 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule in seconds instead of minutes."""
     monkeypatch.setattr(watch, "LOOK_S", 0.5)
-    monkeypatch.setattr(keeping, "HOLD_S", 2.0)
+    monkeypatch.setattr(deadline, "HOLD_S", 2.0)
     monkeypatch.setattr(forecast, "PRIOR_S", 2.0)
     monkeypatch.setattr(forecast, "WINDOW_S", 6.0)
     assert poll.__kwdefaults__ is not None

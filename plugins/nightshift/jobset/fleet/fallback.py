@@ -4,7 +4,7 @@ A profile names others to fall back to (Spot, then flex-start, then on-demand). 
 the next profile *helps*: both work on the same ledger, so nothing has to be moved, and nothing is computed twice but what both
 hold open. When the helper works, the old one is *replaced*: dropped, if it is still of no use.
 
-Several JobSets of one profile (`nightshift.jobset.fleet.keeping` adds such) are looked at together (`of_profiles`), and go
+Several JobSets of one profile (`nightshift.jobset.fleet.deadline` adds such) are looked at together (`of_profiles`), and go
 together.
 
 A JobSet is **short** while fewer than half of its pods run (`enough`). It **fails** in one of two ways:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nightshift.jobset.fleet.deadline import TIMES_PLAN, Terms
 from nightshift.jobset.fleet.forecast import WatchState
-from nightshift.jobset.fleet.keeping import TIMES_PLAN, Terms
 from nightshift.jobset.fleet.memory import FleetMember, FleetState
 from nightshift.jobset.fleet.records import WatchedJobSet, WatchTerms
 from nightshift.spec.limits import WORKERS_MAX

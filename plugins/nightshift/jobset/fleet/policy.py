@@ -5,7 +5,7 @@
     3 lost       a JobSet that was taken away is followed by another one on its profile (`after_loss`)
     4 fallback   a profile gives too few pods, or loses more than it keeps: the next one helps, then replaces it
                  (`nightshift.jobset.fleet.fallback`)
-    5 deadline   the run will be late: a further JobSet helps (`nightshift.jobset.fleet.keeping`)
+    5 deadline   the run will be late: a further JobSet helps (`nightshift.jobset.fleet.deadline`)
 
 The first rule that has something to change is the only one that is followed: the next ones are asked again when its change
 shows. Rule 3 is asked when a JobSet has ended. Rule 4 is asked only when a JobSet has had too few pods for long, or has lost
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from nightshift.jobset.fleet import fallback, keeping
+from nightshift.jobset.fleet import deadline, fallback
 from nightshift.jobset.fleet.fallback import Measured
 from nightshift.jobset.fleet.memory import FleetMember, FleetState
 from nightshift.jobset.fleet.records import WatchReport
@@ -184,7 +184,7 @@ def _too_many(counted: Mapping[str, FleetMember], sizes: Mapping[str, int], targ
 def _fallback(wanted: Wanted, state: FleetState, seen: Seen) -> Change:
     decision = fallback.decide(wanted.profiles, seen.measured, left_s=seen.left_s)
     running = sum(each.running for each in seen.measured if each.profile == decision.drop)
-    decision = keeping.careful(decision, seen.report is not None and seen.report.late, running)
+    decision = deadline.careful(decision, seen.report is not None and seen.report.late, running)
     drop = tuple(name for name, each in seen.members.items() if decision.drop and each.profile == decision.drop)
     add = None
     if decision.submit:

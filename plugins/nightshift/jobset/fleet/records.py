@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
+from nightshift.jobset.fleet.deadline import Terms
 from nightshift.jobset.fleet.forecast import WatchState
-from nightshift.jobset.fleet.keeping import Terms
 
 VERSION: Final = 2
 

@@ -1,6 +1,6 @@
 """Looks at a running night from the triggerer, and says when its task has something to do for the deadline.
 
-A look is a LIST of the ledger, and arithmetic (`nightshift.jobset.fleet.forecast`, `nightshift.jobset.fleet.keeping`). It is
+A look is a LIST of the ledger, and arithmetic (`nightshift.jobset.fleet.forecast`, `nightshift.jobset.fleet.deadline`). It is
 made here and not in the task because waking the task costs more: a process, a part of the log that is read again, and some
 seconds in which nobody hears that a person ends the task. So the task is woken when there is a decision, when the night's
 JobSets do not follow a person's wish to pause or resume, and every `WAKE_S`, since only a task's process sees the job's file as
@@ -38,11 +38,11 @@ class FleetWatch:
 
     def __init__(self, look: Mapping[str, Any], deadline: float, log: Log, open_bucket: Callable[[], ObjectStore]) -> None:
         # Made in a thread: the triggerer's event loop would stand still while these are imported.
-        from nightshift.jobset.fleet import keeping
+        from nightshift.jobset.fleet.deadline import decide
         from nightshift.jobset.fleet.forecast import Watch
         from nightshift.jobset.fleet.records import WatchReport, WatchTerms
 
-        self._decide = keeping.decide
+        self._decide = decide
         self._look = WatchTerms.from_json(look)
         self._deadline = deadline
         self._log = log
@@ -85,7 +85,7 @@ class FleetWatch:
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:
         """One look; whether there is a decision."""
-        from nightshift.jobset.fleet.keeping import Asked
+        from nightshift.jobset.fleet.deadline import Asked
         from nightshift.jobset.fleet.records import WatchReport
 
         now = time.time()

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from nightshift.jobset.fleet.deadline import GIVES, HELPS_MAX, HOLD_S, Asked, Terms, careful, decide
 from nightshift.jobset.fleet.fallback import FallbackDecision, Step
 from nightshift.jobset.fleet.forecast import IN_TIME, Expected, Forecast
-from nightshift.jobset.fleet.keeping import GIVES, HELPS_MAX, HOLD_S, Asked, Terms, careful, decide
 
 pytestmark = pytest.mark.unit
 
