@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nightshift.stream.redriven import ATTRIBUTE
+from nightshift.stream.redriven_ids import ATTRIBUTE
 from tests.integration.stream.processes import JOB
 
 EVERY: Final = 100

@@ -33,7 +33,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from obstore.store import MemoryStore
 
-from nightshift.driver.main import ConfigError, _load
+from nightshift.driver.environment import ConfigError
+from nightshift.driver.main import _load
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator

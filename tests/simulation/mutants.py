@@ -23,10 +23,10 @@ from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
 from nightshift.driver.engine import Refused, SendResult, Unsent
 from nightshift.driver.feeder import Feeder, Opened
-from nightshift.driver.ranges import Ranges
 from nightshift.driver.scheduler import DeadLetterCause, Group, OpenChunk, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.window import Window
+from nightshift.driver.work_stealing import Ranges
 from nightshift.driver.worker import Worker
 from nightshift.run.chunks import Saved, decode_results, results_of
 from nightshift.run.ledger import Chunks, Ledger

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from nightshift.driver.ranges import Ranges
+from nightshift.driver.work_stealing import Ranges
 from tests.simulation.mutants import MUTANTS, Mutant, seeds
 from tests.simulation.test_invariants import twins_compute
 from tests.simulation.test_schedules import GATE_SEEDS

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from nightshift.driver.environment import ConfigError, DriverConfig
 from nightshift.driver.health import ENGINE_BUDGET_S
-from nightshift.driver.main import ConfigError, DriverConfig
 from nightshift.jobset.labels import JOB_INDEX_LABEL
 from nightshift.jobset.manifest.constants import METRICS_PORT
 from nightshift.jobset.manifest.render import render

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from nightshift.driver.ranges import Ranges
+from nightshift.driver.work_stealing import Ranges
 from nightshift.run.ledger import Chunks
 from tests.builders import a_plan
 

@@ -15,13 +15,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 from google.rpc.error_details_pb2 import ErrorInfo
 
-from nightshift.stream import pubsub, redriven
+from nightshift.stream import pubsub, redriven_ids
 from nightshift.stream.channel import _OPTIONS, SILENT_MOST, NotOffered, PubSubRefused
 from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.ports import Unavailable, Unsettled
 from nightshift.stream.pubsub import Subscription, Topic, TopicDeleted, check_topic
-from nightshift.stream.redriven import attributes_of
+from nightshift.stream.redriven_ids import attributes_of
 
 pytestmark = pytest.mark.unit
 
@@ -105,7 +105,7 @@ async def test_what_is_in_one_message_concerns_that_message_alone() -> None:
     """Whatever its attributes say, and were it that Pub/Sub's own fields were out of their range."""
     said = ["x.r1 0001-01-01T00:00:00+14:00", "\0.r1 2026-11-20T12:30:00+00:00", "1.r1 9999-12-30T00:00:00+00:00"]
     messages = [
-        PubsubMessage(data=b"x", attributes={redriven.ATTRIBUTE: value}, message_id=f"{n}") for n, value in enumerate(said)
+        PubsubMessage(data=b"x", attributes={redriven_ids.ATTRIBUTE: value}, message_id=f"{n}") for n, value in enumerate(said)
     ]
     for message in messages:
         PubsubMessage.pb(message).publish_time.FromDatetime(PUBLISHED)

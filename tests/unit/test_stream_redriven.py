@@ -16,7 +16,7 @@ from nightshift.stream.dead_letters import DeadLetter
 from nightshift.stream.messages import Dead, Message
 from nightshift.stream.pubsub import Publisher
 from nightshift.stream.redrive import Redriven, _publish, again, parts_of
-from nightshift.stream.redriven import ATTRIBUTE, attributes_of, identity, next_id
+from nightshift.stream.redriven_ids import ATTRIBUTE, attributes_of, identity, next_id
 
 pytestmark = pytest.mark.unit
 

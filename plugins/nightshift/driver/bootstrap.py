@@ -1,13 +1,10 @@
-"""What the programs beside an engine have in common: their log, the wait for the engine, and what they send it first."""
+"""What the programs beside an engine have in common: the wait for the engine, and how much they send it first."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
-import sys
-from datetime import UTC, datetime
 
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
@@ -40,25 +37,3 @@ def first_window(seats: int, kind: TaskKind) -> tuple[int, int]:
     rows = 2 * seats
     requests = math.ceil(rows / kind.rows_per_request)
     return rows, descriptors.requests_most(descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching))
-
-
-def log_to_stdout() -> None:
-    """Sends the log of this process to stdout: one JSON object per line, as Cloud Logging reads it."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object per line, as Cloud Logging reads it."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "severity": record.levelname,
-            "message": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.commits import Codec
-from nightshift.driver.ranges import Ranges
 from nightshift.driver.stats import Stats
+from nightshift.driver.work_stealing import Ranges
 from nightshift.run import chunks
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Ledger

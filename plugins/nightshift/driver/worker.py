@@ -23,10 +23,10 @@ from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
 from nightshift.driver.health import EngineLike
 from nightshift.driver.known_good_rows import Completed, Recall
 from nightshift.driver.life import Life
-from nightshift.driver.ranges import Ranges
 from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
+from nightshift.driver.work_stealing import Ranges
 from nightshift.run import tolerance
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Chunks, Ledger

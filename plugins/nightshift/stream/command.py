@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from nightshift import exits
-from nightshift.driver.bootstrap import first_window, log_to_stdout, meet
+from nightshift.driver.bootstrap import first_window, meet
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
+from nightshift.driver.json_log import log_to_stdout
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from nightshift.spec.stream import TableSink
-from nightshift.stream import redriven
+from nightshift.stream import redriven_ids
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unwritable
 from nightshift.stream.postgres import Session, check_url
@@ -101,7 +101,7 @@ class DeadLetterTable:
                 "FROM unnest(%s::text[], %s::text[]) AS u (id, own) WHERE t.message_id = u.id"
             ).format(table=self._table)
             done = sorted(published)
-            await connection.execute(mark, [done, [redriven.next_id(each) for each in done]])
+            await connection.execute(mark, [done, [redriven_ids.next_id(each) for each in done]])
             return published
 
         return await self._run(work)

@@ -18,7 +18,7 @@ class Message:
     """One message of a subscription, or row of a folder, the same in every delivery.
 
     id: Pub/Sub's, or of object, version and row. published: in UTC, to the microsecond; when the object was created.
-    Of a redriven dead letter, both are those of `nightshift.stream.redriven`; again: when it was published again.
+    Of a redriven dead letter, both are those of `nightshift.stream.redriven_ids`; again: when it was published again.
     """
 
     id: str

@@ -24,7 +24,7 @@ from google.pubsub_v1.types import (
 )
 from google.rpc.error_details_pb2 import ErrorInfo
 
-from nightshift.stream import redriven
+from nightshift.stream import redriven_ids
 from nightshift.stream.channel import LONGEST_S, Channel, MessageRefused, NotOffered, PubSubRefused
 from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
@@ -234,7 +234,7 @@ def _message(raw: Any) -> Message:
         published = raw.publish_time.ToDatetime(UTC)
     except (ValueError, OverflowError):
         published = _NO_TIME
-    if (own := redriven.identity(attributes, published)) is not None:
+    if (own := redriven_ids.identity(attributes, published)) is not None:
         return Message(own[0], raw.data, attributes, raw.ordering_key, own[1], again=published)
     return Message(raw.message_id, raw.data, attributes, raw.ordering_key, published)
 

@@ -2,7 +2,8 @@
 
 The table of dead letters decides what there is to redrive; the topic of dead letters only announces it. A few at a time are
 published, and then marked in the table: published at least once and marked once, whatever is killed or repeated in between. A
-redriven message has an id that follows from the dead letter's (`nightshift.stream.redriven`), so its copies have one outcome.
+redriven message has an id that follows from the dead letter's (`nightshift.stream.redriven_ids`), so its copies have one
+outcome.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.pubsub_v1.types import PubsubMessage
 
-from nightshift.stream import redriven
+from nightshift.stream import redriven_ids
 from nightshift.stream.channel import MessageRefused
 from nightshift.stream.dead_letters import DeadLetter, DeadLetterTable, Selection
 from nightshift.stream.messages import Message
@@ -148,5 +149,5 @@ async def _publish(publisher: Publisher, messages: Sequence[Message]) -> dict[st
 
 def again(message: Message) -> PubsubMessage:
     """The message of a dead letter, as it is published again."""
-    attributes = redriven.attributes_of(message.id, message.published, message.attributes)
+    attributes = redriven_ids.attributes_of(message.id, message.published, message.attributes)
     return PubsubMessage(data=message.data, attributes=attributes, ordering_key=message.ordering_key)

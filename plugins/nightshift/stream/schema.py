@@ -53,7 +53,7 @@ DEAD: Final = {
 _TIME: Final = sql.Identifier(PUBLISH_TIME)
 _ID: Final = sql.Identifier(MESSAGE_ID)
 _REDRIVEN: Final = sql.SQL("'[.]r[1-9][0-9]*$'")
-"""The end of a redriven message's id (`nightshift.stream.redriven`)."""
+"""The end of a redriven message's id (`nightshift.stream.redriven_ids`)."""
 
 
 class Table:

@@ -1,0 +1,133 @@
+"""The environment variables of the driver's process, and the settings that they make.
+
+NIGHTSHIFT_RUN_URL             gs://BUCKET/JOB/PARTITION/RUN
+ENGINE_URL                     base URL of the engine beside it
+JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or if the plan has no such shard, the
+                               worker has no home and helps wherever something is left
+NIGHTSHIFT_SHARD               which shard is home if a worker spans several hosts. JOB_COMPLETION_INDEX is then the host:
+                               host 0 works, and the others stand by until they are told to end
+NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothing else waits for it
+NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
+NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; by default as the job says
+NIGHTSHIFT_MODEL_REVISION      with which --revision the engine loads a model of the Hub; a worker without a home must be told
+NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
+NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
+NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
+NIGHTSHIFT_METRICS_ADDRESS     the address that they are served on; by default all that the pod has
+NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
+NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
+NIGHTSHIFT_PROFILE             the compute profile that its machine was asked for with; for its marks; optional
+POD_NAME, NODE_NAME            recorded in what it commits and marks; optional
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nightshift.driver.health import ENGINE_BUDGET_S
+from nightshift.driver.heartbeats import Birth, process_age_s
+from nightshift.driver.metrics import EVERYWHERE
+from nightshift.driver.request_loop import FLIGHT_BYTES
+from nightshift.driver.worker import BUFFER_BYTES
+
+
+class ConfigError(ValueError):
+    """The environment does not name a run and an engine that can be used."""
+
+
+@dataclass(frozen=True)
+class DriverConfig:
+    """The settings of the process. index: None for a helper. attempt: names this life of the worker in partials and provenance.
+    bystander: another host of the same slice runs the driver that works. worker: its number in its JobSet, a helper's too."""
+
+    run_url: str
+    index: int | None
+    engine_url: str
+    node: str
+    attempt: str
+    dead_letters: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = EVERYWHERE
+    buffer_mb: int = BUFFER_BYTES >> 20
+    flight_mb: int = FLIGHT_BYTES >> 20
+    engine_wait_s: float = ENGINE_BUDGET_S
+    model_root: str | None = None
+    model_revision: str | None = None
+    tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    bystander: bool = False
+    role: str = "owner"
+    worker: int | None = None
+    profile: str = ""
+    pod: str = "driver"
+
+    @classmethod
+    def from_environment(cls) -> DriverConfig:
+        """Raises ConfigError, which names the variable that is missing or wrong."""
+        for name in ("NIGHTSHIFT_RUN_URL", "ENGINE_URL"):
+            if not os.environ.get(name):
+                raise ConfigError(f"{name} is not set")
+        role = os.environ.get("NIGHTSHIFT_ROLE") or "owner"
+        if role not in ("owner", "helper"):
+            raise ConfigError(f"NIGHTSHIFT_ROLE is {role!r}, but must be 'owner' or 'helper'")
+        pod = os.environ.get("POD_NAME") or "driver"
+        index, shard = _number("JOB_COMPLETION_INDEX"), _number("NIGHTSHIFT_SHARD")
+        home = index if shard is None else shard
+        return cls(
+            os.environ["NIGHTSHIFT_RUN_URL"],
+            home if role == "owner" else None,
+            os.environ["ENGINE_URL"],
+            os.environ.get("NODE_NAME") or os.uname().nodename,
+            f"{pod}-{uuid.uuid4().hex[:8]}",
+            dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
+            metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
+            metrics_address=os.environ.get("NIGHTSHIFT_METRICS_ADDRESS") or EVERYWHERE,
+            buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or BUFFER_BYTES >> 20,
+            flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or FLIGHT_BYTES >> 20,
+            engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
+            model_root=os.environ.get("NIGHTSHIFT_MODEL_ROOT") or None,
+            model_revision=os.environ.get("NIGHTSHIFT_MODEL_REVISION") or None,
+            tuning=_tuning(),
+            bystander=shard is not None and index not in (None, 0),
+            role=role,
+            worker=home,
+            profile=os.environ.get("NIGHTSHIFT_PROFILE") or "",
+            pod=pod,
+        )
+
+    def birth(self) -> Birth:
+        return Birth(
+            attempt=self.attempt,
+            profile=self.profile,
+            role=self.role,
+            index=self.worker,
+            node=self.node,
+            pod=self.pod,
+            cpus=float(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1),
+            age_s=process_age_s(),
+        )
+
+
+def _number(name: str) -> int | None:
+    value = os.environ.get(name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal()):
+        raise ConfigError(f"{name} is {value!r}, not a whole number")
+    return int(value)
+
+
+def _tuning() -> Mapping[str, Mapping[str, Any]]:
+    value = os.environ.get("NIGHTSHIFT_TUNING") or "{}"
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        raise ConfigError(f"NIGHTSHIFT_TUNING is {value!r}, not a JSON object of objects")
+    return found
