@@ -39,11 +39,11 @@ def doctor(deployment: Deployment, job_file: Path | None) -> list[Line]:
     arguments = ["-m", "nightshift.cli", "doctor", "--json", *([str(job_file)] if job_file else [])]
     said = json.loads(deployment.run("python", *arguments, limit_s=DOCTOR_S, codes=(0, 1)).splitlines()[-1])
     checks: Sequence[Mapping[str, Any]] = said["checks"]
-    counts = ", ".join(f"{sum(each['state'] == state for each in checks)} {state}" for state in ("ok", "wrong", "not asked"))
+    counts = ", ".join(f"{sum(each['state'] == state for each in checks)} {state}" for state in ("ok", "failed", "skipped"))
     wrong = [
-        Line(f"Doctor: {each['check']}", each["wrong"], BREAKS, f"{each['breaks']}. Mend: `{each['mend']}`")
+        Line(f"Doctor: {each['check']}", each["problem"], BREAKS, f"{each['breaks']}. Fix: `{each['fix']}`")
         for each in checks
-        if each["state"] == "wrong"
+        if each["state"] == "failed"
     ]
     verdict = BREAKS if said["exit_code"] else WELL
     return [Line("Is everything there for a night?", counts, verdict, "see the doctor's lines"), *wrong]

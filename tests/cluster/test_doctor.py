@@ -13,7 +13,7 @@ from local.environments import ROOT
 from nightshift.doctor import clocks, queue
 from nightshift.doctor import cluster as _cluster
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.jobset import JobSetHook
 from nightshift.jobset.kubernetes import kueue
@@ -86,7 +86,7 @@ def test_a_right_that_is_taken_away_is_named(namespace: Namespace, api: JobSetHo
     namespace.kubectl("patch", "role", ACCOUNT, "--type=json", "-p", patch)
 
     def missing() -> list[str]:
-        return [each.check for each in asked(_cluster.rights, api, namespace) if isinstance(each, Problem)]
+        return [each.check for each in asked(_cluster.rights, api, namespace) if isinstance(each, Failed)]
 
     namespace.wait_until("the loss of the right", lambda: missing() == ["list pods", "watch pods"])
 
@@ -106,7 +106,7 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(
 
     with a_queue(namespace, QUOTA):
         [hidden] = asked(queue.queue, api, namespace, job)
-        assert isinstance(hidden, NotAsked)
+        assert isinstance(hidden, Skipped)
         assert kueue.READERS in hidden.because
         assert limits() == Limits()
         assert told.pop().endswith(f"to allow it: kubectl apply -f {kueue.READERS}")
@@ -118,10 +118,10 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(
             namespace.wait_until("the queue's readiness", active)
             assert [type(each) for each in asked(queue.quotas, api, namespace, job)] == [Ok]
             [small] = asked(queue.quotas, api, namespace, a_spec(queue="nightly", compute__workers=2))
-            assert isinstance(small, Problem)
-            assert "2 workers need 3 of cpu, and it has 2" in small.wrong
+            assert isinstance(small, Failed)
+            assert "2 workers need 3 of cpu, and it has 2" in small.problem
             found = limits()
             assert (found.quota, found.of("gpu-l4-spot").quota) == (1, 0), told
             [gone] = asked(queue.queue, api, namespace, a_spec(queue="weekly"))
-            assert isinstance(gone, Problem)
-            assert "there is no LocalQueue weekly" in gone.wrong
+            assert isinstance(gone, Failed)
+            assert "there is no LocalQueue weekly" in gone.problem

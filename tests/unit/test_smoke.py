@@ -40,19 +40,19 @@ def test_every_fault_that_the_doctor_finds_has_a_line_with_its_mend(monkeypatch:
     checks = [
         {"state": "ok", "check": "identity", "found": "me"},
         {
-            "state": "wrong",
+            "state": "failed",
             "check": "bucket",
-            "wrong": "there is none",
+            "problem": "there is none",
             "breaks": "every task",
-            "mend": "gcloud storage buckets create",
+            "fix": "gcloud storage buckets create",
         },
-        {"state": "not asked", "check": "store", "because": "bucket is not ok", "needs": "bucket"},
+        {"state": "skipped", "check": "store", "because": "bucket is not ok", "needs": "bucket"},
     ]
     said = "a warning of Airflow's\n" + json.dumps({"exit_code": 1, "checks": checks})
     # The real doctor answers in `test_smoke_night.py`.
     monkeypatch.setattr(Deployment, "run", lambda *_, **__: said)
     lines = report.doctor(Deployment({}, __file__), None)  # type: ignore[arg-type]
     assert lines == [
-        report.Line("Is everything there for a night?", "1 ok, 1 wrong, 1 not asked", report.BREAKS, "see the doctor's lines"),
-        report.Line("Doctor: bucket", "there is none", report.BREAKS, "every task. Mend: `gcloud storage buckets create`"),
+        report.Line("Is everything there for a night?", "1 ok, 1 failed, 1 skipped", report.BREAKS, "see the doctor's lines"),
+        report.Line("Doctor: bucket", "there is none", report.BREAKS, "every task. Fix: `gcloud storage buckets create`"),
     ]

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from nightshift.doctor import fixes
 from nightshift.doctor.context import Reply, Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -46,12 +46,12 @@ def there(here: Surroundings) -> Iterator[Finding]:
             f"gcloud storage buckets create gs://{bucket} --location={here.settings.location} --uniform-bucket-level-access "
             "--soft-delete-duration=0"
         )
-        yield Problem(NAME, f"gs://{bucket} (NIGHTSHIFT_BUCKET) does not exist", breaks, create)
+        yield Failed(NAME, f"gs://{bucket} (NIGHTSHIFT_BUCKET) does not exist", breaks, create)
     elif reply.status in (401, 403):
-        mend = fixes.bucket_role(here.settings, "storage.legacyBucketReader", here.connections.google().email)
-        yield Problem(NAME, f"the account may not read gs://{bucket} itself (HTTP {reply.status})", breaks, mend)
+        fix = fixes.bucket_role(here.settings, "storage.legacyBucketReader", here.connections.google().email)
+        yield Failed(NAME, f"the account may not read gs://{bucket} itself (HTTP {reply.status})", breaks, fix)
     else:
-        yield Problem(NAME, f"Cloud Storage answers HTTP {reply.status} for gs://{bucket}", breaks, "nightshift doctor")
+        yield Failed(NAME, f"Cloud Storage answers HTTP {reply.status} for gs://{bucket}", breaks, "nightshift doctor")
 
 
 def metadata(here: Surroundings) -> Reply:
@@ -66,7 +66,7 @@ def permissions(here: Surroundings) -> Iterator[Finding]:
     reply = google.ask("GET", f"{_address(here)}/iam/testPermissions?{query}")
     if reply.status != 200:
         because = f"Cloud Storage answers HTTP {reply.status} to the question for permissions"
-        yield from (NotAsked(each, because, needs=PERMISSIONS) for each in NEEDED)
+        yield from (Skipped(each, because, needs=PERMISSIONS) for each in NEEDED)
         return
     held = json.loads(reply.body).get("permissions", ())
     for permission, (role, purpose) in NEEDED.items():
@@ -74,7 +74,7 @@ def permissions(here: Surroundings) -> Iterator[Finding]:
             yield Ok(permission, f"on gs://{here.settings.bucket}")
         else:
             wrong = f"the account does not have it on gs://{here.settings.bucket}"
-            yield Problem(permission, wrong, purpose, fixes.bucket_role(here.settings, role, google.email))
+            yield Failed(permission, wrong, purpose, fixes.bucket_role(here.settings, role, google.email))
 
 
 def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
@@ -87,7 +87,7 @@ def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
     path = f"{PREFIX}/{uuid.uuid4().hex}"
     store = open_store(f"gs://{bucket}", credentials=here.connections.storage_credentials())
     breaks = "plan, extract, seal and publish"
-    mend = fixes.bucket_role(here.settings, "storage.objectUser", here.connections.google().email)
+    fix = fixes.bucket_role(here.settings, "storage.objectUser", here.connections.google().email)
     try:
         wrong = _tried(store, path)
     except (obstore.exceptions.BaseError, OSError) as error:
@@ -96,12 +96,10 @@ def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
         cleared = _deleted(store, path)
         rest = "" if cleared else f"; gs://{bucket}/{path} may be left behind"
         clean = "" if cleared else f" && gcloud storage rm gs://{bucket}/{path}"
-        yield Problem(STORE, f"nightshift's own client is refused: {words}{rest}", breaks, f"{mend}{clean}")
+        yield Failed(STORE, f"nightshift's own client is refused: {words}{rest}", breaks, f"{fix}{clean}")
         return
     if wrong:
-        yield Problem(
-            STORE, wrong, "the ledger: rows could be answered twice", "gcloud storage buckets describe gs://" + bucket
-        )
+        yield Failed(STORE, wrong, "the ledger: rows could be answered twice", "gcloud storage buckets describe gs://" + bucket)
     else:
         yield Ok(STORE, f"gs://{bucket}/{PREFIX}/: created once, a second create refused, read, listed, deleted")
 

@@ -21,7 +21,7 @@ from nightshift.doctor import (
     workers,
 )
 from nightshift.doctor.context import Connections, Surroundings, Triggerer
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem, Report
+from nightshift.doctor.findings import Failed, Finding, Ok, Report, Skipped
 from nightshift.doctor.fixes import setting
 from nightshift.doctor.runner import Check, examine
 from nightshift.settings import Settings, SettingsError
@@ -88,8 +88,8 @@ def diagnose(
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
-        wrong = Problem(SETTINGS, str(error), NIGHT, setting("NIGHTSHIFT_BUCKET", "BUCKET"))
-        silent = [NotAsked(check.name, f"{SETTINGS} is not ok", needs=SETTINGS) for check in checks if check is not read]
+        wrong = Failed(SETTINGS, str(error), NIGHT, setting("NIGHTSHIFT_BUCKET", "BUCKET"))
+        silent = [Skipped(check.name, f"{SETTINGS} is not ok", needs=SETTINGS) for check in checks if check is not read]
         return Report((wrong, asked.finding, *silent))
     here = Surroundings(settings, connect(settings), asked.spec, triggerer, dict(environment))
     return examine((Check(SETTINGS, _settings, NIGHT), *checks), here)

@@ -11,7 +11,7 @@ from typing import Final
 
 from nightshift.doctor import bucket
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 
 GOOGLE: Final = "clock (Google)"
 CLUSTER: Final = "clock (cluster)"
@@ -36,11 +36,11 @@ def _compared(here: Surroundings, check: str, whose: str, ask: Callable[[], str]
     date = ask()
     after = here.now()
     if not date:
-        return NotAsked(check, "the reply has no header Date")
+        return Skipped(check, "the reply has no header Date")
     try:
         theirs = parsedate_to_datetime(date).timestamp()
     except ValueError:
-        return NotAsked(check, f"the reply's header Date is not a date: {date!r}")
+        return Skipped(check, f"the reply's header Date is not a date: {date!r}")
     # It was some time in [theirs, theirs + 1), and at some time between the two readings here.
     behind, ahead = theirs - after, before - (theirs + 1)
     off = max(behind, ahead, 0.0)
@@ -48,4 +48,4 @@ def _compared(here: Surroundings, check: str, whose: str, ask: Callable[[], str]
         return Ok(check, f"this machine's clock and {whose} agree to {OFF_MAX_S:g} s")
     which = "behind" if behind > ahead else "ahead of"
     wrong = f"this machine's clock is {off:.0f} s {which} {whose}"
-    return Problem(check, wrong, BREAKS, "timedatectl set-ntp true (on the machine that is off)")
+    return Failed(check, wrong, BREAKS, "timedatectl set-ntp true (on the machine that is off)")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from nightshift.doctor import fixes
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.jobset.kubernetes import rest
 from nightshift.jobset.kubernetes.rbac import RIGHTS
 from nightshift.jobset.labels import JOBSET_API_VERSION, KUEUE_API_VERSION
@@ -30,11 +30,11 @@ def there(here: Surroundings) -> Iterator[Finding]:
     try:
         api = here.connections.cluster()
         if api is None:
-            yield NotAsked(NAME, f"JobSets run on the local runtime ({here.settings.runtime}), which needs no cluster")
+            yield Skipped(NAME, f"JobSets run on the local runtime ({here.settings.runtime}), which needs no cluster")
             return
         version, user = api.read("/version")["gitVersion"], api.whoami()
     except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it, is the finding.
-        yield Problem(NAME, f"Airflow does not reach it ({type(error).__name__}: {error})", "infer", _reach(here.settings))
+        yield Failed(NAME, f"Airflow does not reach it ({type(error).__name__}: {error})", "infer", _reach(here.settings))
         return
     yield Ok(NAME, f"Kubernetes {version}, which authenticates Airflow as {user}; namespace {here.settings.namespace}")
 
@@ -50,8 +50,8 @@ def _reach(settings: Settings) -> str:
 
 
 def jobset(here: Surroundings) -> Iterator[Finding]:
-    mend = f"kubectl apply --server-side -f {JOBSET_MANIFESTS}"
-    yield _served(_api(here), JOBSET, JOBSET_API_VERSION, ("jobsets",), "infer: it cannot create a JobSet", mend)
+    fix = f"kubectl apply --server-side -f {JOBSET_MANIFESTS}"
+    yield _served(_api(here), JOBSET, JOBSET_API_VERSION, ("jobsets",), "infer: it cannot create a JobSet", fix)
 
 
 def kueue(here: Surroundings) -> Iterator[Finding]:
@@ -60,11 +60,11 @@ def kueue(here: Surroundings) -> Iterator[Finding]:
     wanted = here.job is not None and bool(here.job.queue)
     if not wanted and _versions(api, KUEUE_API_VERSION) is None:
         why = f"the job {here.job.job} names no queue" if here.job else "only jobs with queue: need it, and no job was named"
-        yield NotAsked(KUEUE, f"Kueue is not installed, and {why}")
+        yield Skipped(KUEUE, f"Kueue is not installed, and {why}")
         return
-    mend = f"kubectl apply --server-side -f {KUEUE_MANIFESTS}"
+    fix = f"kubectl apply --server-side -f {KUEUE_MANIFESTS}"
     resources = ("localqueues", "clusterqueues", "resourceflavors", "workloads")
-    yield _served(api, KUEUE, KUEUE_API_VERSION, resources, "infer of every job with queue:", mend)
+    yield _served(api, KUEUE, KUEUE_API_VERSION, resources, "infer of every job with queue:", fix)
 
 
 def rights(here: Surroundings) -> Iterator[Finding]:
@@ -75,23 +75,23 @@ def rights(here: Surroundings) -> Iterator[Finding]:
         if api.may(namespace, right):
             yield Ok(str(right), f"in namespace {namespace}")
         else:
-            mend = (
+            fix = (
                 f"kubectl apply --namespace={namespace} -f k8s/base/airflow.yaml && kubectl create rolebinding "
                 f"nightshift-airflow-account --namespace={namespace} --role=nightshift-airflow --user={shlex.quote(user)}"
             )
-            yield Problem(str(right), f"{user} may not do this in namespace {namespace}", "infer", mend)
+            yield Failed(str(right), f"{user} may not do this in namespace {namespace}", "infer", fix)
 
 
-def _served(api: JobSetApi, name: str, api_version: str, resources: tuple[str, ...], breaks: str, mend: str) -> Finding:
+def _served(api: JobSetApi, name: str, api_version: str, resources: tuple[str, ...], breaks: str, fix: str) -> Finding:
     try:
         there = {each["name"] for each in api.read(f"/apis/{api_version}")["resources"]}
     except JobSetNotFound:
         versions = _versions(api, api_version)
         group = api_version.partition("/")[0]
         wrong = f"{group} is not served" if versions is None else f"{group} is served as {', '.join(versions)}"
-        return Problem(name, f"{wrong}, and nightshift needs {api_version}", breaks, mend)
+        return Failed(name, f"{wrong}, and nightshift needs {api_version}", breaks, fix)
     if missing := [each for each in resources if each not in there]:
-        return Problem(name, f"{api_version} is served without {', '.join(missing)}", breaks, mend)
+        return Failed(name, f"{api_version} is served without {', '.join(missing)}", breaks, fix)
     return Ok(name, f"{api_version}: {', '.join(resources)}")
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor import fixes
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 
 AIRFLOW: Final = "airflow"
 PLUGIN: Final = "plugin"
@@ -35,10 +35,10 @@ def plugin(here: Surroundings) -> Iterator[Finding]:
         yield Ok(PLUGIN, f"{PACKAGE}, from {seen.plugins[PACKAGE]}")
     elif ours:
         wrong = "; ".join(f"{source} cannot be loaded: {words}" for source, words in ours.items())
-        yield Problem(PLUGIN, wrong, breaks, "airflow plugins --verbose")
+        yield Failed(PLUGIN, wrong, breaks, "airflow plugins --verbose")
     else:
         wrong = f"Airflow does not list the plugin {PACKAGE!r} here, so the package is not installed (or only on the path)"
-        yield Problem(PLUGIN, wrong, breaks, fixes.package())
+        yield Failed(PLUGIN, wrong, breaks, fixes.package())
 
 
 def provider(here: Surroundings) -> Iterator[Finding]:
@@ -48,10 +48,10 @@ def provider(here: Surroundings) -> Iterator[Finding]:
         wrong = (
             f"Airflow does not list the provider {DISTRIBUTION!r} here, so the package is not installed (or only on the path)"
         )
-        yield Problem(PROVIDER, wrong, breaks, fixes.package())
+        yield Failed(PROVIDER, wrong, breaks, fixes.package())
     elif version != __version__:
         wrong = f"the package says {version}, but the code that runs is {__version__}: another copy comes first on the path"
-        yield Problem(PROVIDER, wrong, breaks, fixes.package())
+        yield Failed(PROVIDER, wrong, breaks, fixes.package())
     else:
         yield Ok(PROVIDER, f"{DISTRIBUTION} {version}")
 
@@ -60,16 +60,16 @@ def triggerer(here: Surroundings) -> Iterator[Finding]:
     answer = here.triggerer
     breaks = "extract, infer and publish: each waits in the triggerer"
     if answer is None:
-        yield NotAsked(TRIGGERER, "only a task can wait in it: trigger the DAG nightshift_doctor")
+        yield Skipped(TRIGGERER, "only a task can wait in it: trigger the DAG nightshift_doctor")
     elif answer.problem:
-        yield Problem(TRIGGERER, f"it did not run nightshift's trigger: {answer.problem}", breaks, fixes.package())
+        yield Failed(TRIGGERER, f"it did not run nightshift's trigger: {answer.problem}", breaks, fixes.package())
     elif answer.version != __version__:
         wrong = f"it runs nightshift {answer.version}, and this worker {__version__}"
-        yield Problem(TRIGGERER, wrong, breaks, fixes.package())
+        yield Failed(TRIGGERER, wrong, breaks, fixes.package())
     elif different := _different(here):
         name, value = next(iter(different.items()))
         wrong = f"{', '.join(different)} is set differently there than for this worker"
-        yield Problem(TRIGGERER, wrong, breaks, fixes.setting(name, value))
+        yield Failed(TRIGGERER, wrong, breaks, fixes.setting(name, value))
     else:
         yield Ok(TRIGGERER, f"ran a trigger of nightshift {answer.version}, with this worker's settings")
 

@@ -1,4 +1,4 @@
-"""What a check says: it is well, it is wrong, or it was not asked. Values, made into lines and JSON here only. Pure."""
+"""The result of a check: ok, failed or skipped. Values, made into lines and JSON here only. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Ok:
-    """Asked, and as a night needs it. found: what the answer was."""
+    """As a night needs it. found: what the answer was."""
 
     check: str
     found: str
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Asked, and wrong. wrong: what. breaks: what of a night fails because of it. mend: the command that helps."""
+class Failed:
+    """problem: what is wrong. breaks: what of a night fails because of it. fix: the command that helps."""
 
     check: str
-    wrong: str
+    problem: str
     breaks: str
-    mend: str
+    fix: str
 
 
 @dataclass(frozen=True)
-class NotAsked:
+class Skipped:
     """Nothing is known, which is not the same as well.
 
     needs: the check that has to be well first, and is not. Empty if it cannot be asked from here, or does not concern this
@@ -37,14 +37,14 @@ class NotAsked:
     needs: str = ""
 
 
-Finding = Ok | Problem | NotAsked
+Finding = Ok | Failed | Skipped
 
-_STATES: Final = {Ok: "ok", Problem: "wrong", NotAsked: "not asked"}
+_STATES: Final = {Ok: "ok", Failed: "failed", Skipped: "skipped"}
 
 
 def is_bad(finding: Finding) -> bool:
-    """Whether a night should not start before it is mended: something is wrong, or unknown because something else is wrong."""
-    return isinstance(finding, Problem) or (isinstance(finding, NotAsked) and bool(finding.needs))
+    """Whether a night should not start before it is fixed: a check failed, or was skipped because another one failed."""
+    return isinstance(finding, Failed) or (isinstance(finding, Skipped) and bool(finding.needs))
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Report:
     findings: tuple[Finding, ...]
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
-        return tuple(each for each in self.findings if isinstance(each, Problem))
+    def problems(self) -> tuple[Failed, ...]:
+        return tuple(each for each in self.findings if isinstance(each, Failed))
 
     @property
     def exit_code(self) -> int:
-        """0: all that was asked is well. 1: something is wrong."""
+        """0: every check that ran is ok. 1: one has failed, or was skipped because another one has failed."""
         return int(any(is_bad(each) for each in self.findings))
 
     def lines(self) -> list[str]:
@@ -77,13 +77,13 @@ class Report:
 
 
 def _line(finding: Finding) -> str:
-    head = f"{_STATES[type(finding)]:<9} {finding.check}: "
+    head = f"{_STATES[type(finding)]:<7} {finding.check}: "
     match finding:
         case Ok(_, found):
             return head + _flat(found)
-        case Problem(_, wrong, breaks, mend):
-            return f"{head}{_flat(wrong)}. Breaks: {_flat(breaks)}. Mend: {_flat(mend)}"
-        case NotAsked(_, because, _):
+        case Failed(_, problem, breaks, fix):
+            return f"{head}{_flat(problem)}. Breaks: {_flat(breaks)}. Fix: {_flat(fix)}"
+        case Skipped(_, because, _):
             return f"{head}because {_flat(because)}"
 
 

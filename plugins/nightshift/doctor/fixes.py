@@ -1,4 +1,4 @@
-"""The commands that mend what more than one check can find wrong. Pure."""
+"""The commands that fix what more than one check can find wrong. Pure."""
 
 from __future__ import annotations
 

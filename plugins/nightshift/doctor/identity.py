@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from nightshift.doctor.context import EMULATORS, Google, Surroundings
-from nightshift.doctor.findings import Finding, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok
 
 NAME: Final = "identity"
 TOKENINFO: Final = "https://oauth2.googleapis.com/tokeninfo"
@@ -31,7 +31,7 @@ def ask(here: Surroundings) -> Iterator[Finding]:
     if reply.status != 200:
         # The body may repeat the token, so only the status is told.
         wrong = f"Google does not accept the token of the connection {here.settings.gcp_conn_id} (HTTP {reply.status})"
-        yield Problem(NAME, wrong, BREAKS, f"airflow connections get {here.settings.gcp_conn_id}")
+        yield Failed(NAME, wrong, BREAKS, f"airflow connections get {here.settings.gcp_conn_id}")
         return
     yield Ok(NAME, _told(google, json.loads(reply.body)))
 
@@ -42,8 +42,8 @@ def _anonymous(here: Surroundings) -> Finding:
         return Ok(NAME, "anonymous, as the emulators need")
     missing = [name for name in EMULATORS if not here.environment.get(name)]
     wrong = f"the connection {conn} is anonymous, which only the emulators accept, and {' and '.join(missing)} is not set"
-    mend = f"airflow connections delete {conn} && airflow connections add {conn} --conn-type google_cloud_platform"
-    return Problem(NAME, wrong, BREAKS, mend)
+    fix = f"airflow connections delete {conn} && airflow connections add {conn} --conn-type google_cloud_platform"
+    return Failed(NAME, wrong, BREAKS, fix)
 
 
 def _told(google: Google, info: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from nightshift.doctor.context import Google, Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.jobset.manifest.server import image_setting
 
 NAME: Final = "images"
@@ -54,12 +54,12 @@ class Image:
 def ask(here: Surroundings) -> Iterator[Finding]:
     """A finding for each image: the driver's, and those of the engines of the job's profiles."""
     if here.settings.local_folder:
-        yield NotAsked(NAME, "on the local runtime an image is only a name")
+        yield Skipped(NAME, "on the local runtime an image is only a name")
         return
     google = here.connections.google()
     yield _one("driver_image", here.settings.driver_image, google)
     if here.job is None:
-        yield NotAsked("server image", "no job was named, and its profile decides which engine's image it is")
+        yield Skipped("server image", "no job was named, and its profile decides which engine's image it is")
         return
     workers = [here.job.compute.worker(profile) for profile in here.job.compute.profiles]
     for setting in sorted({image_setting(worker, here.settings) for worker in workers}):
@@ -70,18 +70,18 @@ def _one(setting: str, name: str, google: Google) -> Finding:
     check, variable = setting.replace("_", " "), f"NIGHTSHIFT_{setting.upper()}"
     image = Image.parse(name)
     if not _GOOGLES.fullmatch(image.registry):
-        return NotAsked(check, f"{name} is in {image.registry}, and only Artifact Registry accepts this account's token")
+        return Skipped(check, f"{name} is in {image.registry}, and only Artifact Registry accepts this account's token")
     if google.token is None:
-        return NotAsked(check, f"{name} is in {image.registry}, and the connection is anonymous")
+        return Skipped(check, f"{name} is in {image.registry}, and the connection is anonymous")
     url = f"https://{image.registry}/v2/{quote(image.path)}/manifests/{quote(image.reference, safe=':')}"
     status = google.ask("HEAD", url, headers={"Accept": _ACCEPT}).status
     if status == 200:
         return Ok(check, f"{name} is there")
     if status == 404:
-        mend = f"docker push {name} (or correct {variable})"
-        return Problem(check, f"{name} ({variable}) is not in {image.registry}", "infer: no pod starts", mend)
+        fix = f"docker push {name} (or correct {variable})"
+        return Failed(check, f"{name} ({variable}) is not in {image.registry}", "infer: no pod starts", fix)
     if status in (401, 403):
         role = f"--member=serviceAccount:{google.email or 'ACCOUNT'} --role=roles/artifactregistry.reader"
         grant = f"gcloud artifacts repositories add-iam-policy-binding REPOSITORY {role}"
-        return NotAsked(check, f"Airflow's account may not read {name} (HTTP {status}; the nodes pull it): {grant}")
-    return Problem(check, f"{image.registry} answers HTTP {status} for {name}", "infer: no pod starts", "nightshift doctor")
+        return Skipped(check, f"Airflow's account may not read {name} (HTTP {status}; the nodes pull it): {grant}")
+    return Failed(check, f"{image.registry} answers HTTP {status} for {name}", "infer: no pod starts", "nightshift doctor")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.spec import JobSpec, SpecErrors, load
 from nightshift.spec.folder import job_files
 
@@ -24,11 +24,11 @@ class Asked:
 def asked(path: Path | None) -> Asked:
     """path: of a job's file; None if no job was named."""
     if path is None:
-        return Asked(NotAsked(NAME, "no job was named"))
+        return Asked(Skipped(NAME, "no job was named"))
     try:
         spec = load(path)
     except SpecErrors as error:
-        return Asked(Problem(NAME, str(error), "its DAG: Airflow does not show it", f"nightshift validate {path}"))
+        return Asked(Failed(NAME, str(error), "its DAG: Airflow does not show it", f"nightshift validate {path}"))
     return Asked(Ok(NAME, f"{spec.job}: {spec.task} on {', '.join(spec.compute.profiles)}"), spec)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.run import hub, weights
 from nightshift.run.pins import is_commit, offline
 
@@ -26,12 +26,12 @@ def ask(here: Surroundings) -> Iterator[Finding]:
             found = weights.look(job.model.uri, here.connections.storage_credentials())
         except weights.NoWeights as error:
             bucket = re.sub(r"^gs://|/.*", "", job.model.uri)
-            yield Problem(NAME, str(error), breaks, f"gcloud storage ls {shlex.quote(f'gs://{bucket}')}")
+            yield Failed(NAME, str(error), breaks, f"gcloud storage ls {shlex.quote(f'gs://{bucket}')}")
         else:
             yield Ok(NAME, f"{job.model.uri}: {_gib(found.size)}")
         return
     if offline(here.environment):
-        yield NotAsked(NAME, "HF_HUB_OFFLINE is set, so the Hub is not asked")
+        yield Skipped(NAME, "HF_HUB_OFFLINE is set, so the Hub is not asked")
         return
     try:
         model = hub.model_at(place, job.model.revision, here.environment)
@@ -39,9 +39,9 @@ def ask(here: Surroundings) -> Iterator[Finding]:
         if not is_commit(job.model.revision):
             raise
         because = f"the Hub does not answer here, and plan need not ask it for a commit; the workers must reach it ({error})"
-        yield NotAsked(NAME, because)
+        yield Skipped(NAME, because)
     except hub.NoSuchRevision as error:
-        yield Problem(NAME, str(error), breaks, f"hf download {place} --revision={shlex.quote(job.model.revision)} --dry-run")
+        yield Failed(NAME, str(error), breaks, f"hf download {place} --revision={shlex.quote(job.model.revision)} --dry-run")
     else:
         size = f", {_gib(model.size)}" if model.size else ""
         yield Ok(NAME, f"{job.model.uri} at {job.model.revision} is commit {model.commit[:12]}{size}")

@@ -7,7 +7,7 @@ from typing import Final
 
 from nightshift.doctor import fixes
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.spec import notifiers
 
 NAME: Final = "notifiers"
@@ -18,15 +18,15 @@ def ask(here: Surroundings) -> Iterator[Finding]:
     """Imports their classes, and makes none: that may read files. Nobody is told anything."""
     file = here.settings.notifiers
     if not file:
-        yield NotAsked(NAME, f"{notifiers.SETTING} is not set: no job of this deployment can notify")
+        yield Skipped(NAME, f"{notifiers.SETTING} is not set: no job of this deployment can notify")
         return
     try:
         known = notifiers.read(file)
     except notifiers.NotifiersError as error:
-        yield Problem(NAME, str(error), f"{BREAKS} these have no DAG", fixes.setting(notifiers.SETTING, "FILE"))
+        yield Failed(NAME, str(error), f"{BREAKS} these have no DAG", fixes.setting(notifiers.SETTING, "FILE"))
         return
     wrong = {name: why for name, named in known.named.items() if (why := here.connections.notifier(named))}
     for name, why in wrong.items():
-        yield Problem(NAME, f"{name}: {why}", BREAKS, f"correct {file}")
+        yield Failed(NAME, f"{name}: {why}", BREAKS, f"correct {file}")
     if not wrong:
         yield Ok(NAME, f"{file} names {', '.join(known.named) or 'none'}")

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.jobset.kubernetes import kueue, quota
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.manifest.patch import PatchError
@@ -27,8 +27,8 @@ def manifest(here: Surroundings) -> Iterator[Finding]:
         for profile in job.compute.profiles:
             _rendered(here, profile)
     except (PatchError, ValueError) as error:
-        mend = f"nightshift render dags/jobs/{job.job}.yaml --partition {_partition(here)}"
-        yield Problem(MANIFEST, str(error), f"infer of {job.job}", mend)
+        fix = f"nightshift render dags/jobs/{job.job}.yaml --partition {_partition(here)}"
+        yield Failed(MANIFEST, str(error), f"infer of {job.job}", fix)
         return
     yield Ok(MANIFEST, f"the JobSet of {job.job} can be rendered for {', '.join(job.compute.profiles)}")
 
@@ -36,15 +36,15 @@ def manifest(here: Surroundings) -> Iterator[Finding]:
 def queue(here: Surroundings) -> Iterator[Finding]:
     job = _job(here)
     if not job.queue:
-        yield NotAsked(QUEUE, f"the job {job.job} names no queue, so Kueue does not hold it up")
+        yield Skipped(QUEUE, f"the job {job.job} names no queue, so Kueue does not hold it up")
         return
     breaks = f"infer of {job.job}: its JobSet stays suspended"
     try:
         way = kueue.read_way(_api(here), here.settings.namespace, job.queue)
     except RequestRefused as error:
-        yield NotAsked(QUEUE, f"Airflow's account may not read it ({error}); {kueue.READERS} allows it")
+        yield Skipped(QUEUE, f"Airflow's account may not read it ({error}); {kueue.READERS} allows it")
     except kueue.NotUsable as error:
-        yield Problem(QUEUE, str(error), breaks, error.mend)
+        yield Failed(QUEUE, str(error), breaks, error.fix)
     else:
         yield Ok(QUEUE, f"LocalQueue {job.queue}, ClusterQueue {way.name}, flavors {', '.join(way.flavors)}")
 
@@ -60,7 +60,7 @@ def quotas(here: Surroundings) -> Iterator[Finding]:
         try:
             refused = quota.refusal(quota.demand_of(_rendered(here, profile)), way.cluster_queue, way.flavors)
         except quota.Unknown as error:
-            yield NotAsked(name, str(error))
+            yield Skipped(name, str(error))
             continue
         if refused is None:
             yield Ok(name, f"ClusterQueue {way.name} has room for {workers} when it is empty")
@@ -69,8 +69,8 @@ def quotas(here: Surroundings) -> Iterator[Finding]:
             f"; {workers} need {_plain(need)} of {what}, and it has {_plain(most)}" for what, need, most in refused.lacking
         ]
         wrong = f"ClusterQueue {way.name!r} would never admit {workers}: {refused.why}{''.join(short)}"
-        mend = f"kubectl edit clusterqueue {way.name}"
-        yield Problem(name, wrong, f"infer of {job.job} on {profile}: its JobSet stays suspended", mend)
+        fix = f"kubectl edit clusterqueue {way.name}"
+        yield Failed(name, wrong, f"infer of {job.job} on {profile}: its JobSet stays suspended", fix)
 
 
 def _plain(quantity: Decimal) -> str:

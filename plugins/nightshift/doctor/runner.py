@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Problem, Report, is_bad
+from nightshift.doctor.findings import Failed, Finding, Report, Skipped, is_bad
 
 LIMIT_S: Final = 75.0
 """Seconds. Longer than the longest wait of a client for one answer (`nightshift.warehouse.jobs`), so that the client's
@@ -40,13 +40,13 @@ def examine(checks: Sequence[Check], surroundings: Surroundings) -> Report:
     return Report(tuple(finding for findings in found.values() for finding in findings))
 
 
-def _obstacle(check: Check, need: str, found: Sequence[Finding]) -> NotAsked | None:
-    if any(isinstance(each, Problem) for each in found):
-        return NotAsked(check.name, f"{need} is not ok", needs=need)
-    silent = next((each for each in found if isinstance(each, NotAsked)), None)
+def _obstacle(check: Check, need: str, found: Sequence[Finding]) -> Skipped | None:
+    if any(isinstance(each, Failed) for each in found):
+        return Skipped(check.name, f"{need} is not ok", needs=need)
+    silent = next((each for each in found if isinstance(each, Skipped)), None)
     if silent is None:
         return None
-    return NotAsked(check.name, silent.because, needs=need if is_bad(silent) else "")
+    return Skipped(check.name, silent.because, needs=need if is_bad(silent) else "")
 
 
 def _ask(check: Check, surroundings: Surroundings) -> list[Finding]:
@@ -66,8 +66,8 @@ def _ask(check: Check, surroundings: Surroundings) -> list[Finding]:
     thread.join(check.limit_s)
     late, told = thread.is_alive(), list(found)
     if late:
-        return [*told, Problem(check.name, f"there was no answer within {check.limit_s:g} s", check.breaks, AGAIN)]
-    return [*told, *(Problem(check.name, f"it could not be asked ({_words(each)})", check.breaks, AGAIN) for each in failed)]
+        return [*told, Failed(check.name, f"there was no answer within {check.limit_s:g} s", check.breaks, AGAIN)]
+    return [*told, *(Failed(check.name, f"it could not be asked ({_words(each)})", check.breaks, AGAIN) for each in failed)]
 
 
 def _words(error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from nightshift.doctor import bucket, fixes
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.spec import periods
 
 DATASET: Final = "dataset"
@@ -27,12 +27,12 @@ def dataset(here: Surroundings) -> Iterator[Finding]:
     try:
         where = here.connections.trial().location(name)
     except WarehouseError as error:
-        mend = fixes.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
-        yield Problem(DATASET, str(error), "publish and audit", mend)
+        fix = fixes.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
+        yield Failed(DATASET, str(error), "publish and audit", fix)
         return
     if where is None:
         create = f"bq --location={here.settings.location} mk --dataset {here.settings.project}:{here.settings.dataset}"
-        yield Problem(DATASET, f"{name} (NIGHTSHIFT_DATASET) does not exist", breaks, create)
+        yield Failed(DATASET, f"{name} (NIGHTSHIFT_DATASET) does not exist", breaks, create)
     else:
         yield Ok(DATASET, f"{name} in {where}")
 
@@ -53,14 +53,14 @@ def location(here: Surroundings) -> Iterator[Finding]:
     wrong = f"{places}, and NIGHTSHIFT_LOCATION is {here.settings.location}"
     shared = set(found.values())
     if len(shared) == 1:
-        yield Problem(LOCATION, wrong, breaks, fixes.setting("NIGHTSHIFT_LOCATION", shared.pop()))
+        yield Failed(LOCATION, wrong, breaks, fixes.setting("NIGHTSHIFT_LOCATION", shared.pop()))
         return
     place = f"--location={here.settings.location}"
     if found[_dataset(here)] == wanted:
-        mend = f"gcloud storage buckets create gs://ANOTHER {place}, then NIGHTSHIFT_BUCKET=ANOTHER"
+        fix = f"gcloud storage buckets create gs://ANOTHER {place}, then NIGHTSHIFT_BUCKET=ANOTHER"
     else:
-        mend = f"bq {place} mk --dataset {here.settings.project}:ANOTHER, then NIGHTSHIFT_DATASET=ANOTHER"
-    yield Problem(LOCATION, wrong, breaks, mend)
+        fix = f"bq {place} mk --dataset {here.settings.project}:ANOTHER, then NIGHTSHIFT_DATASET=ANOTHER"
+    yield Failed(LOCATION, wrong, breaks, fix)
 
 
 def jobs(here: Surroundings) -> Iterator[Finding]:
@@ -69,8 +69,8 @@ def jobs(here: Surroundings) -> Iterator[Finding]:
     try:
         here.connections.trial().run_job()
     except WarehouseError as error:
-        mend = fixes.project_role(here.settings, "bigquery.jobUser", here.connections.google().email)
-        yield Problem(JOBS, str(error), "plan, extract and publish: every one runs jobs", mend)
+        fix = fixes.project_role(here.settings, "bigquery.jobUser", here.connections.google().email)
+        yield Failed(JOBS, str(error), "plan, extract and publish: every one runs jobs", fix)
     else:
         yield Ok(JOBS, f"in {here.settings.project}, by a dry run")
 
@@ -80,18 +80,18 @@ def tables(here: Surroundings) -> Iterator[Finding]:
     from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 
     name = _dataset(here)
-    mend = fixes.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
+    fix = fixes.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
     failed = ""
     for permission, attempt in here.connections.trial().steps(name):
         if failed.endswith("create"):
-            yield NotAsked(permission, f"{failed} is not ok", needs=failed)
+            yield Skipped(permission, f"{failed} is not ok", needs=failed)
             continue
         try:
             attempt()
         except (WarehouseError, WarehouseUnavailable) as error:
             failed = failed or permission
             left = "; the table expires within an hour" if permission.endswith("delete") else ""
-            yield Problem(permission, f"{error}{left}", "publish and audit, which write tables there", mend)
+            yield Failed(permission, f"{error}{left}", "publish and audit, which write tables there", fix)
         else:
             yield Ok(permission, f"in {name}, by a table of the doctor's own")
 
@@ -106,8 +106,8 @@ def query(here: Surroundings) -> Iterator[Finding]:
         here.connections.warehouse().check_query(here.job, partition)
     except WarehouseError as error:
         grant = fixes.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
-        mend = f"correct the job, or: {grant}"
-        yield Problem(QUERY, str(error), f"plan of {here.job.job}", mend)
+        fix = f"correct the job, or: {grant}"
+        yield Failed(QUERY, str(error), f"plan of {here.job.job}", fix)
     else:
         yield Ok(QUERY, f"{here.job.job} for {partition}, by a dry run; {here.job.destination.table} takes its predictions")
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from nightshift.doctor import fixes
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.run.names import WORKERS
 from nightshift.settings import JOB_MARK
 
@@ -39,7 +39,7 @@ _ANYBODY: Final = ("allUsers", "allAuthenticatedUsers")
 def rights(here: Surroundings) -> Iterator[Finding]:
     bucket = here.settings.bucket
     if here.settings.local_folder:
-        yield NotAsked(NAME, "pods of the local runtime have no account")
+        yield Skipped(NAME, "pods of the local runtime have no account")
         return
     reply = here.connections.google().ask(
         "GET", f"{here.storage}/storage/v1/b/{quote(bucket, safe='')}/iam?optionsRequestedPolicyVersion=3"
@@ -47,13 +47,13 @@ def rights(here: Surroundings) -> Iterator[Finding]:
     if reply.status != 200:
         look = f"gcloud storage buckets get-iam-policy gs://{bucket} --format=json"
         because = f"this account may not read the policy of gs://{bucket} (HTTP {reply.status}); look with: {look}"
-        yield NotAsked(NAME, because)
+        yield Skipped(NAME, because)
         return
     bindings = json.loads(reply.body).get("bindings", ())
     held = [(binding, member) for binding in bindings for member in binding["members"] if _is_worker(here, member)]
     if not held:
         who = here.settings.account_of(JOB_MARK)
-        yield NotAsked(NAME, f"the policy of gs://{bucket} names no account {who} of namespace {here.settings.namespace}")
+        yield Skipped(NAME, f"the policy of gs://{bucket} names no account {who} of namespace {here.settings.namespace}")
         return
     found = [finding for binding, member in held if (finding := _judged(here, binding, member)) is not None]
     yield from found or (Ok(NAME, f"below gs://{bucket}/{_prefix(here)} only"),)
@@ -65,18 +65,18 @@ def _judged(here: Surroundings, binding: Mapping[str, Any], member: str) -> Find
     if role in READING:
         return None
     if role not in WRITING:
-        return NotAsked(NAME, f"whether {role}, which {member} has, lets it write is not known here")
+        return Skipped(NAME, f"whether {role}, which {member} has, lets it write is not known here")
     if expression is None:
         wrong = f"{member} may write anywhere in gs://{here.settings.bucket}: its {role} has no condition"
-        return Problem(NAME, wrong, BREAKS, fixes.own_prefix(here.settings, member, role, _prefix(here)))
+        return Failed(NAME, wrong, BREAKS, fixes.own_prefix(here.settings, member, role, _prefix(here)))
     of_all, own = (_condition(here.settings.bucket, prefix) for prefix in (f"{WORKERS}/", _prefix(here)))
     plain = re.sub(r"\s", "", expression).replace("'", '"')
     if plain == own and role == "roles/storage.objectCreator":
         return None
     if plain == of_all and role == "roles/storage.objectCreator":
         wrong = f"{member} may write other jobs' chunks: its condition names {WORKERS}/, not {_prefix(here)}"
-        return Problem(NAME, wrong, BREAKS, fixes.own_prefix(here.settings, member, "", _prefix(here)))
-    return NotAsked(NAME, f"whether {role} of {member} ends at {_prefix(here)} cannot be told from its condition: {expression}")
+        return Failed(NAME, wrong, BREAKS, fixes.own_prefix(here.settings, member, "", _prefix(here)))
+    return Skipped(NAME, f"whether {role} of {member} ends at {_prefix(here)} cannot be told from its condition: {expression}")
 
 
 def _prefix(here: Surroundings) -> str:

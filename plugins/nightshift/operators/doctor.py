@@ -64,7 +64,7 @@ class DoctorOperator(BaseOperator):
 
     def _examine(self, triggerer: Triggerer) -> dict[str, Any]:
         from nightshift.doctor.checks import diagnose
-        from nightshift.doctor.findings import Problem, Report, is_bad
+        from nightshift.doctor.findings import Failed, Report, is_bad
         from nightshift.doctor.job import file_of
         from nightshift.hooks.connections import AirflowConnections
 
@@ -72,7 +72,7 @@ class DoctorOperator(BaseOperator):
         report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
         report = Report((*report.findings, *self._orphans()))
         for finding, line in zip((*report.findings, None), report.lines(), strict=True):
-            tell = self.log.error if isinstance(finding, Problem) else self.log.info
+            tell = self.log.error if isinstance(finding, Failed) else self.log.info
             tell("%s", line)
         if report.exit_code:
             bad = [each.check for each in report.findings if is_bad(each)]
@@ -80,7 +80,7 @@ class DoctorOperator(BaseOperator):
         return report.to_json()
 
     def _orphans(self) -> Iterable[Finding]:
-        from nightshift.doctor.findings import NotAsked
+        from nightshift.doctor.findings import Skipped
         from nightshift.hooks.connections import AirflowConnections
         from nightshift.operators.orphans import NAME, orphans
         from nightshift.settings import Settings
@@ -91,4 +91,4 @@ class DoctorOperator(BaseOperator):
             return orphans(settings, credentials, Path(self.jobs_folder))
         except Exception as error:
             # The other findings say what is wrong with settings and connections; Airflow's answer may be any error.
-            return [NotAsked(NAME, f"{type(error).__name__}: {error}".splitlines()[0])]
+            return [Skipped(NAME, f"{type(error).__name__}: {error}".splitlines()[0])]

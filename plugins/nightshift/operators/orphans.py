@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -25,16 +25,16 @@ def orphans(settings: Settings, credentials: GCSCredentialProvider, folder: Path
     from nightshift.store import open_store
 
     if not folder.is_dir():
-        return [NotAsked(NAME, f"{folder} is no folder of jobs")]
+        return [Skipped(NAME, f"{folder} is no folder of jobs")]
     try:
         store = open_store(f"gs://{settings.bucket}", credentials=credentials)
         folders = obstore.list_with_delimiter(store)["common_prefixes"]
     except (obstore.exceptions.BaseError, OSError) as error:
-        return [NotAsked(NAME, f"the bucket cannot be listed: {str(error).splitlines()[0]}")]
+        return [Skipped(NAME, f"the bucket cannot be listed: {str(error).splitlines()[0]}")]
     gone = sorted(set(folders) - _jobs(folder))
     counts = {name: _running(name) for name in [each for each in gone if not each.startswith("_")][:MOST]}
     found: list[Finding] = [
-        Problem(
+        Failed(
             NAME,
             f"{runs} DAG runs of {name} are not over, and no good file in {folder} has this job",
             "these runs: they wait for ever, and nothing else says so",

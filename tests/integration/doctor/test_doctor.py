@@ -21,7 +21,7 @@ from google.auth.credentials import Credentials
 from local import package
 from nightshift import __version__
 from nightshift.doctor.context import Triggerer
-from nightshift.doctor.findings import NotAsked, Ok, Report
+from nightshift.doctor.findings import Ok, Report, Skipped
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.google import GoogleAccount
 from nightshift.settings import Settings
@@ -47,7 +47,7 @@ def test_all_is_well_and_nothing_is_left_behind(deployment: Deployment) -> None:
     assert report.exit_code == 0
     assert Ok("identity", "anonymous, as the emulators need") in report.findings
     not_asked = {"driver image", "cpu server image", "notifiers"}
-    assert {each.check for each in report.findings if isinstance(each, NotAsked)} == not_asked
+    assert {each.check for each in report.findings if isinstance(each, Skipped)} == not_asked
     assert deployment.objects() == []
     assert deployment.tables() == ["notes"]
 
@@ -172,9 +172,9 @@ FAULTS: list[tuple[Callable[[Deployment], None], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "check", "mend"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
+@pytest.mark.parametrize(("fault", "check", "fix"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
 def test_a_fault_is_named_alone_and_with_its_mend(
-    deployment: Deployment, fault: Callable[[Deployment], None], check: str, mend: str
+    deployment: Deployment, fault: Callable[[Deployment], None], check: str, fix: str
 ) -> None:
     """Every check that does not need what is broken still answers."""
     fault(deployment)
@@ -182,7 +182,7 @@ def test_a_fault_is_named_alone_and_with_its_mend(
     report = deployment.examine()
 
     assert wrong(report) == [check], report.lines()
-    assert mend.format(name=deployment.name) in report.problems[0].mend
+    assert fix.format(name=deployment.name) in report.problems[0].fix
     assert report.problems[0].breaks
     assert report.exit_code == 1
     assert sum(isinstance(each, Ok) for each in report.findings) > 15, report.lines()
@@ -220,14 +220,14 @@ def test_a_package_that_is_not_installed_is_named_with_its_mend(deployment: Depl
     report = deployment.examine(AirflowConnections)
 
     assert wrong(report) == ["plugin", "provider"]
-    assert "make composer-bundle" in report.problems[0].mend
+    assert "make composer-bundle" in report.problems[0].fix
 
 
 def test_a_triggerer_without_nightshift_is_named_with_its_mend(deployment: Deployment) -> None:
     report = deployment.examine(triggerer=Triggerer(problem="Trigger failure"))
 
     assert wrong(report) == ["triggerer"]
-    assert "make composer-bundle" in report.problems[0].mend
+    assert "make composer-bundle" in report.problems[0].fix
 
 
 def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +238,8 @@ def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Deploymen
     report = deployment.examine()
 
     assert wrong(report) == ["cluster"]
-    assert report.problems[0].mend == "airflow connections get kubernetes_default"
-    assert NotAsked("rights", "cluster is not ok", needs="cluster") in report.findings
+    assert report.problems[0].fix == "airflow connections get kubernetes_default"
+    assert Skipped("rights", "cluster is not ok", needs="cluster") in report.findings
     assert any(isinstance(each, Ok) and each.check == "query" for each in report.findings)
 
 
@@ -253,4 +253,4 @@ def test_the_command_with_the_package_installed(deployment: Deployment) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     checks = {each["check"]: each["state"] for each in json.loads(done.stdout.splitlines()[-1])["checks"]}
-    assert (checks["plugin"], checks["provider"], checks["triggerer"]) == ("ok", "ok", "not asked")
+    assert (checks["plugin"], checks["provider"], checks["triggerer"]) == ("ok", "ok", "skipped")

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor.context import Components, Reply, Surroundings, Triggerer
-from nightshift.doctor.findings import Finding, Problem
+from nightshift.doctor.findings import Failed, Finding
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.settings import Settings
@@ -160,7 +160,7 @@ def only(ask: Ask, surroundings: Surroundings) -> Finding:
     return finding
 
 
-def problem(ask: Ask, surroundings: Surroundings) -> Problem:
+def problem(ask: Ask, surroundings: Surroundings) -> Failed:
     finding = only(ask, surroundings)
-    assert isinstance(finding, Problem), finding
+    assert isinstance(finding, Failed), finding
     return finding

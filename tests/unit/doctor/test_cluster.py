@@ -12,7 +12,7 @@ import pytest
 from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor import cluster, components, queue
 from nightshift.doctor.context import Components, Surroundings, Triggerer
-from nightshift.doctor.findings import NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Ok, Skipped
 from nightshift.jobset.kubernetes import kueue, quota
 from nightshift.jobset.kubernetes.rbac import RIGHTS
 from nightshift.spec import JobSpec
@@ -48,8 +48,8 @@ class TestComponents:
     def test_it_is_not(self, ask: Ask, seen: Components, wrong: str) -> None:
         found = problem(ask, here(FakeConnections(seen=seen)))
 
-        assert wrong in found.wrong
-        assert found.mend
+        assert wrong in found.problem
+        assert found.fix
 
     def test_the_triggerer_answers(self) -> None:
         surroundings = here()
@@ -58,23 +58,23 @@ class TestComponents:
         assert isinstance(only(components.triggerer, replace(surroundings, triggerer=answer)), Ok)
 
     def test_the_triggerer_was_not_asked(self) -> None:
-        assert only(components.triggerer, here()) == NotAsked(
+        assert only(components.triggerer, here()) == Skipped(
             "triggerer", "only a task can wait in it: trigger the DAG nightshift_doctor"
         )
 
     @pytest.mark.parametrize(
-        ("answer", "wrong", "mend"),
+        ("answer", "wrong", "fix"),
         [
             (Triggerer(problem="Trigger failure"), "Trigger failure", "composer-bundle"),
             (Triggerer(version="0.0.9"), "it runs nightshift 0.0.9", "composer-bundle"),
             (Triggerer(version=__version__), "NIGHTSHIFT_BUCKET, NIGHTSHIFT_PROJECT", "NIGHTSHIFT_BUCKET=runs"),
         ],
     )
-    def test_the_triggerer_is_another(self, answer: Triggerer, wrong: str, mend: str) -> None:
+    def test_the_triggerer_is_another(self, answer: Triggerer, wrong: str, fix: str) -> None:
         found = problem(components.triggerer, here(triggerer=answer))
 
-        assert wrong in found.wrong
-        assert mend in found.mend
+        assert wrong in found.problem
+        assert fix in found.fix
 
 
 class TestApis:
@@ -84,25 +84,25 @@ class TestApis:
         )
 
     def test_the_local_runtime_has_none(self) -> None:
-        assert isinstance(only(cluster.there, here(FakeConnections(api=None), runtime="local:/state")), NotAsked)
+        assert isinstance(only(cluster.there, here(FakeConnections(api=None), runtime="local:/state")), Skipped)
 
     @pytest.mark.parametrize(
-        ("runtime", "mend"),
+        ("runtime", "fix"),
         [
             ("kubernetes", "airflow connections get kubernetes_default"),
             ("gke:projects/p/locations/l/clusters/c", "gcloud container clusters describe c --location=l --project=p"),
             ("somewhere", "NIGHTSHIFT_RUNTIME=gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER"),
         ],
     )
-    def test_a_cluster_that_is_not_reached(self, runtime: str, mend: str) -> None:
+    def test_a_cluster_that_is_not_reached(self, runtime: str, fix: str) -> None:
         class Down(FakeConnections):
             def cluster(self) -> Any:
                 raise RuntimeError("no route to host")
 
         found = problem(cluster.there, here(Down(), runtime=runtime))
 
-        assert "RuntimeError: no route to host" in found.wrong
-        assert mend in found.mend
+        assert "RuntimeError: no route to host" in found.problem
+        assert fix in found.fix
 
     def test_both_are_served(self) -> None:
         assert only(cluster.jobset, here()) == Ok("jobset api", "jobset.x-k8s.io/v1alpha2: jobsets")
@@ -114,8 +114,8 @@ class TestApis:
 
         found = problem(cluster.jobset, at(faulty))
 
-        assert "jobset.x-k8s.io is not served, and nightshift needs jobset.x-k8s.io/v1alpha2" in found.wrong
-        assert found.mend == f"kubectl apply --server-side -f {cluster.JOBSET_MANIFESTS}"
+        assert "jobset.x-k8s.io is not served, and nightshift needs jobset.x-k8s.io/v1alpha2" in found.problem
+        assert found.fix == f"kubectl apply --server-side -f {cluster.JOBSET_MANIFESTS}"
 
     def test_kueue_is_of_another_version(self) -> None:
         faulty = Cluster()
@@ -123,21 +123,21 @@ class TestApis:
 
         found = problem(cluster.kueue, at(faulty))
 
-        assert "kueue.x-k8s.io is served as v1beta1" in found.wrong
-        assert found.mend.endswith(cluster.KUEUE_MANIFESTS)
+        assert "kueue.x-k8s.io is served as v1beta1" in found.problem
+        assert found.fix.endswith(cluster.KUEUE_MANIFESTS)
 
     def test_a_resource_is_missing(self) -> None:
         faulty = Cluster(groups={"jobset.x-k8s.io/v1alpha2": ("other",)})
 
-        assert "served without jobsets" in problem(cluster.jobset, at(faulty)).wrong
+        assert "served without jobsets" in problem(cluster.jobset, at(faulty)).problem
 
     @pytest.mark.parametrize("job", [None, a_spec()])
     def test_a_cluster_without_kueue_is_fine_for_jobs_without_a_queue(self, job: JobSpec | None) -> None:
         faulty = Cluster()
         del faulty.groups["kueue.x-k8s.io/v1beta2"]
 
-        assert isinstance(only(cluster.kueue, at(faulty, job)), NotAsked)
-        assert isinstance(only(cluster.kueue, at(faulty)), Problem)
+        assert isinstance(only(cluster.kueue, at(faulty, job)), Skipped)
+        assert isinstance(only(cluster.kueue, at(faulty)), Failed)
 
     def test_the_manifests_are_those_of_the_page(self) -> None:
         page = (Path(__file__).parents[3] / "k8s/README.md").read_text()
@@ -155,8 +155,8 @@ class TestRights:
         found = [each for each in cluster.rights(at(Cluster(denied={str(right)}))) if not isinstance(each, Ok)]
 
         assert [each.check for each in found] == [str(right)]
-        assert isinstance(found[0], Problem)
-        assert f"--role=nightshift-airflow --user={USER}" in found[0].mend
+        assert isinstance(found[0], Failed)
+        assert f"--role=nightshift-airflow --user={USER}" in found[0].fix
 
 
 class TestQueue:
@@ -170,24 +170,24 @@ class TestQueue:
         )
 
     def test_a_job_without_a_queue(self) -> None:
-        assert isinstance(only(queue.queue, here(job=a_spec())), NotAsked)
+        assert isinstance(only(queue.queue, here(job=a_spec())), Skipped)
 
     @pytest.mark.parametrize(
-        ("path", "wrong", "mend"),
+        ("path", "wrong", "fix"),
         [
             (LOCAL_QUEUE, "no LocalQueue nightly in namespace nightshift", "k8s/components/queues/queue.yaml"),
             (CLUSTER_QUEUE, "names ClusterQueue nightshift, which is not there", "kubectl apply"),
             (FLAVOR, "names ResourceFlavor no-accelerator, which is not there", "kubectl apply"),
         ],
     )
-    def test_a_part_is_missing(self, path: str, wrong: str, mend: str) -> None:
+    def test_a_part_is_missing(self, path: str, wrong: str, fix: str) -> None:
         faulty = Cluster()
         del faulty.objects[path]
 
         found = problem(queue.queue, at(faulty))
 
-        assert wrong in found.wrong
-        assert mend in found.mend
+        assert wrong in found.problem
+        assert fix in found.fix
 
     @pytest.mark.parametrize("path", [LOCAL_QUEUE, CLUSTER_QUEUE])
     def test_a_part_is_stopped_or_not_active(self, path: str) -> None:
@@ -195,33 +195,33 @@ class TestQueue:
         stopped.objects[path]["spec"]["stopPolicy"] = "Hold"
         inactive.objects[path]["status"] = {"conditions": [{"type": "Active", "status": "False", "message": "no flavor"}]}
 
-        assert "stopPolicy Hold" in problem(queue.queue, at(stopped)).wrong
-        assert "no flavor" in problem(queue.queue, at(inactive)).wrong
+        assert "stopPolicy Hold" in problem(queue.queue, at(stopped)).problem
+        assert "no flavor" in problem(queue.queue, at(inactive)).problem
 
     @pytest.mark.parametrize("path", [LOCAL_QUEUE, CLUSTER_QUEUE, FLAVOR])
     def test_a_part_that_must_not_be_read_is_not_well(self, path: str) -> None:
         found = only(queue.queue, at(Cluster(hidden={path})))
 
-        assert isinstance(found, NotAsked)
+        assert isinstance(found, Skipped)
         assert kueue.READERS in found.because
 
     def test_the_quota_is_too_small_for_all_its_workers(self) -> None:
         found = problem(queue.quotas, at(Cluster(), a_spec(queue="nightly", compute__workers=3)))
 
-        assert "would never admit 3 workers" in found.wrong
-        assert "3 workers need 4.5 of cpu, and it has 4" in found.wrong
-        assert found.mend == "kubectl edit clusterqueue nightshift"
+        assert "would never admit 3 workers" in found.problem
+        assert "3 workers need 4.5 of cpu, and it has 4" in found.problem
+        assert found.fix == "kubectl edit clusterqueue nightshift"
 
     def test_an_accelerator_that_the_queue_does_not_cover(self) -> None:
         found = problem(queue.quotas, at(Cluster(), a_spec(queue="nightly", compute={"profile": "gpu-l4", "fallback": []})))
 
-        assert "nvidia.com/gpu, which the queue does not cover" in found.wrong
+        assert "nvidia.com/gpu, which the queue does not cover" in found.problem
 
     def test_an_override_file_that_is_not_there(self) -> None:
         found = problem(queue.manifest, at(Cluster(), pod_patch="/nowhere.yaml"))
 
-        assert "/nowhere.yaml" in found.wrong
-        assert found.mend.startswith("nightshift render")
+        assert "/nowhere.yaml" in found.problem
+        assert found.fix.startswith("nightshift render")
 
 
 def gpu_queue(**spec: Any) -> dict[str, Any]:

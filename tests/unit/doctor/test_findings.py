@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Finding, NotAsked, Ok, Problem, Report
+from nightshift.doctor.findings import Failed, Finding, Ok, Report, Skipped
 from nightshift.doctor.runner import Check, examine
 from tests.unit.doctor.fakes import here
 
 pytestmark = pytest.mark.unit
 
-PROBLEM = Problem("bucket", "it is\nnot there.", "every task", "make it")
+PROBLEM = Failed("bucket", "it is\nnot there.", "every task", "make it")
 
 
 def says(*findings: Finding) -> Any:
@@ -23,13 +23,13 @@ def says(*findings: Finding) -> Any:
 
 
 def test_each_finding_is_one_line() -> None:
-    report = Report((Ok("identity", "somebody"), PROBLEM, NotAsked("queue", "no job was named")))
+    report = Report((Ok("identity", "somebody"), PROBLEM, Skipped("queue", "no job was named")))
 
     assert report.lines() == [
-        "ok        identity: somebody",
-        "wrong     bucket: it is not there. Breaks: every task. Mend: make it",
-        "not asked queue: because no job was named",
-        "1 ok, 1 wrong, 1 not asked.",
+        "ok      identity: somebody",
+        "failed  bucket: it is not there. Breaks: every task. Fix: make it",
+        "skipped queue: because no job was named",
+        "1 ok, 1 failed, 1 skipped.",
     ]
 
 
@@ -37,7 +37,7 @@ def test_the_json_has_every_part_of_a_problem() -> None:
     assert Report((PROBLEM,)).to_json() == {
         "exit_code": 1,
         "checks": [
-            {"state": "wrong", "check": "bucket", "wrong": "it is\nnot there.", "breaks": "every task", "mend": "make it"}
+            {"state": "failed", "check": "bucket", "problem": "it is\nnot there.", "breaks": "every task", "fix": "make it"}
         ],
     }
 
@@ -46,8 +46,8 @@ def test_the_json_has_every_part_of_a_problem() -> None:
     ("findings", "code"),
     [
         ((Ok("a", ""),), 0),
-        ((Ok("a", ""), NotAsked("b", "it cannot be asked")), 0),
-        ((Ok("a", ""), NotAsked("b", "a is not ok", needs="a")), 1),
+        ((Ok("a", ""), Skipped("b", "it cannot be asked")), 0),
+        ((Ok("a", ""), Skipped("b", "a is not ok", needs="a")), 1),
         ((Ok("a", ""), PROBLEM), 1),
     ],
 )
@@ -65,7 +65,7 @@ class TestChecks:
 
         assert report.findings == (
             Ok("half", "was asked"),
-            Problem("first", "it could not be asked (RuntimeError: no route)", "all", "nightshift doctor"),
+            Failed("first", "it could not be asked (RuntimeError: no route)", "all", "nightshift doctor"),
             Ok("second", ""),
         )
 
@@ -79,8 +79,8 @@ class TestChecks:
         report = examine([Check("first", hangs, "all", limit_s=0.1), Check("second", says(Ok("second", "")), "")], here())
         release.set()
 
-        assert [type(each) for each in report.findings] == [Ok, Problem, Ok]
-        assert "no answer within 0.1 s" in report.problems[0].wrong
+        assert [type(each) for each in report.findings] == [Ok, Failed, Ok]
+        assert "no answer within 0.1 s" in report.problems[0].problem
 
     def test_one_whose_need_is_not_met_is_not_asked_and_not_well(self) -> None:
         checks = [
@@ -92,13 +92,13 @@ class TestChecks:
         report = examine(checks, here())
 
         assert report.findings[2:] == (
-            NotAsked("second", "first is not ok", needs="first"),
-            NotAsked("third", "first is not ok", needs="second"),
+            Skipped("second", "first is not ok", needs="first"),
+            Skipped("third", "first is not ok", needs="second"),
         )
 
     def test_one_that_cannot_be_asked_passes_its_reason_on(self) -> None:
-        silent = NotAsked("cluster", "there is none")
+        silent = Skipped("cluster", "there is none")
         report = examine([Check("cluster", says(silent), ""), Check("rights", says(), "", needs=("cluster",))], here())
 
-        assert report.findings == (silent, NotAsked("rights", "there is none"))
+        assert report.findings == (silent, Skipped("rights", "there is none"))
         assert report.exit_code == 0

@@ -11,7 +11,7 @@ from obstore.store import MemoryStore
 
 from nightshift import store
 from nightshift.doctor import bucket, clocks, identity, warehouse
-from nightshift.doctor.findings import NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Ok, Skipped
 from tests.builders import a_spec
 from tests.canned_cluster import CannedApi, Cluster
 from tests.unit.doctor.fakes import (
@@ -51,9 +51,9 @@ class TestIdentity:
 
         found = problem(identity.ask, here(FakeConnections(account=account)))
 
-        assert "google_cloud_default (HTTP 400)" in found.wrong
+        assert "google_cloud_default (HTTP 400)" in found.problem
         assert "a-secret-token" not in str(found) + str(account.asked)
-        assert found.mend == "airflow connections get google_cloud_default"
+        assert found.fix == "airflow connections get google_cloud_default"
 
     def test_anonymous_is_what_the_emulators_need(self) -> None:
         account = google()
@@ -72,8 +72,8 @@ class TestIdentity:
 
         found = problem(identity.ask, here(FakeConnections(account=account), environment=environment))
 
-        assert f"{name} is not set" in found.wrong
-        assert "airflow connections add google_cloud_default" in found.mend
+        assert f"{name} is not set" in found.problem
+        assert "airflow connections add google_cloud_default" in found.fix
 
 
 class TestBucket:
@@ -81,7 +81,7 @@ class TestBucket:
         assert only(bucket.there, here()) == Ok("bucket", "gs://runs in EU")
 
     @pytest.mark.parametrize(
-        ("status", "wrong", "mend"),
+        ("status", "wrong", "fix"),
         [
             (404, "does not exist", "gcloud storage buckets create gs://runs --location=EU"),
             (
@@ -92,11 +92,11 @@ class TestBucket:
             (503, "HTTP 503", "nightshift doctor"),
         ],
     )
-    def test_it_is_not(self, status: int, wrong: str, mend: str) -> None:
+    def test_it_is_not(self, status: int, wrong: str, fix: str) -> None:
         found = problem(bucket.there, here(FakeConnections(account=google(bucket=status))))
 
-        assert wrong in found.wrong
-        assert mend in found.mend
+        assert wrong in found.problem
+        assert fix in found.fix
 
     def test_each_permission_is_asked(self) -> None:
         account = google()
@@ -114,21 +114,21 @@ class TestBucket:
         found = list(bucket.permissions(here(FakeConnections(account=account))))
 
         [wrong] = [each for each in found if not isinstance(each, Ok)]
-        assert isinstance(wrong, Problem)
+        assert isinstance(wrong, Failed)
         assert wrong.check == missing
-        assert wrong.mend.endswith(f"--role=roles/{bucket.NEEDED[missing][0]} --condition=None")
+        assert wrong.fix.endswith(f"--role=roles/{bucket.NEEDED[missing][0]} --condition=None")
 
     def test_permissions_that_were_not_answered_are_not_well(self) -> None:
         found = list(bucket.permissions(here(FakeConnections(account=google(permissions=404)))))
 
-        assert {type(each) for each in found} == {NotAsked}
+        assert {type(each) for each in found} == {Skipped}
         assert len(found) == 5
 
     def test_an_account_without_any_permission(self) -> None:
         """Cloud Storage leaves the key out then."""
         found = list(bucket.permissions(here(FakeConnections(account=google(permissions=(200, {}))))))
 
-        assert {type(each) for each in found} == {Problem}
+        assert {type(each) for each in found} == {Failed}
 
 
 class TestStore:
@@ -160,8 +160,8 @@ class TestStore:
         found = problem(bucket.first_writer_wins, here())
 
         [left] = obstore.list(memory).collect()
-        assert f"gs://runs/{left['path']} may be left behind" in found.wrong
-        assert found.mend.endswith(f"gcloud storage rm gs://runs/{left['path']}")
+        assert f"gs://runs/{left['path']} may be left behind" in found.problem
+        assert found.fix.endswith(f"gcloud storage rm gs://runs/{left['path']}")
 
 
 class TestWarehouse:
@@ -171,31 +171,31 @@ class TestWarehouse:
     def test_it_is_missing(self) -> None:
         found = problem(warehouse.dataset, here(FakeConnections(bigquery=FakeTrial(where=None))))
 
-        assert "acme.nightshift (NIGHTSHIFT_DATASET) does not exist" in found.wrong
-        assert found.mend == "bq --location=EU mk --dataset acme:nightshift"
+        assert "acme.nightshift (NIGHTSHIFT_DATASET) does not exist" in found.problem
+        assert found.fix == "bq --location=EU mk --dataset acme:nightshift"
 
     def test_it_must_not_be_looked_at(self) -> None:
         found = problem(warehouse.dataset, here(FakeConnections(bigquery=FakeTrial(refused=("bigquery.datasets.get",)))))
 
-        assert "GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme.nightshift`" in found.mend
+        assert "GRANT `roles/bigquery.dataEditor` ON SCHEMA `acme.nightshift`" in found.fix
 
     @pytest.mark.parametrize(
-        ("bucket_in", "dataset_in", "setting", "mend"),
+        ("bucket_in", "dataset_in", "setting", "fix"),
         [
             ("US", "US", "EU", "NIGHTSHIFT_LOCATION=US"),
             ("US", "EU", "EU", "gcloud storage buckets create gs://ANOTHER --location=EU"),
             ("EU", "US", "EU", "bq --location=EU mk --dataset acme:ANOTHER"),
         ],
     )
-    def test_one_location_for_all(self, bucket_in: str, dataset_in: str, setting: str, mend: str) -> None:
+    def test_one_location_for_all(self, bucket_in: str, dataset_in: str, setting: str, fix: str) -> None:
         connections = FakeConnections(
             account=google(bucket=(200, {"location": bucket_in})), bigquery=FakeTrial(where=dataset_in)
         )
 
         found = problem(warehouse.location, here(connections, location=setting))
 
-        assert f"gs://runs is in {bucket_in}, acme.nightshift is in {dataset_in}" in found.wrong
-        assert mend in found.mend
+        assert f"gs://runs is in {bucket_in}, acme.nightshift is in {dataset_in}" in found.problem
+        assert fix in found.fix
 
     def test_capitals_do_not_matter(self) -> None:
         assert only(warehouse.location, here(location="eu")) == Ok("location", "bucket, dataset and NIGHTSHIFT_LOCATION: EU")
@@ -206,7 +206,7 @@ class TestWarehouse:
     def test_jobs_may_not_run(self) -> None:
         found = problem(warehouse.jobs, here(FakeConnections(bigquery=FakeTrial(refused=("bigquery.jobs.create",)))))
 
-        assert found.mend == (
+        assert found.fix == (
             f"gcloud projects add-iam-policy-binding acme --member=serviceAccount:{ACCOUNT} --role=roles/bigquery.jobUser "
             "--condition=None"
         )
@@ -219,7 +219,7 @@ class TestWarehouse:
 
         found = list(warehouse.tables(here(FakeConnections(bigquery=trial))))
 
-        assert [type(each) for each in found] == [Problem, NotAsked, NotAsked, NotAsked]
+        assert [type(each) for each in found] == [Failed, Skipped, Skipped, Skipped]
         assert trial.made == ["bigquery.tables.create"]
 
     @pytest.mark.parametrize("refused", ["updateData", "getData", "delete"])
@@ -228,14 +228,14 @@ class TestWarehouse:
 
         found = list(warehouse.tables(here(FakeConnections(bigquery=trial))))
 
-        assert [each.check for each in found if isinstance(each, Problem)] == [f"bigquery.tables.{refused}"]
+        assert [each.check for each in found if isinstance(each, Failed)] == [f"bigquery.tables.{refused}"]
         assert trial.made[-1] == "bigquery.tables.delete"
 
     def test_the_jobs_query(self) -> None:
         well, refused = here(job=a_spec()), FakeConnections(queries=FakeWarehouse("no column 'text'"))
 
         assert isinstance(only(warehouse.query, well), Ok)
-        assert problem(warehouse.query, here(refused, a_spec())).wrong == "no column 'text'"
+        assert problem(warehouse.query, here(refused, a_spec())).problem == "no column 'text'"
 
 
 class TestClocks:
@@ -246,13 +246,13 @@ class TestClocks:
 
         found = problem(clocks.google, here(FakeConnections(account=account)))
 
-        assert which in found.wrong
-        assert "timedatectl" in found.mend
+        assert which in found.problem
+        assert "timedatectl" in found.fix
 
     def test_the_clusters_clock_is_another(self) -> None:
         connections = FakeConnections(api=CannedApi(Cluster(ahead_s=-300)))
 
-        assert "ahead of the API server's" in problem(clocks.cluster, here(connections)).wrong
+        assert "ahead of the API server's" in problem(clocks.cluster, here(connections)).problem
 
     def test_they_agree(self) -> None:
         assert isinstance(only(clocks.google, here()), Ok)
@@ -263,7 +263,7 @@ class TestClocks:
         account = google()
         account.date = date
 
-        assert isinstance(only(clocks.google, here(FakeConnections(account=account))), NotAsked)
+        assert isinstance(only(clocks.google, here(FakeConnections(account=account))), Skipped)
 
 
 def test_an_emulators_address_takes_the_place_of_googles() -> None:

@@ -12,7 +12,7 @@ import pytest
 from nightshift.cli import doctor as command
 from nightshift.doctor import images, job, model
 from nightshift.doctor.checks import CHECKS, JOB_CHECKS, diagnose
-from nightshift.doctor.findings import NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Ok, Skipped
 from nightshift.doctor.images import Image
 from nightshift.run import hub, weights
 from nightshift.settings import Settings
@@ -44,9 +44,9 @@ class TestImages:
         ("status", "kind", "words"),
         [
             (200, Ok, "is there"),
-            (404, Problem, "is not in europe-west4-docker.pkg.dev"),
-            (403, NotAsked, "roles/artifactregistry.reader"),
-            (500, Problem, "HTTP 500"),
+            (404, Failed, "is not in europe-west4-docker.pkg.dev"),
+            (403, Skipped, "roles/artifactregistry.reader"),
+            (500, Failed, "HTTP 500"),
         ],
     )
     def test_artifact_registry_is_asked_for_the_manifest(self, status: int, kind: type, words: str) -> None:
@@ -63,7 +63,7 @@ class TestImages:
 
         found = list(images.ask(here(FakeConnections(account=account), a_spec(), driver_image="ghcr.io/acme/driver:1")))
 
-        assert [(type(each), each.check) for each in found] == [(NotAsked, "driver image"), (NotAsked, "cpu server image")]
+        assert [(type(each), each.check) for each in found] == [(Skipped, "driver image"), (Skipped, "cpu server image")]
         assert account.asked == []
 
     def test_an_anonymous_account_is_not_sent_to_a_registry(self) -> None:
@@ -72,10 +72,10 @@ class TestImages:
 
         found, _ = images.ask(here(FakeConnections(account=account), driver_image=OURS))
 
-        assert isinstance(found, NotAsked)
+        assert isinstance(found, Skipped)
 
     def test_the_local_runtime_has_no_images(self) -> None:
-        assert [type(each) for each in images.ask(here(runtime="local:/state"))] == [NotAsked]
+        assert [type(each) for each in images.ask(here(runtime="local:/state"))] == [Skipped]
 
 
 class TestModel:
@@ -104,8 +104,8 @@ class TestModel:
 
         [found] = model.ask(here(job=a_spec(model__revision=revision)))
 
-        assert isinstance(found, Problem)
-        assert found.mend == f"hf download org/m --revision={shown} --dry-run"
+        assert isinstance(found, Failed)
+        assert found.fix == f"hf download org/m --revision={shown} --dry-run"
 
     def test_a_hub_that_does_not_answer_is_a_fault_only_if_plan_asks_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def model_at(*_: Any) -> hub.HubModel:
@@ -115,7 +115,7 @@ class TestModel:
 
         [found] = model.ask(here(job=a_spec(model__revision="a" * 40)))
 
-        assert isinstance(found, NotAsked)
+        assert isinstance(found, Skipped)
         assert "the workers must reach it (timed out)" in found.because
         assert not found.needs
         with pytest.raises(hub.HubUnavailable):
@@ -124,7 +124,7 @@ class TestModel:
     def test_offline_it_is_not_asked(self) -> None:
         [found] = model.ask(here(job=a_spec(), environment={"HF_HUB_OFFLINE": "1"}))
 
-        assert found == NotAsked("model", "HF_HUB_OFFLINE is set, so the Hub is not asked")
+        assert found == Skipped("model", "HF_HUB_OFFLINE is set, so the Hub is not asked")
 
     def test_a_folder_in_a_bucket(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spec = a_spec(model__uri="gs://models/m")
@@ -140,13 +140,13 @@ class TestModel:
 
         [found] = model.ask(here(job=a_spec(model__uri="gs://models/m")))
 
-        assert isinstance(found, Problem)
-        assert found.mend == "gcloud storage ls gs://models"
+        assert isinstance(found, Failed)
+        assert found.fix == "gcloud storage ls gs://models"
 
 
 class TestJob:
     def test_none_was_named(self) -> None:
-        assert job.asked(None).finding == NotAsked("job", "no job was named")
+        assert job.asked(None).finding == Skipped("job", "no job was named")
 
     def test_a_good_one(self) -> None:
         assert job.asked(JOB_FILE).finding == Ok("job", "package-embeddings: embedding on cpu")
@@ -158,8 +158,8 @@ class TestJob:
         found = job.asked(file)
 
         assert found.spec is None
-        assert isinstance(found.finding, Problem)
-        assert found.finding.mend == f"nightshift validate {file}"
+        assert isinstance(found.finding, Failed)
+        assert found.finding.fix == f"nightshift validate {file}"
 
     def test_it_is_found_by_its_name_by_its_files_name_and_by_its_path(self, tmp_path: Path) -> None:
         (tmp_path / "broken.yaml").write_text("ownr: me\n")
@@ -184,9 +184,9 @@ class TestEverything:
 
         [problem] = report.problems
         assert problem.check == "settings"
-        assert "NIGHTSHIFT_BUCKET is not set" in problem.wrong
-        assert report.findings[1] == NotAsked("job", "no job was named")
-        assert all(isinstance(each, NotAsked) and each.needs == "settings" for each in report.findings[2:])
+        assert "NIGHTSHIFT_BUCKET is not set" in problem.problem
+        assert report.findings[1] == Skipped("job", "no job was named")
+        assert all(isinstance(each, Skipped) and each.needs == "settings" for each in report.findings[2:])
         assert report.exit_code == 1
 
     def test_without_airflow_everything_that_needs_it_is_not_asked(self) -> None:
@@ -197,9 +197,9 @@ class TestEverything:
         report = diagnose(ENVIRONMENT, lambda _: Bare())
 
         assert [each.check for each in report.problems] == ["airflow"]
-        assert "No module named 'airflow'" in report.problems[0].wrong
+        assert "No module named 'airflow'" in report.problems[0].problem
         assert {type(each) for each in report.findings if each.check in ("plugin", "identity", "cluster", "rights")} == {
-            NotAsked
+            Skipped
         }
 
     def test_one_service_that_is_down_hides_no_other(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ class TestEverything:
 
         assert "cluster" in [each.check for each in report.problems]
         assert Ok("dataset", "acme.nightshift in EU") in report.findings
-        assert NotAsked("rights", "cluster is not ok", needs="cluster") in report.findings
+        assert Skipped("rights", "cluster is not ok", needs="cluster") in report.findings
 
 
 class TestCommand:
@@ -230,8 +230,8 @@ class TestCommand:
 
         lines = capsys.readouterr().out.splitlines()
         assert code == 0, lines
-        assert "ok        query: package-embeddings for " in "\n".join(lines)
-        assert lines[-1].endswith("0 wrong, 7 not asked."), lines
+        assert "ok      query: package-embeddings for " in "\n".join(lines)
+        assert lines[-1].endswith("0 failed, 7 skipped."), lines
 
     def test_something_is_wrong(self, capsys: pytest.CaptureFixture[str]) -> None:
         connections = FakeConnections(account=google(bucket=404))
@@ -240,9 +240,9 @@ class TestCommand:
 
         told = json.loads(capsys.readouterr().out)
         assert (code, told["exit_code"]) == (1, 1)
-        [wrong] = [each for each in told["checks"] if each["state"] == "wrong"]
+        [wrong] = [each for each in told["checks"] if each["state"] == "failed"]
         assert wrong["check"] == "bucket"
-        assert wrong["mend"].startswith("gcloud storage buckets create gs://runs")
+        assert wrong["fix"].startswith("gcloud storage buckets create gs://runs")
 
     def test_a_file_that_is_not_there_is_a_wrong_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert command.run(command.Options(file=Path("gone.yaml")), self.connect, ENVIRONMENT) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nightshift.doctor import notifiers
-from nightshift.doctor.findings import NotAsked, Ok
+from nightshift.doctor.findings import Ok, Skipped
 from tests.unit.doctor.fakes import here, only, problem
 from tests.unit.notices import Blackboard
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_deployment_without_any() -> None:
-    assert isinstance(only(notifiers.ask, here()), NotAsked)
+    assert isinstance(only(notifiers.ask, here()), Skipped)
 
 
 def test_all_can_be_made(file: Path) -> None:
@@ -46,5 +46,5 @@ def test_what_is_wrong(file: Path, text: str, wrong: str) -> None:
     file.write_text(text)
     found = problem(notifiers.ask, here(notifiers=str(file)))
 
-    assert wrong in found.wrong
-    assert found.mend
+    assert wrong in found.problem
+    assert found.fix

@@ -10,7 +10,7 @@ import pytest
 
 from nightshift.doctor import workers
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import NotAsked, Ok, Problem
+from nightshift.doctor.findings import Failed, Ok, Skipped
 from tests.builders import a_spec
 from tests.unit.doctor.fakes import OWN_PREFIX, WORKER, FakeConnections, google, here, only, problem
 
@@ -60,8 +60,8 @@ def test_rights_that_end_at_the_prefix_are_well() -> None:
 def test_a_role_without_a_condition_is_wrong_whoever_includes_the_worker(member: str, role: str) -> None:
     found = problem(workers.rights, asked(OWN_PREFIX, bound(role, member)))
 
-    assert found.wrong == f"{member} may write anywhere in gs://runs: its {role} has no condition"
-    first, second = found.mend.split(" && ")
+    assert found.problem == f"{member} may write anywhere in gs://runs: its {role} has no condition"
+    first, second = found.fix.split(" && ")
     assert shlex.split(first)[-3:] == [
         f"--member={member}",
         f"--role={CREATOR}",
@@ -81,14 +81,14 @@ def test_others_may_have_what_they_need(member: str) -> None:
 def test_another_condition_is_not_understood(expression: str) -> None:
     found = only(workers.rights, asked(bound(CREATOR, ACCOUNT, expression)))
 
-    assert isinstance(found, NotAsked)
+    assert isinstance(found, Skipped)
     assert expression in found.because
 
 
 def test_a_role_of_ones_own_is_not_understood() -> None:
     found = only(workers.rights, asked(OWN_PREFIX, bound("projects/acme/roles/writer", ACCOUNT)))
 
-    assert isinstance(found, NotAsked)
+    assert isinstance(found, Skipped)
     assert "projects/acme/roles/writer" in found.because
 
 
@@ -105,24 +105,24 @@ class TestOneForEachJob:
 
         found = problem(workers.rights, asked(binding, account="nightshift-{job}", job=True))
 
-        assert "other jobs' chunks" in found.wrong
-        assert below("_workers/job/") in found.mend
+        assert "other jobs' chunks" in found.problem
+        assert below("_workers/job/") in found.fix
 
     def test_another_jobs_account_is_not_asked_about(self) -> None:
         binding = bound(CREATOR, f"{WORKER}/nightshift-other")
 
-        assert isinstance(only(workers.rights, asked(binding, account="nightshift-{job}", job=True)), NotAsked)
+        assert isinstance(only(workers.rights, asked(binding, account="nightshift-{job}", job=True)), Skipped)
 
     def test_without_a_job_any_that_may_write_everywhere_is_wrong(self) -> None:
         binding = bound(CREATOR, f"{WORKER}/nightshift-other")
 
-        assert isinstance(only(workers.rights, asked(binding, account="nightshift-{job}")), Problem)
+        assert isinstance(only(workers.rights, asked(binding, account="nightshift-{job}")), Failed)
 
 
 def test_a_policy_that_may_not_be_read_says_how_to_look() -> None:
     found = only(workers.rights, here(FakeConnections(account=google(policy=403))))
 
-    assert isinstance(found, NotAsked)
+    assert isinstance(found, Skipped)
     assert found.needs == ""
     assert "gcloud storage buckets get-iam-policy gs://runs" in found.because
 
@@ -130,9 +130,9 @@ def test_a_policy_that_may_not_be_read_says_how_to_look() -> None:
 def test_a_policy_that_names_no_worker_proves_nothing() -> None:
     found = only(workers.rights, asked())
 
-    assert isinstance(found, NotAsked)
+    assert isinstance(found, Skipped)
     assert "nightshift-worker of namespace nightshift" in found.because
 
 
 def test_the_local_runtime_has_no_accounts() -> None:
-    assert isinstance(only(workers.rights, asked(runtime="local:/state")), NotAsked)
+    assert isinstance(only(workers.rights, asked(runtime="local:/state")), Skipped)

@@ -14,7 +14,7 @@ from obstore.store import MemoryStore
 
 import nightshift.store
 from nightshift import __version__
-from nightshift.doctor.findings import Finding, Ok, Problem
+from nightshift.doctor.findings import Failed, Finding, Ok
 from nightshift.hooks import connections
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.operators.doctor import TRIGGERER_LIMIT, DoctorOperator
@@ -68,7 +68,7 @@ async def test_it_goes_on_with_the_triggerers_answer(monkeypatch: pytest.MonkeyP
 
     assert report["exit_code"] == 0
     assert states(report)["triggerer"] == "ok"
-    assert states(report)["query"] == "not asked"
+    assert states(report)["query"] == "skipped"
 
 
 async def test_a_job_is_asked_about_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +127,9 @@ class TestRunsWhoseJobFileIsGone:
 
         (problem,) = self.found("renamed", "package-embeddings", "_workers/x", "over")
 
-        assert isinstance(problem, Problem)
-        assert problem.wrong.startswith("2 DAG runs of renamed are not over, and no good file in ")
-        assert problem.mend.startswith("airflow dags delete renamed ")
+        assert isinstance(problem, Failed)
+        assert problem.problem.startswith("2 DAG runs of renamed are not over, and no good file in ")
+        assert problem.fix.startswith("airflow dags delete renamed ")
 
     def test_none(self, running: dict[str, int]) -> None:
         assert self.found("retired", "package-embeddings") == [Ok("runs without a job file", "none")]

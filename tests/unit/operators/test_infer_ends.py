@@ -142,7 +142,7 @@ class TestEnds:
         assert night.agent.names() == []
 
     def test_a_manifest_that_the_runtime_refuses_fails_the_task_at_once_in_its_words(self, night: Night) -> None:
-        """No retry is spent on it, and when the person has mended it the same generation is made again."""
+        """No retry is spent on it, and when the person has fixed it the same generation is made again."""
         name = night.execute()
         night.agent.refuses(name, "spec.failurePolicy: not supported")
 

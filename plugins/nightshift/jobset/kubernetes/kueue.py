@@ -23,11 +23,11 @@ READERS: Final = "k8s/components/queues/airflow.yaml"
 
 
 class NotUsable(Exception):
-    """An object on the way is not there, or not as it has to be. mend: the command that mends it."""
+    """An object on the way is not there, or not as it has to be. fix: the command that fixes it."""
 
-    def __init__(self, wrong: str, mend: str) -> None:
+    def __init__(self, wrong: str, fix: str) -> None:
         super().__init__(wrong)
-        self.mend = mend
+        self.fix = fix
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,16 @@ def _must_be_active(kind: str, document: Mapping[str, Any], namespace: str) -> N
     place = f" --namespace={namespace}" if kind == "LocalQueue" else ""
     if policy != "None":
         patch = '\'{"spec": {"stopPolicy": "None"}}\''
-        mend = f"kubectl patch {kind.lower()} {name}{place} --type=merge --patch={patch}"
-        raise NotUsable(f"{kind} {name} is stopped (stopPolicy {policy})", mend)
+        fix = f"kubectl patch {kind.lower()} {name}{place} --type=merge --patch={patch}"
+        raise NotUsable(f"{kind} {name} is stopped (stopPolicy {policy})", fix)
     for each in document.get("status", {}).get("conditions") or ():
         if each["type"] == "Active" and each["status"] == "False":
             words = f"{kind} {name} is not active: {each.get('message', '')}"
             raise NotUsable(words, f"kubectl describe {kind.lower()} {name}{place}")
 
 
-def _read(api: JobSetApi, path: str, wrong: str, mend: str) -> dict[str, Any]:
+def _read(api: JobSetApi, path: str, wrong: str, fix: str) -> dict[str, Any]:
     try:
         return api.read(path)
     except JobSetNotFound:
-        raise NotUsable(wrong, mend) from None
+        raise NotUsable(wrong, fix) from None

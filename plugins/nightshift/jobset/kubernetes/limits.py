@@ -74,6 +74,6 @@ def _ask(
     except RequestRefused as error:
         raise _Unknown(f"Airflow's account may not read it ({error}); to allow it: kubectl apply -f {kueue.READERS}") from error
     except kueue.NotUsable as error:
-        raise _Unknown(f"{error}; to fix it: {error.mend}") from error
+        raise _Unknown(f"{error}; to fix it: {error.fix}") from error
     except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it.
         raise _Unknown(f"{type(error).__name__}: {error}") from error
