@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,7 @@ class TestKey:
         """The module that lists the inputs of a tier."""
         monkeypatch.setattr(unchanged, "ROOT", tmp_path)
         monkeypatch.setattr(unchanged, "INPUTS", {TIER: "inputs"})
+        monkeypatch.setattr(unchanged, "python_of", lambda _: sys.executable)
         (tmp_path / "inputs.py").write_text("print('0123456789abcdef' * 4)\nprint('a file')\n")
         return tmp_path / "inputs.py"
 
