@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Final
 
 from nightshift.fields.arguments import limit, names, option, port, positive, wait
@@ -17,7 +17,7 @@ EPILOG: Final = "Exit codes: 0 drained after a signal; 1 drained, but callers we
 
 @dataclass(frozen=True)
 class Options:
-    upstream: str = option("--upstream", metavar="URL", help="the server, without /v1")
+    upstream: str = option("--upstream", default=MISSING, metavar="URL", help="the server, without /v1")
     host: str = option("--host", default="127.0.0.1", metavar="HOST", help="address to listen on (default: 127.0.0.1)")
     port: int = option(
         "--port", default=8081, type=port, metavar="PORT", help="port to listen on; 0 takes a free one (default: 8081)"
@@ -53,18 +53,10 @@ class Options:
         help="memory of all requests in hand; beyond it, 429 (default: 512)",
     )
     max_latency: float = option(
-        "--max-latency",
-        default=0.02,
-        type=wait,
-        metavar="SECONDS",
-        help="how long a caller waits for others (default: 0.02)",
+        "--max-latency", default=0.02, type=wait, metavar="SECONDS", help="how long a caller waits for others (default: 0.02)"
     )
     timeout: float = option(
-        "--timeout",
-        default=600.0,
-        type=limit,
-        metavar="SECONDS",
-        help="time limit of a request to the server (default: 600)",
+        "--timeout", default=600.0, type=limit, metavar="SECONDS", help="time limit of a request to the server (default: 600)"
     )
     endpoints: tuple[str, ...] = option(
         "--endpoints",

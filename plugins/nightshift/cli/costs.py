@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Final
 
 from nightshift import exits
-from nightshift.fields.arguments import day, option
+from nightshift.fields.arguments import day, flag, option
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.planner.costs.report import by_job, lines
 from nightshift.settings import Settings, SettingsError
@@ -24,9 +24,11 @@ EPILOG: Final = "Exit codes: 0; 2 bad input; 75 BigQuery does not answer; 78 it 
 
 @dataclass(frozen=True)
 class Options:
-    since: str = option("--since", type=day, metavar="DATE", help="runs of partitions from this day on: 2026-11-01")
-    job: str | None = option("--job", default=None, metavar="J", help="only this job")
-    as_json: bool = option("--json", action="store_true", default=False, help="one JSON object (keys: docs/operate/costs.md)")
+    since: str = option(
+        "--since", default=MISSING, type=day, metavar="DATE", help="runs of partitions from this day on: 2026-11-01"
+    )
+    job: str | None = option("--job", metavar="J", help="only this job")
+    as_json: bool = flag("--json", "one JSON object (keys: docs/operate/costs.md)")
 
 
 def run(options: Options) -> int:

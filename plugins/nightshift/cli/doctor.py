@@ -13,7 +13,7 @@ from typing import Final
 from nightshift import exits
 from nightshift.doctor.checks import diagnose
 from nightshift.doctor.context import Connections
-from nightshift.fields.arguments import option
+from nightshift.fields.arguments import flag, option
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.settings import Settings
 
@@ -27,10 +27,8 @@ EPILOG: Final = "Exit codes: 0 all checks that ran are ok; 1 something is wrong;
 
 @dataclass(frozen=True)
 class Options:
-    file: Path | None = option(
-        default=None, nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/"
-    )
-    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (keys: docs/operate/doctor.md)")
+    file: Path | None = option(nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
+    as_json: bool = flag("--json", "one JSON object (keys: docs/operate/doctor.md)")
 
 
 def run(

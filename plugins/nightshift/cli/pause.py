@@ -30,7 +30,7 @@ EPILOG: Final = (
 @dataclass(frozen=True)
 class Options:
     url: str = option(metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN, as the task plan logs it")
-    by: str | None = option("--by", default=None, metavar="NAME", help="who asks for it (default: the user of this machine)")
+    by: str | None = option("--by", metavar="NAME", help="who asks for it (default: the user of this machine)")
 
 
 def run(options: Options) -> int:

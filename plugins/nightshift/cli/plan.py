@@ -6,12 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
-from nightshift.fields.arguments import option, positive
+from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -52,40 +52,27 @@ EPILOG: Final = (
 @dataclass(frozen=True)
 class Options:
     file: Path = option(type=Path, metavar="JOB", help="the job's YAML file")
-    partition: str = option("--partition", metavar="DATE", help="the day of the run, or the start of its period")
-    rows: int | None = option(
-        "--rows", default=None, type=positive, metavar="N", help="plan for N rows instead of counting the query's"
+    partition: str = option(
+        "--partition", default=MISSING, metavar="DATE", help="the day of the run, or the start of its period"
     )
+    rows: int | None = option("--rows", type=positive, metavar="N", help="plan for N rows instead of counting the query's")
     input_tokens: int | None = option(
-        "--input-tokens",
-        default=None,
-        type=positive,
-        metavar="N",
-        help="mean tokens of a row, instead of a sample or an assumption",
+        "--input-tokens", type=positive, metavar="N", help="mean tokens of a row, instead of a sample or an assumption"
     )
     output_tokens: int | None = option(
-        "--output-tokens",
-        default=None,
-        type=positive,
-        metavar="N",
-        help="mean tokens of an answer, instead of the task's limit",
+        "--output-tokens", type=positive, metavar="N", help="mean tokens of an answer, instead of the task's limit"
     )
     quota: int | None = option(
-        "--quota",
-        default=None,
-        type=positive,
-        metavar="N",
-        help="the queue's quota of accelerators, instead of reading it from Kueue",
+        "--quota", type=positive, metavar="N", help="the queue's quota of accelerators, instead of reading it from Kueue"
     )
-    config: Path | None = option("--config", default=None, type=Path, metavar="FILE", help="the model's config.json")
+    config: Path | None = option("--config", type=Path, metavar="FILE", help="the model's config.json")
     prices: Path | None = option(
         "--prices",
-        default=None,
         type=Path,
         metavar="FILE",
         help="YAML: what machines cost (docs/operate/costs.md); by default NIGHTSHIFT_PRICES, else this release's list prices",
     )
-    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object (docs/operate/capacity.md)")
+    as_json: bool = flag("--json", "one JSON object (docs/operate/capacity.md)")
 
 
 def run(options: Options, environment: Mapping[str, str] | None = None) -> int:

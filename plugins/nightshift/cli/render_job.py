@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic_core import PydanticCustomError
 
-from nightshift.fields.arguments import option, positive
+from nightshift.fields.arguments import flag, option, positive
 from nightshift.jobset.identity import digest_name
 from nightshift.jobset.manifest.constants import Role
 from nightshift.jobset.manifest.render import render
@@ -47,27 +47,20 @@ class JobOptions:
     file: Path = option(type=Path, metavar="FILE", help="the YAML file of a job or a stream")
     partition: str | None = option(
         "--partition",
-        default=None,
         group=GROUP,
         metavar="DATE",
         help="the day of the run, for example 2026-11-20, or the start of its period, 2026-11-20T07:10; required",
     )
     rows: int | None = option(
-        "--rows", default=None, group=GROUP, type=positive, metavar="N", help="rows of the run; workers are planned from them"
+        "--rows", group=GROUP, type=positive, metavar="N", help="rows of the run; workers are planned from them"
     )
     profile: str | None = option(
-        "--profile", default=None, group=GROUP, type=_profile, metavar="P", help="use this compute profile instead of the job's"
+        "--profile", group=GROUP, type=_profile, metavar="P", help="use this compute profile instead of the job's"
     )
     workers: int | None = option(
-        "--workers", default=None, group=GROUP, type=positive, metavar="N", help="use N workers instead of the planned number"
+        "--workers", group=GROUP, type=positive, metavar="N", help="use N workers instead of the planned number"
     )
-    helper: bool = option(
-        "--helper",
-        default=False,
-        group=GROUP,
-        action="store_true",
-        help="print the additional JobSet that helps a run on a fallback profile",
-    )
+    helper: bool = flag("--helper", "print the additional JobSet that helps a run on a fallback profile", GROUP)
 
 
 def preview(options: JobOptions, environment: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from nightshift.fields.arguments import option
+from nightshift.fields.arguments import flag, option
 from nightshift.fields.arguments import percent as a_percentage
 from nightshift.jobset.manifest.text import to_yaml
 from nightshift.settings import Settings
@@ -27,42 +27,25 @@ class StreamOptions:
     """canary: the file of the same stream with another model version. canary_percent: None for `CANARY_PERCENT`."""
 
     file: Path = option(type=Path, metavar="FILE", help="the YAML file of a job or a stream")
-    keda: bool = option(
-        "--keda",
-        default=False,
-        group=GROUP,
-        action="store_true",
-        help="scale with KEDA's ScaledObjects, to zero too, instead of autoscalers",
-    )
+    keda: bool = flag("--keda", "scale with KEDA's ScaledObjects, to zero too, instead of autoscalers", GROUP)
     engine_url: str | None = option(
-        "--engine-url",
-        default=None,
-        group=GROUP,
-        metavar="URL",
-        help="the URL that subscribers call; no servers are printed",
+        "--engine-url", group=GROUP, metavar="URL", help="the URL that subscribers call; no servers are printed"
     )
     gateway: str | None = option(
         "--gateway",
-        default=None,
         group=GROUP,
         metavar="[NAMESPACE/]NAME",
         help="the Inference Gateway behind --engine-url: print servers, their pool and the route to them",
     )
     canary: Path | None = option(
         "--canary",
-        default=None,
         group=GROUP,
         type=Path,
         metavar="FILE",
         help="the stream with another model version, for a share of the requests",
     )
     canary_percent: int | None = option(
-        "--canary-percent",
-        default=None,
-        group=GROUP,
-        type=a_percentage,
-        metavar="N",
-        help="that share, in percent (default: 10)",
+        "--canary-percent", group=GROUP, type=a_percentage, metavar="N", help="that share, in percent (default: 10)"
     )
 
 

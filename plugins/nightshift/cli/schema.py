@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightshift import exits
-from nightshift.fields.arguments import option
+from nightshift.fields.arguments import flag
 from nightshift.spec import JobSpec, StreamSpec
 from nightshift.spec.schema import json_schema_text
 
@@ -16,9 +16,7 @@ EPILOG: Final = "Exit code: 0."
 
 @dataclass(frozen=True)
 class Options:
-    stream: bool = option(
-        "--stream", action="store_true", default=False, help="of a stream's file instead (docs/stream.schema.json)"
-    )
+    stream: bool = flag("--stream", "of a stream's file instead (docs/stream.schema.json)")
 
 
 def run(options: Options) -> int:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import obstore
 
 from nightshift import exits
-from nightshift.fields.arguments import option, seconds
+from nightshift.fields.arguments import flag, option, seconds
 from nightshift.planner.costs.prices import Prices, load_prices
 from nightshift.run.names import split_run_url
 from nightshift.run.opening import NoSuchRun
@@ -36,36 +36,25 @@ EPILOG: Final = (
 @dataclass(frozen=True)
 class Options:
     url: str = option(
-        metavar="RUN_URL",
-        help="gs://BUCKET/JOB/PARTITION/RUN or file:///FOLDER/JOB/PARTITION/RUN; or a stream's YAML file",
+        metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN or file:///FOLDER/JOB/PARTITION/RUN; or a stream's YAML file"
     )
     watch: float | None = option(
         "--watch",
-        default=None,
         nargs="?",
         type=seconds,
         const=5.0,
         metavar="SECONDS",
         help="repeat until all chunks are committed, a stream's until Ctrl-C (default interval: 5 s)",
     )
-    as_json: bool = option(
-        "--json",
-        default=False,
-        action="store_true",
-        help="one JSON object per line (keys: docs/operate/status.md, of a stream docs/use/streams.md)",
-    )
+    as_json: bool = flag("--json", "one JSON object per line (keys: docs/operate/status.md, of a stream docs/use/streams.md)")
     prometheus: str | None = option(
-        "--prometheus", default=None, metavar="URL", help="for a stream: query this server instead of Cloud Monitoring"
+        "--prometheus", metavar="URL", help="for a stream: query this server instead of Cloud Monitoring"
     )
     window: float | None = option(
-        "--window",
-        default=None,
-        type=seconds,
-        metavar="SECONDS",
-        help="for a stream: compute rates over this time (default: 600)",
+        "--window", type=seconds, metavar="SECONDS", help="for a stream: compute rates over this time (default: 600)"
     )
     prices: Path | None = option(
-        "--prices", default=None, type=Path, metavar="FILE", help="of a run: its cost by these prices (docs/operate/costs.md)"
+        "--prices", type=Path, metavar="FILE", help="of a run: its cost by these prices (docs/operate/costs.md)"
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import DISTRIBUTION, exits
-from nightshift.fields.arguments import moment, option, positive
+from nightshift.fields.arguments import flag, moment, option, positive
 from nightshift.spec import SpecErrors, load_stream
 from nightshift.stream.names import full_name, redriven_from
 
@@ -31,24 +31,18 @@ class Options:
 
     file: Path = option(type=Path, metavar="STREAM_FILE", help="a stream's YAML file")
     sink_url: str = option(default="", variable="NIGHTSHIFT_SINK_URL")
-    project: str | None = option(default=None, variable="NIGHTSHIFT_PROJECT")
+    project: str | None = option(variable="NIGHTSHIFT_PROJECT")
     reasons: list[str] = option(
-        "--reason",
-        default=[],
-        action="append",
-        metavar="R",
-        help="only those with this reason; may be repeated (default: any)",
+        "--reason", default=[], action="append", metavar="R", help="only those with this reason; may be repeated (default: any)"
     )
     since: datetime | None = option(
-        "--since", default=None, type=moment, metavar="TIME", help="only those that died then or later: 2026-11-20T08:00Z"
+        "--since", type=moment, metavar="TIME", help="only those that died then or later: 2026-11-20T08:00Z"
     )
-    until: datetime | None = option("--until", default=None, type=moment, metavar="TIME", help="only those that died before")
+    until: datetime | None = option("--until", type=moment, metavar="TIME", help="only those that died before")
     most: int = option("--most", default=1000, type=positive, metavar="N", help="at most N, oldest first (default: 1000)")
-    topic: str | None = option(
-        "--topic", default=None, metavar="NAME", help="another topic, for example of a stream with other limits"
-    )
-    dry_run: bool = option("--dry-run", default=False, action="store_true", help="only count them")
-    as_json: bool = option("--json", default=False, action="store_true", help="one JSON object")
+    topic: str | None = option("--topic", metavar="NAME", help="another topic, for example of a stream with other limits")
+    dry_run: bool = flag("--dry-run", "only count them")
+    as_json: bool = flag("--json", "one JSON object")
 
 
 def run(options: Options) -> int:

@@ -11,16 +11,23 @@ from datetime import date, datetime
 from typing import Any, Final
 
 
-def option(*flags: str, default: Any = MISSING, variable: str = "", group: str = "", **words: Any) -> Any:
-    """A field that the command line fills. flags: as in argparse; none for a positional argument.
+def option(*flags: str, default: Any = None, variable: str = "", group: str = "", **words: Any) -> Any:
+    """A field that the command line fills. flags: as in argparse; none for a positional argument, which must be given.
 
-    variable: of the environment, whose value is the default if it is set; without words nothing else fills the field. group:
-    the title below which the help shows it. words: those of `argparse.ArgumentParser.add_argument`.
+    default: MISSING for an option that must be given. variable: of the environment, whose value is the default if it is set;
+    without words nothing else fills the field. group: the title below which the help shows it. words: those of
+    `argparse.ArgumentParser.add_argument`.
     """
     metadata = {"flags": flags, "variable": variable, "group": group, "words": words}
     if default == []:
         return field(default_factory=list, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    required = not (flags or variable or "nargs" in words)
+    return field(default=MISSING if required else default, metadata=metadata)
+
+
+def flag(name: str, help_: str, group: str = "") -> Any:
+    """A field that is true if the command line has this option."""
+    return option(name, default=False, group=group, action="store_true", help=help_)
 
 
 def percent(text: str) -> int:

@@ -17,13 +17,9 @@ class Options:
         "--engine-url", default="", variable="ENGINE_URL", metavar="URL", help="the server (default: the variable ENGINE_URL)"
     )
     sink_url: str = option(default="", variable="NIGHTSHIFT_SINK_URL")
-    project: str | None = option(default=None, variable="NIGHTSHIFT_PROJECT")
+    project: str | None = option(variable="NIGHTSHIFT_PROJECT")
     metrics_port: int | None = option(
-        "--metrics-port",
-        default=None,
-        type=port,
-        metavar="N",
-        help="serve Prometheus metrics at this port; 0 takes a free one",
+        "--metrics-port", type=port, metavar="N", help="serve Prometheus metrics at this port; 0 takes a free one"
     )
     metrics_address: str = option(
         "--metrics-address",
