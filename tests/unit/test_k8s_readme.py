@@ -290,7 +290,7 @@ def test_a_workers_rights_end_at_its_own_prefix(walk: Walk, tmp_path: Path) -> N
         mine.spec_path,
         mine.plan_path,
         mine.manifest_path,
-        mine.wish_path(1),
+        mine.pause_path(1),
         "_speeds/a/b.json",
         "_workers",
         *others,

@@ -1,4 +1,4 @@
-"""A paused run: the wish in its folder, the JobSets that follow it, and what their follower makes of it."""
+"""A paused run: the request in its folder, the JobSets that follow it, and what their follower makes of it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestWishes:
 
     def test_one_of_a_later_release_is_refused(self) -> None:
         store = MemoryStore()
-        obstore.put(store, RUN.wish_path(1), json.dumps({"version": 2, "written_by": "9.0.0"}).encode())
+        obstore.put(store, RUN.pause_path(1), json.dumps({"version": 2, "written_by": "9.0.0"}).encode())
 
         with pytest.raises(UnreadableFormat, match=r"Use nightshift 9\.0\.0 or later"):
             pauses.newest(store, RUN)
@@ -74,7 +74,7 @@ class TestWishes:
     def test_an_object_that_is_none_costs_only_itself(self, body: bytes, caplog: pytest.LogCaptureFixture) -> None:
         store = MemoryStore()
         pauses.request_pause(store, RUN, paused=True, by="ada")
-        obstore.put(store, RUN.wish_path(2), body)
+        obstore.put(store, RUN.pause_path(2), body)
 
         found = pauses.newest(store, RUN)
 
@@ -86,7 +86,7 @@ class TestWishes:
     def test_a_person_who_chose_a_number_can_be_overruled(self, name: str) -> None:
         store = MemoryStore()
         pauses.request_pause(store, RUN, paused=False, by="before")
-        body = bytes(obstore.get(store, RUN.wish_path(1)).bytes()).replace(b"false", b"true").replace(b"before", b"slip")
+        body = bytes(obstore.get(store, RUN.pause_path(1)).bytes()).replace(b"false", b"true").replace(b"before", b"slip")
         obstore.put(store, f"{RUN.pauses_folder}/{name}.json", body)
         slip = pauses.newest(store, RUN)
         assert slip is not None
@@ -99,7 +99,7 @@ class TestWishes:
         assert (found.paused, found.by) == (False, "ada")
 
     @pytest.mark.parametrize("name", ["x", "-1", "\u0663", "1.json", "00000009.json.bak", " 9"])
-    def test_what_is_named_otherwise_is_no_wish(self, name: str) -> None:
+    def test_what_is_named_otherwise_is_no_request(self, name: str) -> None:
         store = MemoryStore()
         pauses.request_pause(store, RUN, paused=True, by="ada")
         obstore.put(store, f"{RUN.pauses_folder}/{name}.json", b"{}")
@@ -134,10 +134,10 @@ class TestLocalRuntime:
         agent, runtime = Agent(tmp_path), LocalRuntime(tmp_path)
         for name in ("one", "two"):
             agent.create(name)
-        wish = PauseRequest(True, "ada", "2026-11-20T02:00:00+00:00")
+        request = PauseRequest(True, "ada", "2026-11-20T02:00:00+00:00")
 
-        assert pause.apply(runtime, URL, wish) == ["one", "two"]
-        assert pause.apply(runtime, "gs://other/" + RUN.prefix, wish) == []
+        assert pause.apply(runtime, URL, request) == ["one", "two"]
+        assert pause.apply(runtime, "gs://other/" + RUN.prefix, request) == []
 
         jobset = runtime.observe("one").jobset
         assert jobset is not None
@@ -296,7 +296,7 @@ class TestCommand:
 
         out = capsys.readouterr().out
         assert f"{RUN.prefix} is paused by ada at " in out
-        assert "The run has no JobSet now; the task infer creates its JobSets suspended" in out
+        assert "The run has no JobSet now; infer creates its JobSets suspended" in out
         assert main(["status", url]) == 0
         assert "paused    by ada at " in capsys.readouterr().out
         assert main(["resume", url, "--by", "ada"]) == 0
@@ -304,7 +304,7 @@ class TestCommand:
         assert main(["status", url]) == 0
         assert "paused" not in capsys.readouterr().out
 
-    def test_a_wish_that_cannot_be_applied_is_written_and_said(
+    def test_a_request_that_cannot_be_applied_is_written_and_said(
         self, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for name in ("NIGHTSHIFT_RUNTIME", "NIGHTSHIFT_BUCKET", "NIGHTSHIFT_PROJECT"):

@@ -43,22 +43,22 @@ def request(name: str, options: Options, *, paused: bool) -> int:
 
     try:
         base, run = split_run_url(options.url)
-        wish = record(open_store(base), run, paused=paused, by=options.by or getpass.getuser())
+        asked = record(open_store(base), run, paused=paused, by=options.by or getpass.getuser())
     except (NotPausable, ValueError) as error:
         print(f"nightshift {name}: {error}", file=sys.stderr)
         return exits.BAD_INPUT
     except StoreUnavailable as error:
         print(f"nightshift {name}: {error}", file=sys.stderr)
         return exits.RESUME
-    print(f"{run.prefix} is {wish}")
-    return _apply(options.url.rstrip("/"), wish)
+    print(f"{run.prefix} is {asked}")
+    return _apply(options.url.rstrip("/"), asked)
 
 
-def _apply(url: str, wish: PauseRequest) -> int:
+def _apply(url: str, asked: PauseRequest) -> int:
     from nightshift.jobset.fleet.pause import apply, tell
 
     try:
-        names = apply(_runtime(), url, wish)
+        names = apply(_runtime(), url, asked)
     except Exception as error:  # Connections raise what they like, Airflow's among them.
         print(
             f"The request is written, but not applied to the run's JobSets: {error}\nWhile the task infer waits, it applies "
@@ -67,7 +67,7 @@ def _apply(url: str, wish: PauseRequest) -> int:
             file=sys.stderr,
         )
         return exits.RESUME
-    print(tell(names, wish))
+    print(tell(names, asked))
     return exits.DONE
 
 

@@ -131,8 +131,8 @@ class InferOperator(JobSetTask, RunOperator):
             workers=live.workers or None,
             pins=self.pins,
         )
-        wish = newest(self.store, self.run)
-        return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if wish and wish.paused else manifest
+        request = newest(self.store, self.run)
+        return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if request and request.paused else manifest
 
     def whole(self, kept: FleetState) -> tuple[str, int]:
         return self._wanted().whole(kept)
@@ -193,9 +193,9 @@ class InferOperator(JobSetTask, RunOperator):
         return self.spec.deadline_seconds
 
     def waiter(self, waited: list[Waited], deadline: float) -> BaseTrigger:
-        from nightshift.operators.pause import follow_wish
+        from nightshift.operators.pause import follow_request
 
-        follow_wish(self, self.runtime, waited)
+        follow_request(self, self.runtime, waited)
         before = self._event.before if self._event else None
         report = self._event.look if self._event else None
         names = {each.name: each.live for each in waited}

@@ -24,7 +24,7 @@ class PauseOperator(BaseOperator):
     """
     Pauses a run, or resumes it (docs/operate/capacity.md): as ``nightshift pause`` and ``resume``, over Airflow's connections.
 
-    Returns who wished what and when, and the names of the JobSets that it was applied to. A repeat does it again.
+    Returns who asked for what and when, and the names of the JobSets that it was applied to. A repeat does it again.
 
     :param run: JOB/PARTITION/RUN, or its URL, as the task ``plan`` logs it (templated).
     :param action: ``pause`` or ``resume`` (templated).
@@ -52,14 +52,14 @@ class PauseOperator(BaseOperator):
             bucket = f"gs://{settings.bucket}"
             run = RunRef.from_prefix(self.run.strip().removeprefix(bucket))
             store = open_store(bucket, credentials=storage_credentials(settings))
-            wish = record(store, run, paused=self.action == "pause", by=_who(context))
+            request = record(store, run, paused=self.action == "pause", by=_who(context))
         except (NotPausable, SettingsError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
-        self.log.info("%s is %s", run.prefix, wish)
+        self.log.info("%s is %s", run.prefix, request)
         with runtime_failures():
-            names = apply(deployment_for(settings).runtime, run.url(settings.bucket), wish)
-        self.log.info("%s", tell(names, wish))
-        return {**wish.to_json(), "run": run.prefix, "jobsets": names}
+            names = apply(deployment_for(settings).runtime, run.url(settings.bucket), request)
+        self.log.info("%s", tell(names, request))
+        return {**request.to_json(), "run": run.prefix, "jobsets": names}
 
 
 def _who(context: Context) -> str:
@@ -68,7 +68,7 @@ def _who(context: Context) -> str:
     return getattr(dag_run, "triggering_user_name", None) or f"DAG run {dag_run.run_id}"
 
 
-def follow_wish(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -> None:
+def follow_request(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -> None:
     """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is.
 
     task: works on that run.
@@ -76,10 +76,10 @@ def follow_wish(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -
     from nightshift.jobset.fleet.pause import apply_to
     from nightshift.run.pauses import newest
 
-    if (wish := newest(task.store, task.run)) is None:
+    if (request := newest(task.store, task.run)) is None:
         return
-    if wish.paused:
-        task.log.warning("The run is %s: its JobSets are suspended until you resume it", wish)
+    if request.paused:
+        task.log.warning("The run is %s: its JobSets are suspended until you resume it", request)
     for each in waited:
         if each.seen.jobset is not None:
-            apply_to(runtime, each.name, wish, each.seen.jobset)
+            apply_to(runtime, each.name, request, each.seen.jobset)

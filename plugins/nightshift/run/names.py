@@ -7,7 +7,7 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
       inputs/1-part-000000000000.parquet      the exported rows, by export attempt
       decisions/DIGEST.json                   what the task plan decided; the DAG run says which one holds
       plan.json                               created once: it fixes the ordinals
-      pauses/00000002.json                    whether the run may work, as a person wished; the highest number counts
+      pauses/00000002.json                    whether the run may work, as somebody asked; the highest number counts
       starts/JOBSET.json                      how long the pods of an ended JobSet took to start
       manifest.json                           created once, by the seal
 
@@ -125,12 +125,12 @@ class RunRef:
     def pauses_folder(self) -> str:
         return f"{self.prefix}/pauses"
 
-    def wish_path(self, number: int) -> str:
+    def pause_path(self, number: int) -> str:
         """Wishes count from 1; each is created once."""
         return f"{self.pauses_folder}/{number:08d}.json"
 
-    def parse_wish(self, path: str) -> int | None:
-        """The number of a wish."""
+    def parse_pause(self, path: str) -> int | None:
+        """The number of a request."""
         match = self._match(_WISH, path)
         return int(match[1]) if match else None
 

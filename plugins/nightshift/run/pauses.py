@@ -1,4 +1,4 @@
-"""Whether a run may work now, as a person wished it: numbered objects in its folder, of which the newest counts.
+"""Whether a run may work now, as somebody has asked: numbered objects in its folder, of which the newest counts.
 
 The request outlives the JobSets that it stops: the task `infer` reads it whenever it has a JobSet, its trigger every two
 minutes, and the command or DAG that wrote it applies it to those that are there (`nightshift.jobset.fleet.pause`).
@@ -84,7 +84,7 @@ def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> 
         number = max((number for number, _, _ in _found(store, run)), default=0) + 1
         while True:
             try:
-                obstore.put(store, run.wish_path(number), body, mode="create")
+                obstore.put(store, run.pause_path(number), body, mode="create")
             except obstore.exceptions.AlreadyExistsError:
                 number += 1
             else:
@@ -97,5 +97,5 @@ def _found(store: ObjectStore, run: RunRef) -> Iterator[tuple[int, str, int]]:
     """Number, path and size in bytes of each object that is named like a request."""
     for page in obstore.list(store, run.pauses_folder):
         for meta in page:
-            if (number := run.parse_wish(meta["path"])) is not None:
+            if (number := run.parse_pause(meta["path"])) is not None:
                 yield number, meta["path"], meta["size"]

@@ -43,7 +43,7 @@ class Status:
     """A run at one moment. Times are seconds since 1970. Invariant: chunks_committed + chunks_left + chunks_bad = chunks_total.
 
     What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
-    the store did not return this time; they are read again at the next refresh. paused: the wish that the run stands still
+    the store did not return this time; they are read again at the next refresh. paused: the request that the run stands still
     (`nightshift.run.pauses`), None if there is none. measured: `nightshift.planner.measured`, of a sealed run; None if its
     manifest has none. bill: what it cost, likewise.
     """

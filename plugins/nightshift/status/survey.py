@@ -240,11 +240,11 @@ class Survey:
     def _paused(self) -> dict[str, Any] | None:
         """Who paused the run and when; None if it may work."""
         try:
-            wish = pauses.newest(self._store, self._run)
+            request = pauses.newest(self._store, self._run)
         except ValueError as error:
             self._problems[self._run.pauses_folder] = str(error)
             return None
-        return {"by": wish.by, "at": wish.at} if wish is not None and wish.paused else None
+        return {"by": request.by, "at": request.at} if request is not None and request.paused else None
 
     def _saved(self, plan: Plan | None) -> int:
         """Rows in partials of open chunks. Two attempts may have saved the same row, so never more than the chunk holds."""

@@ -140,7 +140,7 @@ def forgeries(job: Job, run: RunRef) -> dict[str, str]:
         "input": run.export_pattern(1).replace("*", "000000000000"),
         "plan": run.plan_path,
         "manifest": run.manifest_path,
-        "pause": run.wish_path(1),
+        "pause": run.pause_path(1),
         "starts": run.starts_path("night"),
         "speed": "_speeds/model-gpu/0-1-2-3/0000000000-forged.json",
         "chunk in the run's folder": f"{run.prefix}/ledger/chunk-00000000.parquet",

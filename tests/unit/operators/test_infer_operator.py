@@ -269,8 +269,8 @@ class TestPaused:
         assert night.execute() == name, "a repeat adopts it, and leaves it paused"
         assert self.suspended(night, name)
 
-        wish = pauses.request_pause(night.store, RUN, paused=False, by="ada")
-        assert pause.apply(night.runtime, RUN.url(night.settings.bucket), wish) == [name]
+        request = pauses.request_pause(night.store, RUN, paused=False, by="ada")
+        assert pause.apply(night.runtime, RUN.url(night.settings.bucket), request) == [name]
 
         assert (night.folder / "jobsets" / name / "resume").exists()
         assert not (night.folder / "jobsets" / name / "paused").exists()

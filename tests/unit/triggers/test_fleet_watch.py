@@ -122,11 +122,11 @@ class TestLookout:
 
         assert caplog.text.count("The run's folder cannot be read") == 1
 
-    @pytest.mark.parametrize(("wished", "paused"), [(True, False), (False, True)])
-    async def test_a_wish_that_was_only_written_wakes_the_task_which_applies_it(
-        self, store: MemoryStore, wished: bool, paused: bool
+    @pytest.mark.parametrize(("asked", "paused"), [(True, False), (False, True)])
+    async def test_a_request_that_was_only_written_wakes_the_task_which_applies_it(
+        self, store: MemoryStore, asked: bool, paused: bool
     ) -> None:
-        pauses.request_pause(store, RUN, paused=wished, by="ada")
+        pauses.request_pause(store, RUN, paused=asked, by="ada")
 
         state = await state_of(a_look(late_since=None), left_s=5 * HOUR, paused=paused)
 

@@ -1,4 +1,4 @@
-"""A wish to pause or resume a run (`nightshift.run.pauses`), applied to the JobSets that it has."""
+"""A request to pause or resume a run (`nightshift.run.pauses`), applied to the JobSets that it has."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from nightshift.run.names import RunRef
 
 
-def apply(runtime: Runtime, run_url: str, wish: PauseRequest) -> list[str]:
-    """Applies the wish to all JobSets of the run that have not ended; returns their names. run_url: ``gs://.../RUN``."""
+def apply(runtime: Runtime, run_url: str, request: PauseRequest) -> list[str]:
+    """Applies the request to all JobSets of the run that have not ended; returns their names. run_url: ``gs://.../RUN``."""
     done = []
     for jobset in runtime.jobsets(run_url.rpartition("/")[2]):
         meta = jobset["metadata"]
         if (meta.get("annotations") or {}).get(RUN_URL_ANNOTATION) == run_url and not finished(jobset):
-            apply_to(runtime, meta["name"], wish, jobset)
+            apply_to(runtime, meta["name"], request, jobset)
             done.append(str(meta["name"]))
     return done
 
 
-def apply_to(runtime: Runtime, name: str, wish: PauseRequest, jobset: Mapping[str, Any]) -> None:
-    """Applies the wish to one JobSet. One that has gone meanwhile is fine."""
+def apply_to(runtime: Runtime, name: str, request: PauseRequest, jobset: Mapping[str, Any]) -> None:
+    """Applies the request to one JobSet. One that has gone meanwhile is fine."""
     try:
-        if wish.paused:
-            runtime.pause(name, str(wish))
+        if request.paused:
+            runtime.pause(name, str(request))
         elif is_paused(jobset) or _only_suspended(jobset):
             runtime.resume(name)
     except JobSetNotFound:
@@ -53,7 +53,7 @@ class NotPausable(LookupError):
 
 
 def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRequest:
-    """Writes the wish into the run's folder. Raises NotPausable, StoreUnavailable."""
+    """Writes the request into the run's folder. Raises NotPausable, StoreUnavailable."""
     import obstore
 
     from nightshift.store import StoreUnavailable, get_bytes
@@ -69,11 +69,9 @@ def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRe
     return pauses.request_pause(store, run, paused=paused, by=by)
 
 
-def tell(names: Sequence[str], wish: PauseRequest) -> str:
-    """What was done, in a sentence. names: of the JobSets that the wish was applied to."""
+def tell(names: Sequence[str], request: PauseRequest) -> str:
+    """What was done, in a sentence. names: of the JobSets that the request was applied to."""
     if not names:
-        later = (
-            "the task infer creates its JobSets suspended until you resume it" if wish.paused else "there is nothing to resume"
-        )
+        later = "infer creates its JobSets suspended until you resume it" if request.paused else "there is nothing to resume"
         return f"The run has no JobSet now; {later}"
-    return f"{'Suspended' if wish.paused else 'Resumed'}: JobSet {', '.join(names)}"
+    return f"{'Suspended' if request.paused else 'Resumed'}: JobSet {', '.join(names)}"

@@ -3,8 +3,8 @@
 A look is a LIST of the ledger, and arithmetic (`nightshift.jobset.fleet.forecast`, `nightshift.jobset.fleet.deadline`). It is
 made here and not in the task because waking the task costs more: a process, a part of the log that is read again, and some
 seconds in which nobody hears that a person ends the task. So the task is woken when there is a decision, when the night's
-JobSets do not follow a person's wish to pause or resume, and every `WAKE_S`, since only a task's process sees the job's file as
-it is now. While the cluster does not answer, it is not: it could do nothing, and each try would cost a retry.
+JobSets do not follow a person's request to pause or resume, and every `WAKE_S`, since only a task's process sees the job's file
+as it is now. While the cluster does not answer, it is not: it could do nothing, and each try would cost a retry.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FleetWatch:
             if not reachable():
                 continue
             try:
-                if await self._is_disobeyed(paused()) or await self._looked(counts(), bool(paused())):
+                if await self._is_not_followed(paused()) or await self._looked(counts(), bool(paused())):
                     return
                 self._silent = False
             except Exception as error:
@@ -76,12 +76,13 @@ class FleetWatch:
                     self._log.warning("The run's folder cannot be read, so the end of the night is unknown: %r", error)
                 self._silent = True
 
-    async def _is_disobeyed(self, paused: Collection[str]) -> bool:
-        """Whether a person wishes the night paused, or resumed, and some JobSet does not follow: the wish was only written."""
-        wish = await asyncio.to_thread(self._wish)
-        if wish is None:
+    async def _is_not_followed(self, paused: Collection[str]) -> bool:
+        """Whether a person wants the night paused, or resumed, and some JobSet does not follow: the request was only
+        written."""
+        request = await asyncio.to_thread(self._pause_request)
+        if request is None:
             return False
-        return len(paused) < len(self._look.jobsets) if wish.paused else bool(paused)
+        return len(paused) < len(self._look.jobsets) if request.paused else bool(paused)
 
     async def _looked(self, counts: Counts, paused: bool) -> bool:
         """One look; whether there is a decision."""
@@ -117,7 +118,7 @@ class FleetWatch:
         done = f"{rows.done:,} of {rows.done + rows.left:,} rows are committed"
         (self._log.warning if forecast.late else self._log.info)("%s: %s", done, why)
 
-    def _wish(self) -> PauseRequest | None:
+    def _pause_request(self) -> PauseRequest | None:
         from nightshift.run.names import RunRef
         from nightshift.run.pauses import newest
 
