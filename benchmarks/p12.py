@@ -25,7 +25,7 @@ from nightshift.run.chunks import Provenance, Result
 from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import load_plan
-from nightshift.run.sealed import check_sealed
+from nightshift.run.sealed_objects import check_sealed
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store

@@ -24,7 +24,7 @@ from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load_all, load_job
-from nightshift.spec.memory import Memory
+from nightshift.spec.file_cache import Memory
 from nightshift.spec.model import SETTLE
 from nightshift.spec.periods import cron
 

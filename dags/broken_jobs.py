@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nightshift.operators.notify import mistakes
 from nightshift.spec import load_all
-from nightshift.spec.memory import Memory
+from nightshift.spec.file_cache import Memory
 
 DAGS = Path(__file__).parent
 

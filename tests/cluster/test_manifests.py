@@ -18,7 +18,7 @@ import yaml
 from local.cluster import build
 from local.cluster.processes import StartError, run
 from nightshift.jobset.manifest.render import render
-from nightshift.jobset.manifest.text import to_yaml
+from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec

@@ -52,7 +52,7 @@ from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
 from nightshift.run.redo import NotRedone, Redo
-from nightshift.run.sealed import SealBroken
+from nightshift.run.sealed_objects import SealBroken
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, create_or_read

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from nightshift.run import opening, sealed
+from nightshift.run import opening, sealed_objects
 from nightshift.warehouse import client as warehouse_client
 from nightshift.warehouse import jobs, publications, publish
 from nightshift.warehouse.statements import Statements
@@ -51,28 +51,28 @@ def _does_not_ask(question: str) -> tuple[Change, ...]:
 
 def _not_asked_by(caller: str) -> tuple[Change, ...]:
     """The objects are not compared with the seal in one of the two places."""
-    check_whole = sealed.check_whole
+    check_whole = sealed_objects.check_whole
 
     def check(*arguments: Any) -> None:
         if sys._getframe(1).f_code.co_name != caller:
             check_whole(*arguments)
 
-    return ((sealed, "check_whole", check),)
+    return ((sealed_objects, "check_whole", check),)
 
 
 def _redo_published_alone() -> tuple[Change, ...]:
     """The partition would show the few rows of the redo as all there are."""
-    whole = sealed.whole
+    whole = sealed_objects.whole
 
     def alone(*arguments: Any) -> dict[str, Any]:
         return {**whole(*arguments), "completes": (), "earlier": ()}
 
-    return ((sealed, "whole", alone),)
+    return ((sealed_objects, "whole", alone),)
 
 
 def _earlier_run_not_compared() -> tuple[Change, ...]:
     """The runs that a redo completes are published whatever became of their objects."""
-    return ((sealed, "check_whole", sealed.check_sealed),)
+    return ((sealed_objects, "check_whole", sealed_objects.check_sealed),)
 
 
 def _order_of_clocks() -> tuple[Change, ...]:

@@ -17,7 +17,8 @@ from typing import Any, Final
 from nightshift.driver.attribution import Attribution
 from nightshift.driver.health import EngineBudget
 from nightshift.store import StoreUnavailable
-from nightshift.stream import files, watched
+from nightshift.stream import files, folder_source
+from nightshift.stream.folder_source import Watched
 from nightshift.stream.in_flight import HeldMessage, InFlight
 from nightshift.stream.leases import Leases
 from nightshift.stream.messages import Dead, Delivery, Outcome
@@ -25,9 +26,8 @@ from nightshift.stream.ordering import Lanes
 from nightshift.stream.parquet import Format
 from nightshift.stream.ports import Collect, Standing, Unwritable, insist
 from nightshift.stream.settle import Settler
+from nightshift.stream.sink_writes import Writer
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
-from nightshift.stream.watched import Watched
-from nightshift.stream.writing import Writer
 from tests.simulation import stream_parts, streams, watching
 from tests.simulation.mutants import Mutant
 from tests.simulation.replaced import Change
@@ -186,7 +186,7 @@ def _read_on_after_a_fault() -> tuple[Change, ...]:
                     break
         return taken, None
 
-    return ((watched, "_take", deaf),)
+    return ((folder_source, "_take", deaf),)
 
 
 def _rows_named_by_their_delivery() -> tuple[Change, ...]:

@@ -318,6 +318,9 @@ class Sink:
         self._database = database
         self._network = network
 
+    async def open(self) -> None:
+        """It is open from the start."""
+
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
         return await self._network.call(lambda: self._database.known(list(messages)))
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 import pytest
 
 from nightshift.driver import main
-from nightshift.run import chunks, opening, plan, seal, sealed
+from nightshift.run import chunks, opening, plan, seal, sealed_objects
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from nightshift.warehouse import extract
@@ -117,7 +117,10 @@ def _other_openings_plan() -> tuple[Change, ...]:
 
 
 def _manifest_is_believed() -> tuple[Change, ...]:
-    return ((seal, "_compare", lambda run, sealed, proven: None), (sealed, "check_follows", lambda run, manifest, plan: None))
+    return (
+        (seal, "_compare", lambda run, sealed, proven: None),
+        (sealed_objects, "check_follows", lambda run, manifest, plan: None),
+    )
 
 
 def _keys_are_believed() -> tuple[Change, ...]:

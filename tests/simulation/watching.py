@@ -17,12 +17,12 @@ from typing import Any, Final, TypeVar
 
 from nightshift.driver.stats import Stats
 from nightshift.store import ObjectChanged, StoreUnavailable
+from nightshift.stream.folder_rows import BrokenObject
+from nightshift.stream.folder_source import Found, Watched
 from nightshift.stream.messages import PROBLEM, Message
 from nightshift.stream.ports import Unavailable
-from nightshift.stream.rows import BrokenObject
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
-from nightshift.stream.watched import Found, Watched
 from nightshift.tasks.base import BadInput
 from tests.simulation.check import Violated
 from tests.simulation.engines import Climate, EngineEvents, SimulatedEngine
@@ -87,7 +87,7 @@ def draw(seed: int) -> Scenario:
 
 
 class Place:
-    """`nightshift.stream.watched.Folder` of one process."""
+    """`nightshift.stream.folder_source.Folder` of one process."""
 
     def __init__(self, world: World, network: Network, rng: random.Random) -> None:
         self._world = world

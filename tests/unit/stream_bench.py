@@ -176,6 +176,9 @@ class Sink:
         self.writes: list[list[str]] = []
         self.tries = 0
 
+    async def open(self) -> None:
+        """It is open from the start."""
+
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
         return [self.standings.get(message.id, Standing.NEW) for message, _ in messages]
 

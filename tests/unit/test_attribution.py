@@ -12,8 +12,8 @@ import pytest
 from nightshift.driver.attribution import Attribution, Fault, Verdict
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.health import EngineBudget
+from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
-from nightshift.driver.silence import Silence
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
 from nightshift.tasks.base import load_kind

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.batch.kind import BatchLines, Whole
 from nightshift.batch.lines import ENDPOINTS, STREAM, parse_line
+from nightshift.batch.task_kind import BatchLines, Whole
 from nightshift.tasks.base import BadInput, InvalidReply, NotDone
 from tests.builders import predictions
 

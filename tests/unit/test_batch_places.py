@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nightshift.batch import places, recognize, source
+from nightshift.batch import paths, recognize, source
 from nightshift.batch.command import run
 from nightshift.batch.options import Options
 from nightshift.batch.recognize import NotABatchFile
@@ -302,17 +302,17 @@ class TestOutput:
         assert out.read_bytes() == b"a header\none\ntwo\nthe end\n"
 
     def test_dashes_are_the_standard_streams(self) -> None:
-        assert places.descriptor_of("-", places.STDIN) == 0
-        assert places.descriptor_of("-", places.STDOUT) == 1
-        assert places.descriptor_of("/dev/stdout", places.STDOUT) == 1
-        assert places.descriptor_of("./-", places.STDOUT) is None
-        assert places.descriptor_of("/dev/null", places.STDOUT) is None
+        assert paths.descriptor_of("-", paths.STDIN) == 0
+        assert paths.descriptor_of("-", paths.STDOUT) == 1
+        assert paths.descriptor_of("/dev/stdout", paths.STDOUT) == 1
+        assert paths.descriptor_of("./-", paths.STDOUT) is None
+        assert paths.descriptor_of("/dev/null", paths.STDOUT) is None
         assert target_of("-", "in").name == "standard output"
 
     @pytest.mark.parametrize("mode", [stat.S_IFBLK, stat.S_IFSOCK, stat.S_IFDIR])
     def test_what_cannot_be_a_file_is_refused(self, mode: int) -> None:
-        assert places.refusal(mode)
-        assert places.refusal(stat.S_IFREG) is places.refusal(stat.S_IFIFO) is places.refusal(stat.S_IFCHR) is None
+        assert paths.refusal(mode)
+        assert paths.refusal(stat.S_IFREG) is paths.refusal(stat.S_IFIFO) is paths.refusal(stat.S_IFCHR) is None
 
 
 def a_socket(folder: Path) -> str:

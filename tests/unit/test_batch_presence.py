@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.batch import presence
-from nightshift.batch.presence import HEALTH, MODELS, Presence, proxy_not_used
+from nightshift.batch import server_health
+from nightshift.batch.server_health import HEALTH, MODELS, Presence, proxy_not_used
 from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult, WrongEngine
 from nightshift.driver.http import ConnectionLost, NoDescriptors, NotConnected, Response
 from nightshift.tasks.base import Reason
@@ -112,7 +112,7 @@ async def test_a_server_that_has_just_answered_is_not_asked_unless_something_wen
 
 
 async def test_an_answer_of_a_while_ago_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "HEARD_S", 0.0)
+    monkeypatch.setattr(server_health, "HEARD_S", 0.0)
     server = Asked({HEALTH: AWAY})
     server.presence.note(Replied({}))
 

@@ -24,7 +24,7 @@ from nightshift.jobset.labels import EXCLUSIVE_TOPOLOGY_ANNOTATION, PROFILE_LABE
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import server_args
-from nightshift.jobset.manifest.text import to_yaml
+from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.profiles import PROFILES
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings

@@ -14,7 +14,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.driver.codec import ParquetCodec
-from nightshift.run import chunks, pages
+from nightshift.run import chunks, parquet_cost
 from nightshift.run.chunks import METADATA_KEY, PARTS_KEY, NotAChunk
 from nightshift.run.ledger import Ledger
 from nightshift.run.seal import ConservationError, seal
@@ -115,7 +115,7 @@ def test_one_text_in_every_row(column: str) -> None:
 
 
 def test_texts_in_structs_and_lists_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "TEXT_BYTES_MOST", 1 << 16)
+    monkeypatch.setattr(parquet_cost, "TEXT_BYTES_MOST", 1 << 16)
     inner = repeated("x" * 1000, 100)
     struct = pa.StructArray.from_arrays([inner, pa.array(range(100))], names=["label", "n"])
     lists = pa.ListArray.from_arrays(pa.array(range(0, 101, 2), pa.int32()), inner)
@@ -126,7 +126,7 @@ def test_texts_in_structs_and_lists_count(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_few_texts_that_repeat_are_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound that is quick to see is passed, the real one is not."""
-    monkeypatch.setattr(pages, "TEXT_BYTES_MOST", 1 << 16)
+    monkeypatch.setattr(parquet_cost, "TEXT_BYTES_MOST", 1 << 16)
     texts = pa.array(["x" * 10_000, *["y"] * 99])
 
     table, _ = chunks.decode_outcomes(written(rows_of(100, **{columns.PREDICTION: texts})), rows=100)
@@ -134,13 +134,13 @@ def test_a_few_texts_that_repeat_are_fine(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_page_that_unpacks_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "PAGE_BYTES_MOST", 1 << 16)
+    monkeypatch.setattr(parquet_cost, "PAGE_BYTES_MOST", 1 << 16)
 
     refused(written(rows_of(1, **{columns.DEAD_MESSAGE: ["x" * (1 << 17)]}), use_dictionary=False), "has a page of")
 
 
 def test_pages_that_unpack_too_large_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "UNPACKED_BYTES_MOST", 1 << 16)
+    monkeypatch.setattr(parquet_cost, "UNPACKED_BYTES_MOST", 1 << 16)
     body = written(rows_of(1, **{columns.DEAD_MESSAGE: ["x" * (1 << 14)]}), groups=5, use_dictionary=False)
 
     refused(body, "its pages unpack to")
@@ -172,7 +172,7 @@ def test_a_large_footer_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_columns() -> None:
-    wide = rows_of(1, **{f"c{number}": [0] for number in range(pages.COLUMNS_MOST)})
+    wide = rows_of(1, **{f"c{number}": [0] for number in range(parquet_cost.COLUMNS_MOST)})
 
     refused(written(wide), "columns, more than")
 
@@ -238,7 +238,7 @@ class TestHeaders:
         return Column(real.num_values, real.total_compressed_size, real.data_page_offset)
 
     def test_they_are_read_as_they_are(self, column: Column) -> None:
-        assert pages._Pages(self.BODY, column).unpacked > 16
+        assert parquet_cost._Pages(self.BODY, column).unpacked > 16
 
     @pytest.mark.parametrize(
         "lie",
@@ -259,23 +259,23 @@ class TestHeaders:
         for name, value in lie.items():
             setattr(column, name, value)
         with pytest.raises(chunks._ODD):
-            pages._Pages(self.BODY, column)
+            parquet_cost._Pages(self.BODY, column)
 
     @pytest.mark.parametrize(
         "head", [b"", b"\x15", b"\x15" + b"\xff" * 20, b"\x1c" * 50, b"\x19\x00", b"\x18\xff\xff\xff\xff\x0f"]
     )
     def test_a_header_that_is_none_ends_in_an_error_that_is_known(self, head: bytes) -> None:
         with pytest.raises(chunks._ODD):
-            pages._Header(head, 0)
+            parquet_cost._Header(head, 0)
 
 
 def test_a_large_file_is_decoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "HEAVY_BYTES", 0)
-    assert not pages._heavy.locked()
-    with pages.turn(1):
-        assert pages._heavy.locked()
-    with pages.turn(0):
-        assert not pages._heavy.locked()
+    monkeypatch.setattr(parquet_cost, "HEAVY_BYTES", 0)
+    assert not parquet_cost._heavy.locked()
+    with parquet_cost.turn(1):
+        assert parquet_cost._heavy.locked()
+    with parquet_cost.turn(0):
+        assert not parquet_cost._heavy.locked()
 
 
 def test_the_seal_says_which_chunk_it_is() -> None:

@@ -10,7 +10,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.operators.plan import loose_ends
-from nightshift.run import hub, opening
+from nightshift.run import hub_revision, opening
 from nightshift.run.names import run_digest
 from nightshift.run.pins import Pins, pin_model, why_unpinned
 from nightshift.settings import Settings
@@ -118,7 +118,7 @@ class TestHub:
         ],
     )
     def test_sizes_of_any_form(self, monkeypatch: pytest.MonkeyPatch, siblings: Any, size: int | None) -> None:
-        monkeypatch.setattr(hub, "_get", lambda *_: {"sha": COMMIT, "siblings": siblings})
+        monkeypatch.setattr(hub_revision, "_get", lambda *_: {"sha": COMMIT, "siblings": siblings})
 
         assert pin_model(a_spec(), NOWHERE) == Pins(commit=COMMIT, weights_bytes=size)
 
@@ -126,7 +126,7 @@ class TestHub:
         "text", ["[" * 100_000, "{", "", "<html>", "null", "[]", '{"sha": null}', f'{{"sha": "{"f" * 41}"}}'], ids=range(8)
     )
     def test_what_is_no_reply_of_the_hub_may_pass(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-        monkeypatch.setattr(hub, "_get", lambda *_: json.loads(text))
+        monkeypatch.setattr(hub_revision, "_get", lambda *_: json.loads(text))
 
-        with pytest.raises(hub.HubUnavailable, match="The commit of hf://org/m at 'r1' is not known"):
-            hub.model_at("org/m", "r1", {}, pause=lambda _: None)
+        with pytest.raises(hub_revision.HubUnavailable, match="The commit of hf://org/m at 'r1' is not known"):
+            hub_revision.model_at("org/m", "r1", {}, pause=lambda _: None)

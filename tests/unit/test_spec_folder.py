@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nightshift.spec import SpecErrors, load_all, load_job, loading
-from nightshift.spec.memory import Memory
+from nightshift.spec.file_cache import Memory
 from tests.unit.spec_file import job, write
 
 pytestmark = pytest.mark.unit

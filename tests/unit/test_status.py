@@ -14,7 +14,7 @@ from nightshift.planner.speed import Basis, Speed
 from nightshift.run.chunks import Part
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
-from nightshift.status import footer
+from nightshift.status import chunk_footer
 from nightshift.status.survey import Survey
 from nightshift.status.text import text
 from nightshift.store import open_store
@@ -64,7 +64,7 @@ def test_several_reasons_in_one_chunk_are_read_from_its_rows(run: Run) -> None:
 
 
 def test_a_footer_longer_than_the_first_read(run: Run) -> None:
-    run.commit(0, made_by("a", range(4), engine_version="x" * 3 * footer.TAIL_BYTES))
+    run.commit(0, made_by("a", range(4), engine_version="x" * 3 * chunk_footer.TAIL_BYTES))
 
     status = run.status()
 
@@ -107,8 +107,10 @@ def test_a_footer_with_an_altered_byte_is_not_counted(run: Run) -> None:
         run.commit(1, bytes(body))
         body[at] ^= 0xFF
 
-        with pytest.raises(footer.NotReadable):
-            footer.read_footer(run.store, footer.ListedObject(f"{WORK.prefix}/ledger/chunk-00000001.parquet", len(body), 0.0))
+        with pytest.raises(chunk_footer.NotReadable):
+            chunk_footer.read_footer(
+                run.store, chunk_footer.ListedObject(f"{WORK.prefix}/ledger/chunk-00000001.parquet", len(body), 0.0)
+            )
 
 
 def test_a_broken_chunk_is_nobodys_work(run: Run) -> None:

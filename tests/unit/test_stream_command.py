@@ -17,9 +17,9 @@ import pytest
 from nightshift import cli
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.stream import command, postgres
-from nightshift.stream.channel import PubSubRefused
 from nightshift.stream.options import Options
 from nightshift.stream.ports import Locked, SinkRefused, Unavailable
+from nightshift.stream.pubsub_client import PubSubRefused
 from tests.unit.spec_file import DEMO, ROOT, write
 from tests.unit.test_spec_stream import EXAMPLE, stream
 

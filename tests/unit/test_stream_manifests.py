@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from nightshift.cli.render_stream import StreamOptions, preview
-from nightshift.jobset.manifest.text import to_yaml
+from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.settings import Settings
 from nightshift.stream.manifests.render import Unrenderable, render
 from nightshift.stream.manifests.render_request import StreamRequest, Variant

@@ -16,11 +16,11 @@ from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 from google.rpc.error_details_pb2 import ErrorInfo
 
 from nightshift.stream import pubsub, redriven_ids
-from nightshift.stream.channel import _OPTIONS, SILENT_MOST, NotOffered, PubSubRefused
 from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.ports import Unavailable, Unsettled
 from nightshift.stream.pubsub import Subscription, Topic, TopicDeleted, check_topic
+from nightshift.stream.pubsub_client import _OPTIONS, SILENT_MOST, NotOffered, PubSubRefused
 from nightshift.stream.redriven_ids import attributes_of
 
 pytestmark = pytest.mark.unit

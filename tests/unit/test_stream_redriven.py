@@ -10,11 +10,11 @@ from google.pubsub_v1.types import PubsubMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nightshift.stream.channel import MessageRefused
 from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.dead_letters import DeadLetter
 from nightshift.stream.messages import Dead, Message
 from nightshift.stream.pubsub import Publisher
+from nightshift.stream.pubsub_client import MessageRefused
 from nightshift.stream.redrive import Redriven, _publish, again, parts_of
 from nightshift.stream.redriven_ids import ATTRIBUTE, attributes_of, identity, next_id
 

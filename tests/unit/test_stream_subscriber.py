@@ -14,7 +14,7 @@ from nightshift.driver.engine import Replied, SendResult
 from nightshift.stream.decoding import UnknownRevision
 from nightshift.stream.messages import Dead
 from nightshift.stream.ports import Standing, Unavailable, insist
-from nightshift.stream.writing import BLAMED_MOST
+from nightshift.stream.sink_writes import BLAMED_MOST
 from nightshift.tasks.base import BadInput
 from tests.simulation.virtual import VirtualLoop
 from tests.unit.stream_bench import GARBAGE, Bench, FillingKind, Kind, capitals, refuses_bad, run

@@ -21,14 +21,14 @@ from obstore.store import MemoryStore
 
 from nightshift.spec import load_stream
 from nightshift.store import StoreUnavailable
-from nightshift.stream import rows as rows_module
-from nightshift.stream import watched
+from nightshift.stream import folder_rows as rows_module
+from nightshift.stream import folder_source
 from nightshift.stream.decoding import Decoder
+from nightshift.stream.folder_objects import WatchedFolder
+from nightshift.stream.folder_rows import BrokenObject, rows
+from nightshift.stream.folder_source import Found, Watched
 from nightshift.stream.messages import PROBLEM, Delivery, Message
-from nightshift.stream.objects import WatchedFolder
 from nightshift.stream.ports import Unavailable
-from nightshift.stream.rows import BrokenObject, rows
-from nightshift.stream.watched import Found, Watched
 from nightshift.tasks.base import BadInput
 from tests.unit.spec_file import write
 from tests.unit.test_spec_stream import stream
@@ -107,7 +107,7 @@ def place() -> Place:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watched, "WAIT_S", 0.0)
+    monkeypatch.setattr(folder_source, "WAIT_S", 0.0)
 
 
 def does(main: Coroutine[Any, Any, None]) -> None:
@@ -141,7 +141,7 @@ class TestRows:
         does(main())
 
     def test_nor_more_than_ten_megabytes_at_once(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(watched, "PULL_BYTES_MOST", 20)
+        monkeypatch.setattr(folder_source, "PULL_BYTES_MOST", 20)
         place.put("a.json", *({"n": n} for n in range(5)))
 
         async def main() -> None:

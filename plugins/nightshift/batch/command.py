@@ -13,17 +13,17 @@ from typing import Final
 import uvloop
 
 from nightshift import exits
-from nightshift.batch import places
+from nightshift.batch import paths
 from nightshift.batch.codec import LineCodec
 from nightshift.batch.engine import About, Server
-from nightshift.batch.kind import KEY, BatchLines
 from nightshift.batch.options import Options
 from nightshift.batch.output import ChunkMissing, Incomplete, write
 from nightshift.batch.preparation import Prepared, Usage, prepared
-from nightshift.batch.presence import proxy_not_used
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, one_line, say, summary
+from nightshift.batch.server_health import proxy_not_used
 from nightshift.batch.source import LineReader
 from nightshift.batch.state import Asked, Batch, Damaged, OtherModel, find_batch, lines_done, open_batch
+from nightshift.batch.task_kind import KEY, BatchLines
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
@@ -56,7 +56,7 @@ def run(options: Options) -> int:
         say(f"the output cannot be written: {error}. Remove that file and run the same command again.")
         return exits.BAD_INPUT
     except BrokenPipeError:
-        say(f"whatever read from {places.shown(options.output, 'standard output')} is gone. {_AGAIN}")
+        say(f"whatever read from {paths.shown(options.output, 'standard output')} is gone. {_AGAIN}")
         return exits.RESUME
     except StoreUnavailable as error:
         advice = what_to_do(error.__cause__)

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.batch.kind import Whole
-from nightshift.batch.presence import MODELS, PROBE_TIMEOUT_S, Presence
+from nightshift.batch.server_health import MODELS, PROBE_TIMEOUT_S, Presence
+from nightshift.batch.task_kind import Whole
 from nightshift.driver.engine import EngineClient, Load, Replied, SendResult
 from nightshift.driver.http import HttpClient
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nightshift.batch import places
+from nightshift.batch import paths
 from nightshift.batch import source as sources
 from nightshift.batch.engine import Server, base_of
 from nightshift.batch.options import Options
@@ -68,7 +68,7 @@ def _is_file(name: str) -> bool:
     if "://" in name:
         sources.source_of(name)
         return True
-    return places.descriptor_of(name, places.STDIN) is None and stat.S_ISREG(Path(name).stat().st_mode)
+    return paths.descriptor_of(name, paths.STDIN) is None and stat.S_ISREG(Path(name).stat().st_mode)
 
 
 def _place(options: Options, target: Target, *, is_file: bool) -> str:

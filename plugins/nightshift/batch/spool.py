@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 
 import pyarrow as pa
 
-from nightshift.batch import places
+from nightshift.batch import paths
 from nightshift.batch.recognize import GZIP, START_BYTES, ZSTD
 from nightshift.batch.source import BatchFile, source_of
 
@@ -54,7 +54,7 @@ def ready(name: str, folder: str, say: Callable[[str], None]) -> BatchFile:
     Raises ValueError for what cannot be input, NotUnpacked, StoreUnavailable, OSError.
     """
     stream = None if "://" in name else _passing(name)
-    shown = places.shown(name, "standard input")
+    shown = paths.shown(name, "standard input")
     if stream is None:
         file = source_of(name)
     else:
@@ -72,10 +72,10 @@ def ready(name: str, folder: str, say: Callable[[str], None]) -> BatchFile:
 
 def _passing(name: str) -> IO[bytes] | None:
     """A stream of what `name` means if it is no file. Raises ValueError for a folder, a disk or a socket, OSError."""
-    descriptor = places.descriptor_of(name, places.STDIN)
+    descriptor = paths.descriptor_of(name, paths.STDIN)
     if descriptor is not None:
         return open(os.dup(descriptor), "rb", buffering=BUFFER)
-    if (refusal := places.refusal(Path(name).stat().st_mode)) is not None:
+    if (refusal := paths.refusal(Path(name).stat().st_mode)) is not None:
         raise ValueError(refusal)
     return None if Path(name).is_file() else open(name, "rb", buffering=BUFFER)
 

@@ -15,7 +15,7 @@ from typing import IO, Protocol
 
 import obstore
 
-from nightshift.batch import places
+from nightshift.batch import paths
 from nightshift.batch.source import store_of
 from nightshift.store import StoreUnavailable
 
@@ -40,7 +40,7 @@ def target_of(name: str, given: str) -> Target:
     """What `name` means; nothing is opened yet. given: the name of the input. Raises ValueError for what cannot be written."""
     if "://" in name:
         return _Object(name)
-    descriptor = places.descriptor_of(name, places.STDOUT)
+    descriptor = paths.descriptor_of(name, paths.STDOUT)
     if descriptor is not None:
         return _descriptor(name, descriptor, given)
     try:
@@ -51,7 +51,7 @@ def target_of(name: str, given: str) -> Target:
         return _File(name, path)
     except OSError as error:
         raise ValueError(f"{error.strerror}") from error
-    if (refusal := places.refusal(state.st_mode)) is not None:
+    if (refusal := paths.refusal(state.st_mode)) is not None:
         raise ValueError(refusal)
     _check_apart(given, state)
     if not os.access(name, os.W_OK):
@@ -70,7 +70,7 @@ def _descriptor(name: str, descriptor: int, given: str) -> Target:
         _check_apart(given, os.fstat(descriptor))
     except OSError as error:
         raise ValueError(f"{error.strerror}") from error
-    return _Passing(places.shown(name, "standard output"), descriptor)
+    return _Passing(paths.shown(name, "standard output"), descriptor)
 
 
 def _check_folder(folder: Path) -> None:
@@ -81,7 +81,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check_apart(given: str, state: os.stat_result) -> None:
-    if stat.S_ISREG(state.st_mode) and "://" not in given and places.is_same(given, state):
+    if stat.S_ISREG(state.st_mode) and "://" not in given and paths.is_same(given, state):
         raise ValueError("this is the input file")
 
 

@@ -14,7 +14,7 @@ from nightshift.fields.arguments import flag, option, positive
 from nightshift.jobset.identity import digest_name
 from nightshift.jobset.manifest.constants import Role
 from nightshift.jobset.manifest.render import render
-from nightshift.jobset.manifest.text import to_yaml
+from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.planner.model import model_of_size
 from nightshift.planner.plan import Decision, fixed, weigh
 from nightshift.planner.speed import Known, tokens_of

@@ -9,7 +9,7 @@ from typing import Final
 
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.arguments import percent as a_percentage
-from nightshift.jobset.manifest.text import to_yaml
+from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.settings import Settings
 from nightshift.spec import load_stream
 from nightshift.stream.manifests.autoscaling import backlog_per_subscriber

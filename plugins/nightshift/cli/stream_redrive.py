@@ -58,10 +58,10 @@ def run(options: Options) -> int:
         print(error, file=sys.stderr)
         return exits.BAD_INPUT
     try:
-        from nightshift.stream.channel import PubSubRefused
         from nightshift.stream.dead_letters import Selection
         from nightshift.stream.ports import SinkRefused, Unavailable
         from nightshift.stream.postgres import BadUrl
+        from nightshift.stream.pubsub_client import PubSubRefused
         from nightshift.stream.redrive import Redrive, check_reasons, redrive
     except ModuleNotFoundError as error:
         print(f"The package {error.name} is not installed. Install {DISTRIBUTION}[stream].", file=sys.stderr)

@@ -29,7 +29,7 @@ from nightshift.settings import Settings, SettingsError
 SETTINGS: Final = "settings"
 NIGHT: Final = "every task"
 MODEL_LIMIT_S: Final = 120.0
-"""Seconds: the Hub is asked five times before it counts as unavailable (`nightshift.run.hub`)."""
+"""Seconds: the Hub is asked five times before it counts as unavailable (`nightshift.run.hub_revision`)."""
 TABLE_LIMIT_S: Final = 120.0
 """Seconds: two of its four steps are queries."""
 

@@ -9,14 +9,14 @@ from typing import Final
 
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
-from nightshift.run import hub, weights
+from nightshift.run import hub_revision, weights
 from nightshift.run.pins import is_commit, offline
 
 NAME: Final = "model"
 
 
 def ask(here: Surroundings) -> Iterator[Finding]:
-    """Raises `nightshift.run.hub.HubUnavailable` if plan would, and StoreUnavailable."""
+    """Raises `nightshift.run.hub_revision.HubUnavailable` if plan would, and StoreUnavailable."""
     job = here.job
     assert job is not None, "its check needs the check `job`"
     scheme, _, place = job.model.uri.partition("://")
@@ -34,13 +34,13 @@ def ask(here: Surroundings) -> Iterator[Finding]:
         yield Skipped(NAME, "HF_HUB_OFFLINE is set, so the Hub is not asked")
         return
     try:
-        model = hub.model_at(place, job.model.revision, here.environment)
-    except hub.HubUnavailable as error:
+        model = hub_revision.model_at(place, job.model.revision, here.environment)
+    except hub_revision.HubUnavailable as error:
         if not is_commit(job.model.revision):
             raise
         because = f"the Hub does not answer here, and plan need not ask it for a commit; the workers must reach it ({error})"
         yield Skipped(NAME, because)
-    except hub.NoSuchRevision as error:
+    except hub_revision.NoSuchRevision as error:
         yield Failed(NAME, str(error), breaks, f"hf download {place} --revision={shlex.quote(job.model.revision)} --dry-run")
     else:
         size = f", {_gib(model.size)}" if model.size else ""

@@ -33,8 +33,8 @@ from typing import Any, Final
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.health import EngineBudget
+from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
-from nightshift.driver.silence import Silence
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
 

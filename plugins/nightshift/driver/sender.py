@@ -12,8 +12,8 @@ from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
+from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
-from nightshift.driver.silence import Silence
 from nightshift.driver.stats import Stats
 from nightshift.driver.time_limit import Stopped, reading
 from nightshift.driver.window import Window

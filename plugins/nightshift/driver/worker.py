@@ -22,7 +22,7 @@ from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
 from nightshift.driver.health import EngineLike
 from nightshift.driver.known_good_rows import Completed, Recall
-from nightshift.driver.life import Life
+from nightshift.driver.lifetime import Life
 from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats

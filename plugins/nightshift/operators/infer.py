@@ -61,7 +61,7 @@ class InferOperator(JobSetTask, RunOperator):
         from nightshift.run.inputs import missing_files
         from nightshift.run.plan import PlanError
         from nightshift.run.seal import load_manifest
-        from nightshift.run.sealed import SealBroken
+        from nightshift.run.sealed_objects import SealBroken
 
         with permanent_failures(), runtime_failures():
             plan = self.plan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from nightshift.operators.due import due
+from nightshift.operators.due_time import due
 from nightshift.spec import periods
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 
 from nightshift.formats import XCOM
 from nightshift.operators.bigquery_jobs import SHORT_WAIT_S
-from nightshift.operators.due import due
+from nightshift.operators.due_time import due
 from nightshift.operators.file_periods import began_by_files, periods_of_events, start_run, within_reach
 from nightshift.operators.params import only_params
 from nightshift.operators.partition import has_run, left_out, not_over, partition_of, why

@@ -41,7 +41,7 @@ class PublishOperator(RunOperator):
         self.asked_at = asked_at
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.run.sealed import check_whole
+        from nightshift.run.sealed_objects import check_whole
 
         self.keep_lineage()
         with permanent_failures():
@@ -55,7 +55,7 @@ class PublishOperator(RunOperator):
 
     def replace_partition(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when everything is staged."""
-        from nightshift.run.sealed import check_whole
+        from nightshift.run.sealed_objects import check_whole
 
         self.keep_lineage()
         finished_jobs(event)
@@ -111,7 +111,7 @@ class PublishOperator(RunOperator):
     def manifest(self) -> dict[str, Any]:
         """With those of the runs that it completes. Read once: it never changes."""
         from nightshift.run.seal import load_manifest
-        from nightshift.run.sealed import check_follows, whole
+        from nightshift.run.sealed_objects import check_follows, whole
 
         manifest = load_manifest(self.store, self.run)
         if manifest is None:

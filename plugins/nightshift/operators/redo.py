@@ -93,7 +93,7 @@ def _sealed(store: ObjectStore, earlier: RunRef, done_before: Redo | None) -> tu
     """The plan of the run that is shown, and the redo of it. Raises NotRedone and SealBroken."""
     from nightshift.run.plan import load_plan
     from nightshift.run.seal import load_manifest
-    from nightshift.run.sealed import check_whole, whole
+    from nightshift.run.sealed_objects import check_whole, whole
 
     plan, manifest = load_plan(store, earlier), load_manifest(store, earlier)
     if plan is None or manifest is None:

@@ -119,8 +119,8 @@ class RedriveOperator(BaseOperator):
         )
 
     def _redrive(self, address: str, spec: StreamSpec, asked: Redrive, credentials: Any) -> Redriven:
-        from nightshift.stream.channel import PubSubRefused
         from nightshift.stream.ports import SinkRefused, Unavailable
+        from nightshift.stream.pubsub_client import PubSubRefused
         from nightshift.stream.redrive import redrive
 
         try:

@@ -202,13 +202,13 @@ def permanent_failures() -> Iterator[None]:
     from nightshift.formats import UnreadableFormat
     from nightshift.planner.costs.prices import PricesError
     from nightshift.planner.plan import NotADecision, Refused, SpeedUnknown
-    from nightshift.run.hub import NoSuchRevision
+    from nightshift.run.hub_revision import NoSuchRevision
     from nightshift.run.ledger import ForeignObject
     from nightshift.run.opening import NoSuchRun
     from nightshift.run.plan import PlanError
     from nightshift.run.redo import NotRedone
     from nightshift.run.seal import ConservationError
-    from nightshift.run.sealed import SealBroken
+    from nightshift.run.sealed_objects import SealBroken
     from nightshift.run.tolerance import ToleranceExceeded
     from nightshift.run.weights import NoWeights
     from nightshift.spec import SpecErrors

@@ -1,1 +1,1 @@
-"""What a run needs: how fast its workers are, how many of them, what they cost. Pure; `planner.record` has what is known."""
+"""What a run needs: how fast its workers are, how many of them, what they cost; and what runs measured."""

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nightshift.formats import CHUNK, UnreadableFormat
-from nightshift.run import pages
+from nightshift.run import parquet_cost
 from nightshift.spec import columns
 
 T = TypeVar("T")
@@ -323,7 +323,7 @@ def _decoded(
 ) -> tuple[T, Provenance]:
     """rows: more than these are not unpacked. keys: columns that it must have, too."""
     try:
-        pages.check_footer(_footer_size(body))
+        parquet_cost.check_footer(_footer_size(body))
         file = pq.ParquetFile(pa.BufferReader(body))
         if rows is not None and file.metadata.num_rows > rows:
             raise NotAChunk(f"not a chunk: it has {file.metadata.num_rows} rows, and there are {rows}")
@@ -336,7 +336,7 @@ def _decoded(
         if missing:
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
         provenance = _provenance(metadata)
-        with pages.turn(pages.check(body, file)):
+        with parquet_cost.turn(parquet_cost.check(body, file)):
             content = read(file)
     except NotAChunk:
         raise

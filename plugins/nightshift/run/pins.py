@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.run import hub, weights
+from nightshift.run import hub_revision, weights
 from nightshift.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def pin_model(
 ) -> Pins:
     """What the job's model is now.
 
-    environment: variables of Hugging Face's own clients (`nightshift.run.hub`). credentials: for a model in a bucket, as
-    `nightshift.store.open_store` takes them.
-    Raises `nightshift.run.hub.NoSuchRevision`, `nightshift.run.hub.HubUnavailable`, `nightshift.run.weights.NoWeights`, and
-    StoreUnavailable.
+    environment: variables of Hugging Face's own clients (`nightshift.run.hub_revision`). credentials: for a model in a bucket,
+    as `nightshift.store.open_store` takes them.
+    Raises `nightshift.run.hub_revision.NoSuchRevision`, `nightshift.run.hub_revision.HubUnavailable`,
+    `nightshift.run.weights.NoWeights`, and StoreUnavailable.
     """
     scheme, _, place = spec.model.uri.partition("://")
     if scheme == "gs":
@@ -75,7 +75,7 @@ def pin_model(
     if is_commit(revision):
         # It needs no request, and no way to the Hub; so the size is not known either.
         return Pins(commit=revision)
-    model = hub.model_at(place, revision, environment)
+    model = hub_revision.model_at(place, revision, environment)
     return Pins(commit=model.commit, weights_bytes=model.size)
 
 

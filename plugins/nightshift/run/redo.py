@@ -22,7 +22,7 @@ KEY: Final = "redo"
 COMPLETES: Final = "completes"
 """The entry of a redo's `manifest.json`: the earlier runs that its partition also shows, the latest first (`entry_of`)."""
 EARLIER: Final = "earlier"
-"""The entry of a manifest in memory: the manifests of those runs (`nightshift.run.sealed.whole`)."""
+"""The entry of a manifest in memory: the manifests of those runs (`nightshift.run.sealed_objects.whole`)."""
 
 
 class NotRedone(ValueError):

@@ -2,7 +2,8 @@
 
 Conservation: every ordinal of the plan is in exactly one committed chunk, as a prediction or as a dead letter. The proof
 reads each chunk's ordinals; counts claimed by a worker are checked against them, never trusted. The manifest names the version
-of each object that was read, so that publishing can tell whether it still loads the same ones (`nightshift.run.sealed`).
+of each object that was read, so that publishing can tell whether it still loads the same ones
+(`nightshift.run.sealed_objects`).
 
 A manifest that exists is compared with what is proven now, never believed.
 """

@@ -15,7 +15,7 @@ from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.spec import loading
 from nightshift.spec.document import value_at_top
 from nightshift.spec.errors import SpecError, SpecErrors
-from nightshift.spec.memory import Memory, Said
+from nightshift.spec.file_cache import Memory, Said
 from nightshift.spec.model import JobSpec
 from nightshift.spec.stream import FileSink, Messages, StreamSpec
 from nightshift.spec.tables import may_be, parts, projects_unknown

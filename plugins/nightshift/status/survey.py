@@ -26,7 +26,7 @@ from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.run.seal import MEASURED
 from nightshift.spec import JobSpec
-from nightshift.status.footer import Footer, ListedObject, NotReadable, read_footer, unavailable
+from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
 from nightshift.status.report import Attempt, Status
 from nightshift.store import StoreUnavailable, get_bytes

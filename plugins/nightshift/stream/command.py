@@ -87,9 +87,9 @@ def run(options: Options) -> int:
 
 def _judged(error: Exception) -> int:
     """The exit code after an error. Parts of a subscriber fail in groups, in which what cannot be helped counts."""
-    from nightshift.stream.channel import PubSubRefused
     from nightshift.stream.ports import SinkRefused
     from nightshift.stream.postgres import BadUrl
+    from nightshift.stream.pubsub_client import PubSubRefused
 
     for each in _each(error):
         if isinstance(each, BadUrl):
@@ -178,8 +178,8 @@ def _source(spec: StreamSpec, name: str) -> Source:
 
         return Subscription(name)
     from nightshift.store import open_store
-    from nightshift.stream.objects import WatchedFolder
-    from nightshift.stream.watched import Watched
+    from nightshift.stream.folder_objects import WatchedFolder
+    from nightshift.stream.folder_source import Watched
 
     folder = WatchedFolder(open_store(spec.source.prefix), spec.job, spec.source.format)
     return Watched(folder, every_s=spec.source.every_seconds, rng=random.Random())

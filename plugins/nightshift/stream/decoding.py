@@ -98,7 +98,7 @@ class Decoder:
         return _json_object(message.data)
 
     def _of_folder(self, message: Message) -> Mapping[str, Any]:
-        """What a row of a watched folder has: `nightshift.stream.rows` made it."""
+        """What a row of a watched folder has: `nightshift.stream.folder_rows` made it."""
         if (problem := message.attributes.get(PROBLEM)) is not None:
             raise BadInput(problem)
         return {TEXT_COLUMN: _text(message.data)} if self._source.format == "text" else _json_object(message.data)

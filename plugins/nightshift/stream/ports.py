@@ -101,6 +101,10 @@ class Sink(Protocol):
 
     collect: Collect
 
+    async def open(self) -> None:
+        """Called once, before anything else. Raises SinkRefused if it can never take this stream's outcomes; Locked."""
+        ...
+
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
         """What is known of each message, given with its key if that could be read."""
         ...

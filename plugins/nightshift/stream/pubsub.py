@@ -25,10 +25,10 @@ from google.pubsub_v1.types import (
 from google.rpc.error_details_pb2 import ErrorInfo
 
 from nightshift.stream import redriven_ids
-from nightshift.stream.channel import LONGEST_S, Channel, MessageRefused, NotOffered, PubSubRefused
 from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.ports import Unavailable, Unsettled
+from nightshift.stream.pubsub_client import LONGEST_S, Channel, MessageRefused, NotOffered, PubSubRefused
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from google.pubsub_v1.types import PubsubMessage
 
 from nightshift.stream import redriven_ids
-from nightshift.stream.channel import MessageRefused
 from nightshift.stream.dead_letters import DeadLetter, DeadLetterTable, Selection
 from nightshift.stream.messages import Message
 from nightshift.stream.pubsub import PUBLISH_BYTES_MOST, PUBLISH_MOST, Publisher, requests_of, topic_of
-from nightshift.stream.writing import UNWRITABLE
+from nightshift.stream.pubsub_client import MessageRefused
+from nightshift.stream.sink_writes import UNWRITABLE
 from nightshift.tasks.base import Reason
 
 if TYPE_CHECKING:

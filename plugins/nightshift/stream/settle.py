@@ -18,8 +18,8 @@ from nightshift.stream.bundling import Bundler
 from nightshift.stream.in_flight import HeldMessage, InFlight
 from nightshift.stream.messages import Answered, Dead, Outcome
 from nightshift.stream.ports import DeadLetterTopic, Sink, Source, insist
+from nightshift.stream.sink_writes import Pending, Writer
 from nightshift.stream.stats import StreamStats
-from nightshift.stream.writing import Pending, Writer
 
 log = logging.getLogger(__name__)
 

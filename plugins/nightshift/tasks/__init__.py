@@ -9,8 +9,8 @@ import importlib
 import pkgutil
 from typing import Final
 
-from nightshift.tasks._elsewhere import NoProcess
 from nightshift.tasks._request import TaskRequest
+from nightshift.tasks._subprocess_errors import NoProcess
 from nightshift.tasks._values import Rendering
 
 __all__ = ["TASK_KINDS", "NoProcess", "Rendering", "TaskRequest", "request_model"]

@@ -6,7 +6,8 @@ too. Only what makes much out of little must be foreseen: `Foresight` has a rule
 
 Time cannot be foreseen, and C code that takes long (two large texts compared at every place) can be broken off by nothing in
 its own process. So this process computes only with what has at most `HERE_MAX` characters: nothing that C code does with it
-takes longer than a second or two. A rendering that meets a larger value is begun again elsewhere (`nightshift.tasks._apart`).
+takes longer than a second or two. A rendering that meets a larger value is begun again elsewhere
+(`nightshift.tasks._subprocess`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import SandboxedFormatter
 
-from nightshift.tasks._elsewhere import Large
+from nightshift.tasks._subprocess_errors import Large
 from nightshift.tasks._values import STYLES, VIEWS, Rendering, Style
 
 SIZE_MAX: Final = 8 * 1024 * 1024

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
-from nightshift.tasks._elsewhere import Large, NoProcess
+from nightshift.tasks._subprocess_errors import Large, NoProcess
 from nightshift.tasks._values import scalar
 
 if TYPE_CHECKING:
@@ -270,10 +270,10 @@ class Text:
             pass  # It is begun again, elsewhere.
         except Exception as error:  # The template is the user's program: what it raises affects only this row.
             raise BadInput(f"the template failed on this row: {error}") from error
-        from nightshift.tasks import _apart
+        from nightshift.tasks import _subprocess
 
         try:
-            return _apart.render(self._source, values, self._rendering)
+            return _subprocess.render(self._source, values, self._rendering)
         except NoProcess:
             raise
         except Exception as error:

@@ -13,7 +13,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from local.hub_api import HubApi
 from nightshift import exits
 from nightshift.run import opening
-from nightshift.run.hub import PAUSES_S, HubModel, HubUnavailable, NoSuchRevision, model_at
+from nightshift.run.hub_revision import PAUSES_S, HubModel, HubUnavailable, NoSuchRevision, model_at
 from nightshift.run.pins import Pins, pin_model
 from nightshift.run.plan import Plan, save_plan
 from nightshift.run.weights import NoWeights, WeightsChanged, check, look

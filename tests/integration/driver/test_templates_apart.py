@@ -14,7 +14,7 @@ import pytest
 
 from nightshift import exits
 from nightshift.planner.inputs import _texts
-from nightshift.tasks import NoProcess, _apart
+from nightshift.tasks import NoProcess, _subprocess
 from nightshift.tasks.base import BadInput, Text
 from tests.builders import a_spec
 from tests.integration.driver.canned import CannedEngine
@@ -103,9 +103,9 @@ def test_sigterm_while_such_a_row_is_rendered_is_heard(tmp_path: Path) -> None:
 def renderer() -> Iterator[None]:
     """None is there before, and none is left."""
     yield
-    if _apart._renderer is not None:
-        _apart._renderer.end()
-        _apart._renderer = None
+    if _subprocess._renderer is not None:
+        _subprocess._renderer.end()
+        _subprocess._renderer = None
 
 
 @pytest.mark.usefixtures("renderer")
@@ -133,11 +133,11 @@ class TestApart:
 
     def test_it_serves_many_and_starts_once(self) -> None:
         self.of("{{ x }}", x="x" * 100_000)
-        assert _apart._renderer is not None
-        first = _apart._renderer._process.pid
+        assert _subprocess._renderer is not None
+        first = _subprocess._renderer._process.pid
         for number in range(20):
             assert self.of("{{ x | length }} {{ n }}", x="x" * 100_000, n=number) == f"100000 {number}"
-        assert _apart._renderer._process.pid == first
+        assert _subprocess._renderer._process.pid == first
 
     def test_an_error_there_costs_the_row_alone(self) -> None:
         with pytest.raises(BadInput, match="the template failed on this row: division by zero"):
@@ -158,8 +158,8 @@ class TestApart:
 
     def test_one_that_was_killed_is_replaced(self) -> None:
         self.of("{{ x }}", x="x" * 100_000)
-        assert _apart._renderer is not None
-        os.kill(_apart._renderer._process.pid, signal.SIGKILL)
+        assert _subprocess._renderer is not None
+        os.kill(_subprocess._renderer._process.pid, signal.SIGKILL)
 
         assert self.of("{{ x | length }}", x="x" * 100_000) == "100000"
 

@@ -19,10 +19,10 @@ from aiohttp import web
 from nightshift.operators.redrive import RedriveOperator
 from nightshift.spec import load_stream
 from nightshift.stream import redrive as redriving
-from nightshift.stream.channel import PubSubRefused
 from nightshift.stream.dead_letters import DeadLetterTable, Selection
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unavailable
+from nightshift.stream.pubsub_client import PubSubRefused
 from nightshift.stream.redrive import Redrive, Redriven, redrive
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PostgresServer, PubSubEmulator
 from tests.integration.pubsub.support import PubSub, unique

@@ -12,7 +12,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from nightshift.run.names import RunRef
 from nightshift.run.seal import merkle_root
-from nightshift.run.sealed import SealBroken, check_sealed
+from nightshift.run.sealed_objects import SealBroken, check_sealed
 from nightshift.store import open_store
 from nightshift.warehouse import publications, publish, schema
 from nightshift.warehouse.statements import Statements

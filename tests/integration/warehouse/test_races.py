@@ -14,7 +14,7 @@ from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from nightshift.run.names import RunRef
-from nightshift.run.sealed import SealBroken, check_sealed
+from nightshift.run.sealed_objects import SealBroken, check_sealed
 from nightshift.store import open_store
 from nightshift.warehouse import JobState, WarehouseError, publications
 from nightshift.warehouse.statements import Statements

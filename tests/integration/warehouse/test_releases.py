@@ -20,7 +20,7 @@ from nightshift.run.names import RunRef, run_digest
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import Plan, load_plan
 from nightshift.run.seal import load_manifest
-from nightshift.run.sealed import check_sealed
+from nightshift.run.sealed_objects import check_sealed
 from nightshift.spec import JobSpec
 from nightshift.warehouse.audit import audit_row
 from tests.integration.driver.batches import BatchProcess, ChatServer, answer_to, content_of, read_lines

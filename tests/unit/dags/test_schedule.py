@@ -14,7 +14,7 @@ from airflow.serialization.encoders import coerce_to_core_timetable
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import DateTime
 
-from nightshift.operators.due import due
+from nightshift.operators.due_time import due
 from nightshift.operators.plan import PlanOperator
 from nightshift.spec import periods
 from tests.unit.dags.conftest import Parse

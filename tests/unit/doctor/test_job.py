@@ -14,7 +14,7 @@ from nightshift.doctor import images, job, model
 from nightshift.doctor.checks import CHECKS, JOB_CHECKS, diagnose
 from nightshift.doctor.findings import Failed, Ok, Skipped
 from nightshift.doctor.images import Image
-from nightshift.run import hub, weights
+from nightshift.run import hub_revision, weights
 from nightshift.settings import Settings
 from tests.builders import a_spec
 from tests.unit.doctor.fakes import FakeConnections, google, here
@@ -82,11 +82,11 @@ class TestModel:
     def test_a_revision_of_the_hub(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked = []
 
-        def model_at(place: str, revision: str, environment: Mapping[str, str]) -> hub.HubModel:
+        def model_at(place: str, revision: str, environment: Mapping[str, str]) -> hub_revision.HubModel:
             asked.append((place, revision))
-            return hub.HubModel("a" * 40, 2**30)
+            return hub_revision.HubModel("a" * 40, 2**30)
 
-        monkeypatch.setattr(hub, "model_at", model_at)
+        monkeypatch.setattr(hub_revision, "model_at", model_at)
 
         [found] = model.ask(here(job=a_spec()))
 
@@ -97,10 +97,10 @@ class TestModel:
     def test_a_revision_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch, revision: str, shown: str) -> None:
         """The command is for a person to paste into a shell."""
 
-        def model_at(*_: Any) -> hub.HubModel:
-            raise hub.NoSuchRevision("model.revision: no branch")
+        def model_at(*_: Any) -> hub_revision.HubModel:
+            raise hub_revision.NoSuchRevision("model.revision: no branch")
 
-        monkeypatch.setattr(hub, "model_at", model_at)
+        monkeypatch.setattr(hub_revision, "model_at", model_at)
 
         [found] = model.ask(here(job=a_spec(model__revision=revision)))
 
@@ -108,17 +108,17 @@ class TestModel:
         assert found.fix == f"hf download org/m --revision={shown} --dry-run"
 
     def test_a_hub_that_does_not_answer_is_a_fault_only_if_plan_asks_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def model_at(*_: Any) -> hub.HubModel:
-            raise hub.HubUnavailable("timed out")
+        def model_at(*_: Any) -> hub_revision.HubModel:
+            raise hub_revision.HubUnavailable("timed out")
 
-        monkeypatch.setattr(hub, "model_at", model_at)
+        monkeypatch.setattr(hub_revision, "model_at", model_at)
 
         [found] = model.ask(here(job=a_spec(model__revision="a" * 40)))
 
         assert isinstance(found, Skipped)
         assert "the workers must reach it (timed out)" in found.because
         assert not found.needs
-        with pytest.raises(hub.HubUnavailable):
+        with pytest.raises(hub_revision.HubUnavailable):
             list(model.ask(here(job=a_spec(model__revision="main"))))
 
     def test_offline_it_is_not_asked(self) -> None:

@@ -26,7 +26,7 @@ from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import EARLIER, NothingToRedo, NotRedone, Redo, totals
 from nightshift.run.seal import ConservationError, load_manifest, seal
-from nightshift.run.sealed import SealBroken, check_whole, whole
+from nightshift.run.sealed_objects import SealBroken, check_whole, whole
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec

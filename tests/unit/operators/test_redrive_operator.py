@@ -15,9 +15,9 @@ from nightshift.hooks.postgres import database_address
 from nightshift.operators.redrive import DeadLettersLeft, RedriveOperator
 from nightshift.spec import StreamSpec
 from nightshift.stream import redrive
-from nightshift.stream.channel import PubSubRefused
 from nightshift.stream.dead_letters import Selection
 from nightshift.stream.ports import SinkRefused, Unavailable
+from nightshift.stream.pubsub_client import PubSubRefused
 from nightshift.stream.redrive import Redrive, Redriven
 from tests.unit.test_spec_stream import EXAMPLE
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, METRICS_PORT
+from nightshift.jobset.manifest.escaping import literal
 from nightshift.jobset.manifest.pod_template import (
     across_zones,
     client_of,
@@ -21,7 +22,6 @@ from nightshift.jobset.manifest.pod_template import (
 )
 from nightshift.jobset.manifest.render_request import RenderRequest
 from nightshift.jobset.manifest.weights import is_mounted, model_args
-from nightshift.jobset.manifest.words import literal
 from nightshift.run.names import canonical_json
 from nightshift.run.pins import revision_of
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL
-from nightshift.jobset.manifest import disk, words
+from nightshift.jobset.manifest import disk, escaping
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.weights import is_mounted, model_args
@@ -63,8 +63,8 @@ def server_args(
     run pins one.
     """
     model, flags = model_args(spec, mounted=mounted, commit=commit)
-    own = words.flags(spec.engine.args)
-    return [words.flag("model", model), *flags, *_common(spec, worker or spec.compute.worker()), *own]
+    own = escaping.flags(spec.engine.args)
+    return [escaping.flag("model", model), *flags, *_common(spec, worker or spec.compute.worker()), *own]
 
 
 def launch(order: ServerRequest) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def launch(order: ServerRequest) -> dict[str, Any]:
     if order.settings.local_folder:
         # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
         # call the pod's address, and a NetworkPolicy keeps others out.
-        started["args"] += [words.flag("host", "127.0.0.1")]
+        started["args"] += [escaping.flag("host", "127.0.0.1")]
     return started
 
 
@@ -83,14 +83,14 @@ def _start(order: ServerRequest) -> dict[str, Any]:
     if worker.hosts == 1:
         return {"command": _API_SERVER, "args": args}
     if worker.is_tpu:
-        args = [words.flag("distributed-executor-backend", "ray"), *args]
+        args = [escaping.flag("distributed-executor-backend", "ray"), *args]
         return {"command": ["sh", "-c", _TPU_HOST, "host"], "args": args}
     model, flags = model_args(spec, mounted=is_mounted(order), commit=order.pins.commit)
-    several = [words.flag("nnodes", worker.hosts), "--node-rank=$(JOB_COMPLETION_INDEX)"]
-    several += ["--master-addr=$(HEAD)", words.flag("master-port", MASTER_PORT)]
+    several = [escaping.flag("nnodes", worker.hosts), "--node-rank=$(JOB_COMPLETION_INDEX)"]
+    several += ["--master-addr=$(HEAD)", escaping.flag("master-port", MASTER_PORT)]
     return {
         "command": ["sh", "-c", _GPU_HOST, "host"],
-        "args": [words.literal(model), *flags, *several, *_common(spec, worker), *words.flags(spec.engine.args)],
+        "args": [escaping.literal(model), *flags, *several, *_common(spec, worker), *escaping.flags(spec.engine.args)],
     }
 
 
@@ -158,13 +158,13 @@ def _kv_cache(spec: JobSpec | StreamSpec) -> list[dict[str, Any]]:
 
 
 def _common(spec: JobSpec | StreamSpec, worker: WorkerShape) -> list[str]:
-    args = [words.flag("served-model-name", spec.model.name), "--port=$(ENGINE_PORT)"]
-    args += [*load_kind(spec).server_args, words.flag("max-num-seqs", spec.engine.max_num_seqs)]
+    args = [escaping.flag("served-model-name", spec.model.name), "--port=$(ENGINE_PORT)"]
+    args += [*load_kind(spec).server_args, escaping.flag("max-num-seqs", spec.engine.max_num_seqs)]
     if spec.engine.max_model_len is not None:
-        args.append(words.flag("max-model-len", spec.engine.max_model_len))
-    args.append(words.flag("dtype", spec.engine.dtype))
+        args.append(escaping.flag("max-model-len", spec.engine.max_model_len))
+    args.append(escaping.flag("dtype", spec.engine.dtype))
     if worker.tensor_parallel > 1:
-        args.append(words.flag("tensor-parallel-size", worker.tensor_parallel))
+        args.append(escaping.flag("tensor-parallel-size", worker.tensor_parallel))
     if worker.pipeline_parallel > 1:
-        args.append(words.flag("pipeline-parallel-size", worker.pipeline_parallel))
+        args.append(escaping.flag("pipeline-parallel-size", worker.pipeline_parallel))
     return args

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest import words
+from nightshift.jobset.manifest import escaping
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.spec import JobSpec, StreamSpec
 
@@ -26,12 +26,12 @@ def model_args(spec: JobSpec | StreamSpec, *, mounted: bool = False, commit: str
     tokenizer of another repository does not have that commit: it keeps the revision that the job names.
     """
     if spec.model.uri.startswith("hf://"):
-        flags = [words.flag("revision", commit or spec.model.revision)]
+        flags = [escaping.flag("revision", commit or spec.model.revision)]
         if commit is not None and "tokenizer" in spec.engine.flags:
-            flags.append(words.flag("tokenizer-revision", spec.model.revision))
+            flags.append(escaping.flag("tokenizer-revision", spec.model.revision))
         return spec.model.root, flags
     # In a bucket the revision is part of the path.
-    return (MOUNT_PATH, []) if mounted else (spec.model.root, [words.flag("load-format", "runai_streamer")])
+    return (MOUNT_PATH, []) if mounted else (spec.model.root, [escaping.flag("load-format", "runai_streamer")])
 
 
 def is_mounted(order: ServerRequest) -> bool:

@@ -21,12 +21,12 @@ from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
 from nightshift.stream.batcher.endpoint import Endpoint
 from nightshift.stream.batcher.headers import HeaderRules, of_one, sendable
 from nightshift.stream.batcher.metrics import Metrics
-from nightshift.stream.batcher.passing import Passer, Receive, Scope, Send, respond
+from nightshift.stream.batcher.oversized import in_pieces
+from nightshift.stream.batcher.passthrough import Passer, Receive, Scope, Send, respond
 from nightshift.stream.batcher.readiness import Readiness
 from nightshift.stream.batcher.routes import Routes, error_body
-from nightshift.stream.batcher.separate import Separate
+from nightshift.stream.batcher.undividable import Separate
 from nightshift.stream.batcher.upstream import REPLY_MAX_BYTES, Upstream, error_answer
-from nightshift.stream.batcher.whole import in_pieces
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import hashlib
 from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
+from nightshift.jobset.manifest.escaping import literal
 from nightshift.jobset.manifest.pod_template import across_zones, client_of, identity, scratch
-from nightshift.jobset.manifest.words import literal
 from nightshift.stream.manifests.objects import an_object, budget, deployment, from_collectors, monitoring, policy, tcp
 from nightshift.stream.manifests.render_request import SERVER, SUBSCRIBER, StreamRequest
 

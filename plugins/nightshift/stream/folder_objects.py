@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import obstore
 
 from nightshift.store import ObjectFile, ObjectStorage, StoreUnavailable, is_hidden
-from nightshift.stream.rows import rows
-from nightshift.stream.watched import Found
+from nightshift.stream.folder_rows import rows
+from nightshift.stream.folder_source import Found
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -19,7 +19,7 @@ MARKERS: Final = "_nightshift"
 
 
 class WatchedFolder:
-    """`nightshift.stream.watched.Folder`. job: whose markers; another stream that watches the folder has its own."""
+    """`nightshift.stream.folder_source.Folder`. job: whose markers; another stream that watches the folder has its own."""
 
     def __init__(self, store: ObjectStore, job: str, form: str) -> None:
         self._store = store

@@ -23,9 +23,9 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from nightshift.store import ObjectChanged, StoreUnavailable
+from nightshift.stream.folder_rows import BrokenObject
 from nightshift.stream.messages import PROBLEM, Delivery, Message
 from nightshift.stream.ports import Unavailable, Unsettled
-from nightshift.stream.rows import BrokenObject
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Found:
 
 
 class Folder(Protocol):
-    """What is needed of the folder; `nightshift.stream.objects.WatchedFolder` is the real one."""
+    """What is needed of the folder; `nightshift.stream.folder_objects.WatchedFolder` is the real one."""
 
     async def found(self) -> list[Found]:
         """The objects that are there. Raises StoreUnavailable."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
-from nightshift.tasks._elsewhere import NoProcess
+from nightshift.tasks._subprocess_errors import NoProcess
 from nightshift.tasks._values import Rendering
 
 LIMIT_S: Final = 5.0
@@ -38,7 +38,7 @@ class _Renderer:
         path = os.pathsep.join(each for each in sys.path if each)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from nightshift.tasks import _apart; _apart.serve({theirs.fileno()})"],
+                [sys.executable, "-P", "-c", f"from nightshift.tasks import _subprocess; _subprocess.serve({theirs.fileno()})"],
                 env={**os.environ, "PYTHONPATH": path},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
