@@ -29,7 +29,7 @@ class Rule(StrEnum):
 
     NONE = "nothing to change"
     PAUSED = "paused"
-    WORKERS = "compute.workers"
+    WORKERS = "following compute.workers"
     FALLBACK = "falling back"
     DEADLINE = "keeping the deadline"
 
