@@ -17,6 +17,7 @@ GATE: Final = "gate"
 WHOLE_TIERS: Final = frozenset({"unit"})
 
 LONG: Final = (
+    "tests/integration/warehouse/test_deleted_in_part.py",
     "tests/integration/stack/test_stack_files.py",
     "tests/integration/warehouse/test_redo_night.py",
     "tests/integration/warehouse/test_races.py",
