@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -142,3 +143,28 @@ def test_arguments_that_cannot_be_read(arguments: tuple[str, ...]) -> None:
 
     assert done.returncode == 2
     assert done.stderr.startswith("usage: nightshift")
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extras"),
+    [
+        (["stream"], "psycopg", "driver,stream"),
+        (["stream"], "google.pubsub_v1", "driver,stream"),
+        (["stream"], "uvloop", "driver,stream"),
+        (["stream", "redrive"], "psycopg", "stream"),
+        (["stream", "redrive"], "google.pubsub_v1", "stream"),
+    ],
+)
+def test_a_missing_package_of_a_stream_is_named_with_what_to_install(words: list[str], package: str, extras: str) -> None:
+    file = str(ROOT / "dags" / "streams" / "package-texts.yaml")
+    told = {
+        "ENGINE_URL": "http://127.0.0.1:1",
+        "NIGHTSHIFT_SINK_URL": "postgresql://a@127.0.0.1:1/b",
+        "NIGHTSHIFT_PROJECT": "p",
+    }
+    command = [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {COMMAND}", *words, file]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    needs = f"nightshift {' '.join(words)} needs the package {package}: "
+    assert done.stderr == f"{needs}install airflow-provider-nightshift[{extras}]\n"

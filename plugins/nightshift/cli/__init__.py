@@ -72,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = command_parser(name).parse_args(words)
         code: int = options.command(options)
     except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        if package == "nightshift":
+        package = str(error.name)
+        if package.partition(".")[0] == "nightshift":
             raise
         extras = EXTRAS.get(name, "airflow")
         print(f"nightshift {name} needs the package {package}: install {DISTRIBUTION}[{extras}]", file=sys.stderr)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from nightshift import DISTRIBUTION, exits
+from nightshift import exits
 from nightshift.fields.arguments import flag, moment, option, positive
 from nightshift.spec import SpecErrors, load_stream
 from nightshift.stream.names import full_name, redriven_from
@@ -57,15 +57,12 @@ def run(options: Options) -> int:
     except (SpecErrors, ValueError) as error:
         print(error, file=sys.stderr)
         return exits.BAD_INPUT
-    try:
-        from nightshift.stream.dead_letters import Selection
-        from nightshift.stream.ports import SinkRefused, Unavailable
-        from nightshift.stream.postgres import BadUrl
-        from nightshift.stream.pubsub_client import PubSubRefused
-        from nightshift.stream.redrive import Redrive, check_reasons, redrive
-    except ModuleNotFoundError as error:
-        print(f"The package {error.name} is not installed. Install {DISTRIBUTION}[stream].", file=sys.stderr)
-        return exits.BAD_INPUT
+    from nightshift.stream.dead_letters import Selection
+    from nightshift.stream.ports import SinkRefused, Unavailable
+    from nightshift.stream.postgres import BadUrl
+    from nightshift.stream.pubsub_client import PubSubRefused
+    from nightshift.stream.redrive import Redrive, check_reasons, redrive
+
     try:
         check_reasons(options.reasons)
     except ValueError as error:

@@ -67,11 +67,8 @@ def run(options: Options) -> int:
     except ValueError as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return exits.BAD_INPUT
-    try:
-        from nightshift.stream import postgres, pubsub  # noqa: F401 - whether they are installed
-    except ModuleNotFoundError as error:
-        print(f"The package {error.name} is not installed. Install the extras driver and stream.", file=sys.stderr)
-        return exits.BAD_INPUT
+    from nightshift.stream import postgres, pubsub  # noqa: F401 - before the log begins, whether they are installed
+
     log_to_stdout()
     started = time.monotonic()
     log.info("started", extra={"fields": {"stream": spec.job, "source": place, "sink": spec.sink.place}})

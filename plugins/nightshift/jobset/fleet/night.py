@@ -1,4 +1,4 @@
-"""A night on its way: what its trigger has to know to watch it, and what follows from what the trigger has seen."""
+"""A night on its way: what its trigger has to know to watch it."""
 
 from __future__ import annotations
 
