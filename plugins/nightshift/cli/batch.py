@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Final
 
 from nightshift import exits
@@ -22,9 +20,7 @@ EPILOG: Final = (
 
 
 def run(options: Options) -> int:
-    # Before the imports, which take a moment: a signal during them must not print a traceback.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(exits.RESUME))
+    exits.on_signals(exits.RESUME)
     from nightshift.batch import command
 
     return command.run(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import Final
 
+from nightshift import exits
 from nightshift.fields.arguments import limit, names, option, port, positive, wait
 
 DESCRIPTION: Final = (
@@ -88,6 +89,7 @@ class Options:
 
 
 def run(options: Options) -> int:
+    exits.on_signals(exits.DONE)
     # Here, because its packages are those of the extras driver and stream: the help does not need them.
     from nightshift.stream.batcher import server
     from nightshift.stream.batcher.app import Limits

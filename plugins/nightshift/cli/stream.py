@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import Final
 
 from nightshift import exits
@@ -24,8 +22,7 @@ EPILOG: Final = (
 
 
 def run(options: Options) -> int:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: os._exit(exits.DONE))
+    exits.on_signals(exits.DONE)
     from nightshift.stream import command
 
     return command.run(options)
