@@ -23,6 +23,7 @@ from nightshift.run import chunks
 from nightshift.run import seal as sealing
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.inputs import InputReader
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import load_plan
 from nightshift.run.sealed_objects import check_sealed
@@ -161,13 +162,13 @@ def seal(place: Place) -> None:
     store = open_store(f"gs://{place.bucket}")
     plan = load_plan(store, place.run)
     assert plan is not None
-    assert sealing.seal(store, place.run, place.spec, plan)["predictions"] == place.rows
+    assert sealing.seal(store, place.run, place.spec, plan).predictions == place.rows
 
 
 def publish(place: Place) -> None:
     """As the task does it."""
     store, warehouse = open_store(f"gs://{place.bucket}"), place.warehouse
-    plan, manifest = load_plan(store, place.run), sealing.load_manifest(store, place.run)
+    plan, manifest = load_plan(store, place.run), load_manifest(store, place.run)
     assert plan is not None
     assert plan.source is not None
     assert manifest is not None

@@ -155,7 +155,9 @@ class Place:
         decision = decide(spec, rows, known)
         plan = self._plan(spec, run, texts, decision)
         finish_s = self._infer(spec, run, plan)
-        (measured,) = seal_measured(self.store, run, spec, plan)["measured"]["profiles"]
+        found = seal_measured(self.store, run, spec, plan).measured
+        assert found is not None
+        (measured,) = found["profiles"]
         return Night(decision, finish_s, sum(measured["start_up_s"].values()), measured["work_s"])
 
     def _plan(self, spec: JobSpec, run: RunRef, texts: list[str], decision: Decision) -> Plan:

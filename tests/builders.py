@@ -14,13 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
+from nightshift.formats import SPEC
 from nightshift.planner.plan import fixed, weigh
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
-from nightshift.run.names import RunRef
-from nightshift.run.opening import UID
+from nightshift.run.manifest import RunManifest
+from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import InputFile, Plan
+from nightshift.run.seal import merkle_root
 from nightshift.spec import JobSpec
 from nightshift.store import get_bytes
 from nightshift.tasks.base import Answer, Answers
@@ -69,6 +71,38 @@ def a_plan(rows: int, chunk_rows: int = 4, workers: int = 1, files: tuple[InputF
     return Plan(RUN.run_id, rows, chunk_rows, workers, files, uid=PLAN_UID)
 
 
+def a_record(spec: JobSpec, **more: Any) -> bytes:
+    """The object `spec.json` of a run."""
+    opening = {"opened_by": "scheduled", "opened_at": "2026-11-21T01:00:00+00:00"}
+    return canonical_json({**SPEC.stamp(), **opening, "spec": spec.model_dump(mode="json"), **more})
+
+
+def a_manifest(**changes: Any) -> RunManifest:
+    """Of a sealed run without rows, but for the changes."""
+    known: dict[str, Any] = {
+        "run_id": RUN.run_id,
+        "job": RUN.job,
+        "partition": RUN.partition,
+        "generation": RUN.generation,
+        "opening": "",
+        "plan": PLAN_UID,
+        "rows": 0,
+        "predictions": 0,
+        "dead_letters": 0,
+        "dead_reasons": {},
+        "duplicates": 0,
+        "prompt_tokens": 0,
+        "output_tokens": 0,
+        "truncated": 0,
+        "engine_versions": {},
+        "merkle_root": merkle_root([]),
+        "sealed_at": "2026-11-21T03:00:00+00:00",
+        "attempts": (),
+        "chunks": (),
+    }
+    return RunManifest(**{**known, **changes})
+
+
 def bound(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
     """The plan as `extract` makes it: of the opening of the run, and with a folder of its own for what workers write."""
     return replace(plan, uid=PLAN_UID, opening=opening_of(store, run))
@@ -77,7 +111,7 @@ def bound(store: ObjectStore, run: RunRef, plan: Plan) -> Plan:
 def opening_of(store: ObjectStore, run: RunRef) -> str:
     """The uid of the run's record; empty for a run that was never opened."""
     body = get_bytes(store, run.spec_path)
-    return json.loads(body)[UID] if body else ""
+    return json.loads(body)["uid"] if body else ""
 
 
 def with_rows(store: ObjectStore, plan: Plan, run: RunRef = RUN) -> Plan:

@@ -149,14 +149,14 @@ class Prepared:
         except ValueError as error:
             return Verdict([f"not sealed: {error}"], {}, len(rows.texts), 0, 0.0)
         found = Verdict([], {}, 0, 0, 0.0)
-        if manifest["rows"] != len(rows.texts) or manifest["dead_letters"] != len(rows.dead):
-            found.problems.append(f"the manifest counts {manifest['rows']} rows and {manifest['dead_reasons']}")
+        if manifest.rows != len(rows.texts) or manifest.dead_letters != len(rows.dead):
+            found.problems.append(f"the manifest counts {manifest.rows} rows and {manifest.dead_reasons}")
         seen: list[int] = []
-        for entry in manifest["chunks"]:
-            known = book.commits.get(entry["chunk"])
-            if known is not None and known.sha256 not in (None, entry["sha256"]):
-                found.problems.append(f"chunk {entry['chunk']} is not what {known.life} committed")
-            table, _ = chunks.decode(bytes(obstore.get(self.store, entry["path"]).bytes()))
+        for entry in manifest.chunks:
+            known = book.commits.get(entry.chunk)
+            if known is not None and known.sha256 not in (None, entry.sha256):
+                found.problems.append(f"chunk {entry.chunk} is not what {known.life} committed")
+            table, _ = chunks.decode(bytes(obstore.get(self.store, entry.path).bytes()))
             seen += table.column("ordinal").to_pylist()
             for row in table.to_pylist():
                 found.take(row, rows, reference)

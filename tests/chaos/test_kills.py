@@ -14,8 +14,8 @@ from local import hub
 from local.demo import catalog
 from local.environments import environment_dir
 from local.stack import Stack
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef
-from nightshift.run.seal import load_manifest
 from tests.chaos.nights import (
     ENVIRONMENTS,
     PARTITION,
@@ -94,14 +94,14 @@ def test_whatever_is_killed_the_night_completes_with_every_row_once(tmp_path: Pa
 
         manifest = load_manifest(night.store, run)
         assert manifest is not None
-        assert manifest["rows"] == plan.rows == manifest["predictions"] + manifest["dead_letters"]
+        assert manifest.rows == plan.rows == manifest.predictions + manifest.dead_letters
         [counts] = night.query(
             "SELECT COUNT(*) AS n, COUNT(DISTINCT nightshift_ordinal) AS ordinals, COUNT(DISTINCT name || version) AS packages "
             f"FROM `catalog.chaos_embeddings` WHERE partition_date = '{PARTITION}'"
         )
-        assert counts == dict.fromkeys(("n", "ordinals", "packages"), manifest["predictions"])
+        assert counts == dict.fromkeys(("n", "ordinals", "packages"), manifest.predictions)
         [letters] = night.query(f"SELECT COUNT(*) AS n FROM `nightshift.dead_letters` WHERE run_id = '{run.run_id}'")
-        assert letters["n"] == manifest["dead_letters"]
+        assert letters["n"] == manifest.dead_letters
         [audited] = night.query(f"SELECT COUNT(*) AS n FROM `nightshift.audit` WHERE run_id = '{run.run_id}'")
         assert audited["n"] == 1
 

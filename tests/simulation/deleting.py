@@ -47,9 +47,9 @@ from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.inputs import InputChanged, InputReader
 from nightshift.run.ledger import Ledger
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.plan import ExportedSource
-from nightshift.run.redo import EARLIER
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
 from nightshift.warehouse import JobState, WarehouseError
@@ -138,11 +138,11 @@ class Source:
                 obstore.put(self.store, path, _parquet(dict(part)))
         return names[-1]
 
-    def start_staging(self, _: Any, run: RunRef, manifest: Mapping[str, Any], __: Any, *, asked_at: str) -> list[str]:
+    def start_staging(self, _: Any, run: RunRef, manifest: RunManifest, __: Any, *, asked_at: str) -> list[str]:
         self._staged = {}
-        for each in (manifest, *manifest[EARLIER]):
-            for entry in each["chunks"]:
-                table = chunks.decode(bytes(obstore.get(self.store, entry["path"]).bytes()))[0]
+        for each in (manifest, *manifest.earlier):
+            for entry in each.chunks:
+                table = chunks.decode(bytes(obstore.get(self.store, entry.path).bytes()))[0]
                 for row in [row for row in table.to_pylist() if row["dead_reason"] is None]:
                     if row["id"] in self._staged:
                         raise Wrong(f"row {row['id']} is loaded twice")
@@ -155,8 +155,8 @@ class Source:
         self.jobs["publish"] = JobState("publish", True)
         return "publish"
 
-    def finish_publish(self, _: Any, run: RunRef, manifest: Mapping[str, Any], __: Any, *, asked_at: str) -> dict[str, Any]:
-        counts = {"predictions": len(self.shown), "dead_letters": manifest["dead_letters"]}
+    def finish_publish(self, _: Any, run: RunRef, manifest: RunManifest, __: Any, *, asked_at: str) -> dict[str, Any]:
+        counts = {"predictions": len(self.shown), "dead_letters": manifest.dead_letters}
         return {"partition": DAY, "table": "d.out", **counts}
 
     def job(self, job_id: str) -> JobState:

@@ -49,6 +49,7 @@ from nightshift.operators.redo import open_again, take_rows
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
 from nightshift.run.redo import NotRedone, Redo
@@ -197,7 +198,7 @@ class Sealed:
 
     asked: Asked
     run: RunRef
-    manifest: dict[str, Any]
+    manifest: RunManifest
     ids: tuple[int, ...]
     rows: frozenset[tuple[int, str, str, int]]
     dead: frozenset[int]
@@ -379,7 +380,7 @@ class World:
     def opened(self, sealed: Sealed) -> int:
         """The place of a run in that order, if nobody had asked for it again."""
         record = opening.load_run(self._stores[sealed.asked.settings.bucket], sealed.run)[1]
-        return self.order_of(sealed, record["opened_at"])
+        return self.order_of(sealed, record.opened_at)
 
     def run(self) -> None:
         for number, asked in enumerate(self.scenario.asked):
@@ -469,7 +470,7 @@ class World:
             self._alter(self.sealed[self._rng.choice(runs)], what)
 
     def _alter(self, sealed: Sealed, what: str) -> None:
-        entries = sealed.manifest["chunks"]
+        entries = sealed.manifest.chunks
         if not entries:
             return
         self.seen[what] += 1
@@ -478,12 +479,12 @@ class World:
         store = self._stores[sealed.asked.settings.bucket]
         if what == "delete":
             with contextlib.suppress(FileNotFoundError):
-                obstore.delete(store, entry["path"])
+                obstore.delete(store, entry.path)
         else:
             obstore.put(
                 store,
-                entry["path"],
-                _chunk(sealed.asked, sealed.run, sealed.manifest["plan"], entry["chunk"], "forged", sealed.ids),
+                entry.path,
+                _chunk(sealed.asked, sealed.run, sealed.manifest.plan, entry.chunk, "forged", sealed.ids),
             )
 
     def _night(self, asked: Asked) -> None:
@@ -499,10 +500,10 @@ class World:
             if (run := self._opened(asked)) is None:
                 return
             record = opening.load_run(store, run)[1]
-            asked_at = record["opened_at"]
+            asked_at = record.opened_at
             self._orders.setdefault((asked.settings.bucket, run.run_id, asked_at), len(self._orders))
             self._hub.switch()
-            if (done := self._sealed(asked, run, Redo.of(record))) is None:
+            if (done := self._sealed(asked, run, record.redo)) is None:
                 return
             sealed = done
         bucket, run_id = asked.settings.bucket, sealed.run.run_id
@@ -577,7 +578,7 @@ class World:
         store = self._stores[asked.settings.bucket]
         for chunk in range(plan.chunk_count):
             create_or_read(store, run.work(plan.uid).chunk_path(chunk), _chunk(asked, run, plan.uid, chunk, "genuine", ids))
-        manifest = seal_measured(store, run, asked.spec, plan, redo=Redo.of(opening.load_run(store, run)[1]))
+        manifest = seal_measured(store, run, asked.spec, plan, redo=opening.load_run(store, run)[1].redo)
         own = {(ids[n], _prediction(asked, run, n, "genuine"), run.run_id, n) for n in range(asked.rows) if n not in asked.dead}
         rows = own | (completes.rows if completes else frozenset())
         return Sealed(asked, run, manifest, ids, frozenset(rows), asked.dead, completes)

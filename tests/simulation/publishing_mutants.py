@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from nightshift.run import opening, sealed_objects
+from nightshift.run.manifest import RunManifest
+from nightshift.run.record import RunRecord
 from nightshift.warehouse import client as warehouse_client
 from nightshift.warehouse import jobs, publications, publish
 from nightshift.warehouse.statements import Statements
@@ -64,8 +67,8 @@ def _redo_published_alone() -> tuple[Change, ...]:
     """The partition would show the few rows of the redo as all there are."""
     whole = sealed_objects.whole
 
-    def alone(*arguments: Any) -> dict[str, Any]:
-        return {**whole(*arguments), "completes": (), "earlier": ()}
+    def alone(*arguments: Any) -> RunManifest:
+        return replace(whole(*arguments), completes=(), earlier=())
 
     return ((sealed_objects, "whole", alone),)
 
@@ -76,7 +79,7 @@ def _earlier_run_not_compared() -> tuple[Change, ...]:
 
 
 def _order_of_clocks() -> tuple[Change, ...]:
-    return ((opening, "_opened_at", lambda record: opening._NEVER),)
+    return ((RunRecord, "opened", property(lambda record: opening._NEVER)),)
 
 
 def _nothing_deleted_from(tables: str, **always: bool) -> tuple[Change, ...]:

@@ -15,6 +15,7 @@ from nightshift.driver import main
 from nightshift.run import chunks, opening, plan, seal, sealed_objects
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
+from nightshift.run.record import RunRecord
 from nightshift.warehouse import extract
 from tests.simulation.deleting import NOW, TRIGGERS, Night, Rows, Wrong, after, subsets
 from tests.simulation.replaced import Change, replaced
@@ -94,7 +95,7 @@ def _spec_alone_counts() -> tuple[Change, ...]:
     """Release 0.2.0: a folder without `spec.json` is free."""
     known = opening._records_of
 
-    def records(store: object, job: str, partition: str) -> dict[RunRef, opening.Record | None]:
+    def records(store: object, job: str, partition: str) -> dict[RunRef, RunRecord | None]:
         return {run: record for run, record in known(store, job, partition).items() if record is not None}  # type: ignore[arg-type]
 
     return ((opening, "_records_of", records),)

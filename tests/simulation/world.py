@@ -371,12 +371,13 @@ def seal_for_real(world: World) -> None:
     )
     manifest = seal_measured(store, RUN, a_spec(dead_letters__tolerate="100%"), plan)
     dead = sum(world.audit.dead.values())
-    assert (manifest["rows"], manifest["dead_letters"]) == (world.scenario.plan.rows, dead)
+    assert (manifest.rows, manifest.dead_letters) == (world.scenario.plan.rows, dead)
     # Whatever became of marks, what was measured holds at least what the ledger holds of those that were seen.
-    measured = manifest["measured"]
+    measured = manifest.measured
+    assert measured is not None
     seen = {path.split("/")[-2] for path in world.bucket.objects if path.startswith(f"{WORK.attempts_folder}/")}
-    assert measured["attempts"] == len(seen | set(manifest["attempts"]))
-    assert measured["not_seen"] == len(set(manifest["attempts"]) - seen) + ("torn" in seen)
+    assert measured["attempts"] == len(seen | set(manifest.attempts))
+    assert measured["not_seen"] == len(set(manifest.attempts) - seen) + ("torn" in seen)
     for profile in measured["profiles"]:
         assert 0 <= profile["rows_unused"] <= profile["rows"]
         assert sum(profile["ended"].values()) == profile["attempts"]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nightshift.planner.costs.bill import Bill, Machine, bill, estimate, operations
+from nightshift.planner.costs.bill import Bill, Delivered, Machine, bill, estimate, operations
 from nightshift.planner.costs.prices import OURS, Prices, PricesError, load_prices
 from nightshift.planner.costs.report import by_job, latest, lines
 from nightshift.planner.costs.split import PARTS, Life, Parts, apportion, split
@@ -85,8 +85,7 @@ class TestParts:
     ) -> None:
         seen = Seen(tuple(found), frozenset(mark.attempt for mark in found), cluster)
         measured = measure(seen, used, lambda profile: Machine("g2-standard-8-spot" if profile else "", 0.375))
-        manifest = {"measured": measured, "chunks": [], "rows": 1, "prompt_tokens": 1}
-        made = bill(manifest, PRICES)
+        made = bill(measured, Delivered(rows=1, tokens=1), PRICES)
 
         assert made is not None
         for rung in made.rungs:
@@ -282,7 +281,10 @@ class TestPrices:
         assert len(str(error.value).splitlines()) == 3
 
 
-def a_manifest(**changes: Any) -> dict[str, Any]:
+DELIVERED = Delivered(chunks=50, rows=2000, tokens=2_000_000)
+
+
+def measured_of(**changes: Any) -> dict[str, Any]:
     profile = {
         "profile": "gpu-l4-spot",
         "attempts": 3,
@@ -292,8 +294,7 @@ def a_manifest(**changes: Any) -> dict[str, Any]:
         "starts_assumed": 0,
         **changes,
     }
-    measured = {"attempts": 3, "not_seen": 0, "marks": 100, "profiles": [profile]}
-    return {"measured": measured, "chunks": [{}] * 50, "rows": 2000, "prompt_tokens": 1_500_000, "output_tokens": 500_000}
+    return {"attempts": 3, "not_seen": 0, "marks": 100, "profiles": [profile]}
 
 
 def a_decision(**changes: Any) -> Decision:
@@ -304,7 +305,9 @@ def a_decision(**changes: Any) -> Decision:
 
 class TestBill:
     def made(self, **changes: Any) -> Bill:
-        found = bill(a_manifest(), PRICES, **{"estimated": (a_decision(), L4), "bigquery_bytes": 1 << 39, **changes})
+        found = bill(
+            measured_of(), DELIVERED, PRICES, **{"estimated": (a_decision(), L4), "bigquery_bytes": 1 << 39, **changes}
+        )
         assert found is not None
         return found
 
@@ -337,7 +340,7 @@ class TestBill:
         assert (second.profile, second.estimate) == ("gpu-l4-spot", None)
 
     def test_a_machine_without_a_price_makes_the_total_unknown_and_is_named(self) -> None:
-        found = bill(a_manifest(machine="a4-highgpu-8g-spot"), PRICES)
+        found = bill(measured_of(machine="a4-highgpu-8g-spot"), DELIVERED, PRICES)
 
         assert found is not None
         said = found.to_json()
@@ -351,9 +354,7 @@ class TestBill:
         assert (found.unpriced, found.machines, found.estimate) == ((), 900_000, None)
 
     def test_attempts_without_a_mark_are_said(self) -> None:
-        found = a_manifest()
-        found["measured"]["not_seen"] = 2
-        made = bill(found, PRICES)
+        made = bill({**measured_of(), "not_seen": 2}, DELIVERED, PRICES)
 
         assert made is not None
         assert made.to_json()["attempts_not_seen"] == 2
@@ -362,7 +363,7 @@ class TestBill:
         assert self.made(bigquery_bytes=None).total == (self.made().total or 0) - 3_000_000
 
     def test_a_run_of_no_rows_has_no_price_for_each(self) -> None:
-        found = bill({**a_manifest(), "rows": 0, "prompt_tokens": 0, "output_tokens": 0}, PRICES)
+        found = bill(measured_of(), Delivered(chunks=50), PRICES)
 
         assert found is not None
         assert (found.to_json()["per_million_tokens"], found.to_json()["per_thousand_rows"]) == (None, None)
@@ -375,9 +376,9 @@ class TestBill:
     def test_a_speed_that_was_unknown_estimates_nothing(self) -> None:
         assert estimate(a_decision(work_s=None, finish_s=None)) is None
 
-    @pytest.mark.parametrize("manifest", [{}, {"measured": 3}, {"measured": {"profiles": [{"profile": "cpu"}]}}])
-    def test_a_manifest_that_does_not_say_what_was_paid_for_has_none(self, manifest: dict[str, Any]) -> None:
-        assert bill(manifest, PRICES) is None
+    @pytest.mark.parametrize("measured", [None, {}, {"profiles": [{"profile": "cpu"}]}])
+    def test_without_what_was_paid_for_there_is_none(self, measured: dict[str, Any] | None) -> None:
+        assert bill(measured, DELIVERED, PRICES) is None
 
 
 def a_row(run: str | None, day: int, **changes: Any) -> dict[str, Any]:

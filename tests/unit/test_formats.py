@@ -19,10 +19,11 @@ from nightshift import __version__, formats
 from nightshift.formats import Format, UnreadableFormat
 from nightshift.run import chunks
 from nightshift.run.chunks import FORMAT_KEY, NotAChunk
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import Plan, load_plan, save_plan
-from nightshift.run.seal import ConservationError, load_manifest, seal
+from nightshift.run.seal import ConservationError, seal
 from nightshift.settings import Settings
 from nightshift.store import create_or_read, open_store
 from tests.builders import a_chunk, a_plan, a_spec, bound, with_rows
@@ -139,7 +140,7 @@ def test_an_older_object_than_the_one_before_leaves_fresh_as_a_way_out(monkeypat
     with pytest.raises(UnreadableFormat, match="or start over with fresh"):
         load_run(run.store, run.run)
     fresh = open_run(run.store, run.spec, "2026-11-20", opened_by="x", fresh=True)
-    assert (fresh.generation, load_run(run.store, fresh)[1]["version"]) == (2, 4)
+    assert (fresh.generation, load_run(run.store, fresh)[1].stored["version"]) == (2, 4)
 
 
 def test_a_newer_chunk_is_not_read_and_not_sealed() -> None:

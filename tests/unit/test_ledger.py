@@ -5,7 +5,7 @@ import hashlib
 import io
 import math
 from array import array
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.run import chunks, seal
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.ledger import Chunks, ForeignObject, Ledger
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import PlanError, load_plan, new_uid, save_plan
 from nightshift.run.tolerance import ToleranceExceeded
@@ -255,13 +256,13 @@ def test_sealing_proves_and_counts(store: ObjectStore, ledger: Ledger) -> None:
 
     manifest = seal.seal(store, RUN, a_spec(dead_letters__tolerate=2), with_rows(store, PLAN))
 
-    assert (manifest["rows"], manifest["predictions"], manifest["dead_letters"]) == (10, 8, 2)
-    assert manifest["dead_reasons"] == {"rejected": 2}
-    assert [entry["rows"] for entry in manifest["chunks"]] == [4, 4, 2]
-    first = obstore.get(store, manifest["chunks"][0]["path"]).bytes()
-    assert manifest["chunks"][0]["sha256"] == hashlib.sha256(bytes(first)).hexdigest()
-    assert manifest["merkle_root"] == seal.merkle_root([entry["sha256"] for entry in manifest["chunks"]])
-    assert seal.load_manifest(store, RUN) == manifest
+    assert (manifest.rows, manifest.predictions, manifest.dead_letters) == (10, 8, 2)
+    assert manifest.dead_reasons == {"rejected": 2}
+    assert [entry.rows for entry in manifest.chunks] == [4, 4, 2]
+    first = obstore.get(store, manifest.chunks[0].path).bytes()
+    assert manifest.chunks[0].sha256 == hashlib.sha256(bytes(first)).hexdigest()
+    assert manifest.merkle_root == seal.merkle_root([entry.sha256 for entry in manifest.chunks])
+    assert load_manifest(store, RUN) == manifest
 
 
 def test_a_sealed_run_stays_as_it_was_sealed(store: ObjectStore, ledger: Ledger) -> None:
@@ -277,23 +278,24 @@ def test_a_manifest_that_is_there_is_compared_and_not_believed(store: ObjectStor
     asyncio.run(commit_all(ledger))
     plan = with_rows(store, PLAN)
     manifest = seal.seal(store, RUN, a_spec(), plan)
+    stored = manifest.to_json()
     forgeries: list[dict[str, Any]] = [
         {"opening": "another"},
         {"plan": "0" * 16},
         {"rows": 11, "predictions": 11},
-        {"chunks": manifest["chunks"][:2]},
-        {"chunks": [{**manifest["chunks"][0], "sha256": "0" * 64}, *manifest["chunks"][1:]]},
+        {"chunks": stored["chunks"][:2]},
+        {"chunks": [{**stored["chunks"][0], "sha256": "0" * 64}, *stored["chunks"][1:]]},
         {"merkle_root": "0" * 64},
-        {"completes": []},
+        {"completes": [asdict(manifest.as_completed)]},
         {"dead_reasons": {"rejected": 1}},
     ]
 
     for forged in forgeries:
-        obstore.put(store, RUN.manifest_path, canonical_json({**manifest, **forged}))
+        obstore.put(store, RUN.manifest_path, canonical_json({**stored, **forged}))
         with pytest.raises(seal.ConservationError, match=f"does not say what the ledger proves now: {next(iter(forged))}"):
             seal.seal(store, RUN, a_spec(), plan)
-    obstore.put(store, RUN.manifest_path, canonical_json({**manifest, "sealed_at": "2026-11-20", "prompt_tokens": 7}))
-    assert seal.seal(store, RUN, a_spec(), plan)["prompt_tokens"] == 7, "what attempts claim is not proven"
+    obstore.put(store, RUN.manifest_path, canonical_json({**stored, "sealed_at": "2026-11-20", "prompt_tokens": 7}))
+    assert seal.seal(store, RUN, a_spec(), plan).prompt_tokens == 7, "what attempts claim is not proven"
 
 
 def test_a_chunk_that_is_gone_after_the_seal_is_missed(store: ObjectStore, ledger: Ledger) -> None:
@@ -361,7 +363,7 @@ def test_missing_chunks_are_named(store: ObjectStore, ledger: Ledger) -> None:
 
     with pytest.raises(seal.ConservationError, match=r"2 of 3 chunks are not committed \(0, 2\): 6 of 10 rows"):
         seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
-    assert seal.load_manifest(store, RUN) is None
+    assert load_manifest(store, RUN) is None
 
 
 @pytest.mark.parametrize("ordinals", [[4, 5, 6], [4, 5, 6, 6], [4, 5, 6, 8], [5, 4, 6, 7], [4, 5, 6, 7, 7]])
@@ -413,7 +415,7 @@ def test_vectors_of_two_models_are_not_sealed(store: ObjectStore, ledger: Ledger
     message = rf"different numbers of dimensions \(2 in {WORK.chunk_path(0)}, 3 in {WORK.chunk_path(2)}\)"
     with pytest.raises(seal.ConservationError, match=message):
         seal.seal(store, RUN, a_spec(dead_letters__tolerate=1), with_rows(store, PLAN))
-    assert seal.load_manifest(store, RUN) is None
+    assert load_manifest(store, RUN) is None
 
 
 def test_answers_that_are_lists_of_any_length_are_sealed(store: ObjectStore, ledger: Ledger) -> None:
@@ -422,7 +424,7 @@ def test_answers_that_are_lists_of_any_length_are_sealed(store: ObjectStore, led
     obstore.put(store, WORK.chunk_path(2), with_vectors(2, 7, 1))
     request = {"query": "{{ text }}", "documents": "documents"}
 
-    assert seal.seal(store, RUN, a_spec(task="rerank", request=request), with_rows(store, PLAN))["rows"] == 10
+    assert seal.seal(store, RUN, a_spec(task="rerank", request=request), with_rows(store, PLAN)).rows == 10
 
 
 def test_too_many_dead_letters_are_not_sealed(store: ObjectStore, ledger: Ledger) -> None:
@@ -430,13 +432,13 @@ def test_too_many_dead_letters_are_not_sealed(store: ObjectStore, ledger: Ledger
 
     with pytest.raises(ToleranceExceeded, match=r"2 of 10 rows are dead letters \(2 rejected\); the job tolerates 1"):
         seal.seal(store, RUN, a_spec(dead_letters__tolerate="10%"), with_rows(store, PLAN))
-    assert seal.load_manifest(store, RUN) is None
+    assert load_manifest(store, RUN) is None
 
 
 def test_a_run_without_rows_is_sealed() -> None:
     manifest = seal.seal(MemoryStore(), RUN, a_spec(), a_plan(0))
 
-    assert (manifest["rows"], manifest["chunks"]) == (0, [])
+    assert (manifest.rows, manifest.chunks) == (0, ())
 
 
 def test_the_merkle_root_depends_on_every_digest_and_its_place() -> None:

@@ -14,15 +14,16 @@ from openlineage.client.serde import Serde
 
 from nightshift.operators.lineage import datasets, facets
 from nightshift.operators.lineage.datasets import DatasetName
+from nightshift.run.manifest import RunManifest
 from nightshift.settings import Settings
-from tests.builders import RUN, a_spec
+from tests.builders import RUN, a_manifest, a_spec
 
 pytestmark = pytest.mark.unit
 
 SETTINGS = Settings(bucket="lake", project="acme")
 QUERY = "SELECT name, TRIM(summary) AS summary, description FROM `catalog.packages` WHERE snapshot_date = @partition"
 SPEC = a_spec(source={"query": QUERY, "key": ["name"]}, request__input="{{ summary }} {{ description }}")
-MANIFEST = {"rows": 3, "predictions": 2, "dead_letters": 1, "merkle_root": "ab" * 32}
+MANIFEST = a_manifest(rows=3, predictions=2, dead_letters=1, merkle_root="ab" * 32, digest="cd" * 32)
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "lineage" / "nightshift-run-facet.schema.json"
 
 
@@ -147,7 +148,7 @@ def test_rows_are_reported_only_when_they_are_known() -> None:
 
 
 @pytest.mark.parametrize("manifest", [None, MANIFEST])
-def test_the_run_facet_keeps_its_published_schema(manifest: dict[str, Any] | None) -> None:
+def test_the_run_facet_keeps_its_published_schema(manifest: RunManifest | None) -> None:
     facet = _plain(facets.publish_lineage(SPEC, RUN, SETTINGS, manifest))["run"]["facets"]["nightshift_run"]
     schema = json.loads(SCHEMA.read_text())
 

@@ -15,10 +15,10 @@ from nightshift.planner import measured
 from nightshift.planner.costs.bill import Machine
 from nightshift.planner.measured import Seen, look, measure
 from nightshift.planner.sealing import seal_measured
-from nightshift.run import seal
 from nightshift.run.chunks import Part
 from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.ledger import Ledger
+from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.pod_startup import Starts
 from nightshift.store import ObjectStorage, StoreUnavailable
 from tests.builders import PLAN_UID, RUN, WORK, a_chunk, a_plan, a_spec, with_rows
@@ -320,22 +320,23 @@ class TestSeal:
             await Ledger(ObjectStorage(store), RUN, PLAN).commit(chunk, a_chunk(RUN, PLAN, chunk))
         return store
 
-    def seal(self, store: MemoryStore) -> dict[str, Any]:
+    def seal(self, store: MemoryStore) -> RunManifest:
         """As the task does."""
         return seal_measured(store, RUN, a_spec(), with_rows(store, PLAN))
 
     def test_a_run_without_marks_is_sealed(self, store: MemoryStore) -> None:
         manifest = self.seal(store)
 
-        assert manifest["measured"] == {"attempts": 1, "not_seen": 1, "marks": 0, "profiles": []}
+        assert manifest.measured == {"attempts": 1, "not_seen": 1, "marks": 0, "profiles": []}
 
     def test_what_was_measured_is_in_the_manifest(self, store: MemoryStore) -> None:
-        (attempt,) = self.seal(store)["attempts"]
+        (attempt,) = self.seal(store).attempts
         obstore.delete(store, RUN.manifest_path)
         put(store, a_mark(attempt, profile="cpu", rows_answered=14, work_s=7.0))
 
         manifest = self.seal(store)
 
-        (profile,) = manifest["measured"]["profiles"]
+        assert manifest.measured is not None
+        (profile,) = manifest.measured["profiles"]
         assert (profile["profile"], profile["rows"], profile["rows_unused"], profile["work_s"]) == ("cpu", 14, 4, 7.0)
-        assert manifest == seal.load_manifest(store, RUN)
+        assert manifest == load_manifest(store, RUN)

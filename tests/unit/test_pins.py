@@ -13,6 +13,7 @@ from nightshift.operators.plan import loose_ends
 from nightshift.run import hub_revision, opening
 from nightshift.run.names import run_digest
 from nightshift.run.pins import Pins, pin_model, why_unpinned
+from nightshift.run.record import RunRecord
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
@@ -40,15 +41,15 @@ class TestModel:
 
 
 class TestRecord:
-    def opened(self, store: MemoryStore, pins: Pins) -> dict[str, Any]:
+    def opened(self, store: MemoryStore, pins: Pins) -> RunRecord:
         run = opening.open_run(store, a_spec(), "d", opened_by="a", pin=lambda: pins)
         return opening.load_run(store, run)[1]
 
     def test_pins_come_back_and_are_no_part_of_the_digest(self) -> None:
         record = self.opened(MemoryStore(), PINNED)
 
-        assert Pins.of(record) == PINNED
-        assert record["run_id"] == run_digest("job", "d", a_spec().semantic())
+        assert record.pins == PINNED
+        assert record.stored["run_id"] == run_digest("job", "d", a_spec().semantic())
 
     def test_the_first_record_counts(self) -> None:
         store = MemoryStore()

@@ -21,6 +21,7 @@ from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result, Saved
 from nightshift.run.ledger import Ledger
+from nightshift.run.manifest import RunManifest
 from nightshift.run.seal import seal
 from nightshift.store import ObjectStorage
 from nightshift.tasks.base import Answer, Answers, RowName
@@ -91,7 +92,7 @@ def parts(body: bytes) -> list[tuple[str, str, str, int, int, int]]:
     return [(p.attempt, p.node, p.engine_version, p.rows, p.prompt_tokens, p.output_tokens) for p in found]
 
 
-def sealed(body: bytes) -> dict[str, Any]:
+def sealed(body: bytes) -> RunManifest:
     store = MemoryStore()
     asyncio.run(Ledger(ObjectStorage(store), RUN, PLAN).commit(0, body))
     return seal(store, RUN, a_spec(), with_rows(store, PLAN))
@@ -116,9 +117,9 @@ def test_the_run_manifest_counts_every_token_and_the_rows_of_each_engine() -> No
 
     manifest = sealed(second.chunk())
 
-    assert (manifest["prompt_tokens"], manifest["output_tokens"]) == (30, 9)
-    assert manifest["engine_versions"] == {"0.1": 2, "0.2": 4}
-    assert manifest["attempts"] == ["pod-a", "pod-b"]
+    assert (manifest.prompt_tokens, manifest.output_tokens) == (30, 9)
+    assert manifest.engine_versions == {"0.1": 2, "0.2": 4}
+    assert manifest.attempts == ("pod-a", "pod-b")
 
 
 def test_the_run_manifest_counts_the_answers_that_were_cut() -> None:
@@ -128,7 +129,7 @@ def test_the_run_manifest_counts_the_answers_that_were_cut() -> None:
     second.answer(1, truncated=True)
     second.answer(1)
 
-    assert sealed(second.chunk())["truncated"] == 4
+    assert sealed(second.chunk()).truncated == 4
 
 
 @pytest.mark.parametrize("names", [("pod-a", "pod-b", "pod-c"), ("pod-c", "pod-b", "pod-a")])

@@ -181,7 +181,7 @@ class TestOneDagRunForSeveralRequests:
 
         assert (first.generation, second.generation) == (1, 2)
         assert opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True) == second, "a retry"
-        assert [opening.load_run(store, run)[1]["fresh"] for run in (first, second)] == [False, True]
+        assert [opening.load_run(store, run)[1].fresh for run in (first, second)] == [False, True]
 
     def test_fresh_does_not_find_what_it_has_published(self) -> None:
         store = MemoryStore()
@@ -205,9 +205,9 @@ class TestOneDagRunForSeveralRequests:
         store = MemoryStore()
         opening.open_run(store, a_spec(), "d", opened_by="night")
         second = opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True)
-        record = opening.load_run(store, second)[1]
-        del record["fresh"]
-        obstore.put(store, second.spec_path, json.dumps(record).encode())
+        stored = dict(opening.load_run(store, second)[1].stored)
+        del stored["fresh"]
+        obstore.put(store, second.spec_path, json.dumps(stored).encode())
 
         assert opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True) == second
 
@@ -217,7 +217,7 @@ class TestOneDagRunForSeveralRequests:
 
         run = opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True, after=lambda: later)
 
-        assert datetime.fromisoformat(opening.load_run(store, run)[1]["opened_at"]) == later + timedelta(microseconds=1)
+        assert opening.load_run(store, run)[1].opened == later + timedelta(microseconds=1)
 
 
 def test_the_rows_of_a_redo_are_as_old_as_those_of_the_run_that_it_completes() -> None:
@@ -226,10 +226,10 @@ def test_the_rows_of_a_redo_are_as_old_as_those_of_the_run_that_it_completes() -
     redo = opening.open_redo(store, first, a_spec(), Redo(first.run_id, "0" * 64, 20, 6), opened_by="a")
     again = opening.open_redo(store, redo, a_spec(), Redo(redo.run_id, "1" * 64, 20, 2), opened_by="b")
 
-    opened = datetime.fromisoformat(opening.load_run(store, first)[1]["opened_at"])
+    opened = opening.load_run(store, first)[1].opened
     assert [opening.rows_as_of(store, run) for run in (first, redo, again)] == [opened] * 3
     obstore.delete(store, first.spec_path)
-    assert opening.rows_as_of(store, again) == datetime.fromisoformat(opening.load_run(store, redo)[1]["opened_at"])
+    assert opening.rows_as_of(store, again) == opening.load_run(store, redo)[1].opened
 
 
 def test_fresh_on_an_unknown_run_opens_the_first_generation() -> None:
@@ -257,7 +257,7 @@ def test_a_run_belongs_to_the_project_of_its_tables() -> None:
     runs = [opening.open_run(store, a_spec(), "d", opened_by="a", project=project) for project in ("acme", "other", "acme")]
 
     assert runs[0] == runs[2] != runs[1]
-    assert opening.load_run(store, runs[0])[1]["project"] == "acme"
+    assert opening.load_run(store, runs[0])[1].project == "acme"
 
 
 class TestLeftovers:
@@ -300,14 +300,14 @@ class TestLeftovers:
     def test_each_opening_has_a_uid_of_its_own(self) -> None:
         store = MemoryStore()
         first = opening.open_run(store, a_spec(), "d", opened_by="a")
-        before = opening.load_run(store, first)[1][opening.UID]
+        before = opening.load_run(store, first)[1].uid
         obstore.delete(store, first.spec_path)
 
         again = opening.open_run(store, a_spec(), "d", opened_by="a")
 
         record = opening.load_run(store, again)[1]
         assert again == first
-        assert record[opening.UID] != before
+        assert record.uid != before
         save_plan(store, again, replace(a_plan(4), opening=before))
         with pytest.raises(PlanError, match=r"plan\.json belongs to another opening"):
             opening.planned(store, again, record)

@@ -19,10 +19,11 @@ from nightshift.planner.record import Record
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.planner.speeds import Found, Nearness, keep, nearest, path_of, records_for, records_if_any, records_of
 from nightshift.planner.workload import hardware_of, workload_of
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import canonical_json
 from nightshift.spec.values import job_name
 from nightshift.store import StoreUnavailable, get_bytes, open_store
-from tests.builders import RUN, a_plan, a_spec
+from tests.builders import RUN, a_manifest, a_plan, a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -80,13 +81,8 @@ ODD = [
 """Objects that are no records."""
 
 
-def manifest_of(*profiles: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "sealed_at": "2026-11-21T03:00:00+00:00",
-        "rows": 610,
-        "dead_letters": 10,
-        "measured": {"profiles": [{**PROFILE, **each} for each in profiles]},
-    }
+def manifest_of(*profiles: dict[str, Any]) -> RunManifest:
+    return a_manifest(rows=610, dead_letters=10, measured={"profiles": [{**PROFILE, **each} for each in profiles]})
 
 
 def save(store: ObjectStore, *records: Record) -> None:
@@ -167,19 +163,17 @@ class TestRecords:
     @pytest.mark.parametrize(("dead", "records"), [(0, 1), (30, 1), (31, 0), (580, 0), (610, 0)])
     def test_a_run_with_many_dead_letters_says_nothing_of_a_speed(self, dead: int, records: int) -> None:
         """8,000 rows of which 95 % were NULL left a record of 1,371 rows a second of an engine that did 69."""
-        assert len(records_of(RUN, SPEC, {**manifest_of(PROFILE), "dead_letters": dead})) == records
+        assert len(records_of(RUN, SPEC, replace(manifest_of(PROFILE), dead_letters=dead))) == records
 
     def test_a_release_that_did_not_tell_rows_and_disruptions_apart_has_rows_alone(self) -> None:
-        manifest = manifest_of(PROFILE)
-        for name in ("rows_answered", "preempted"):
-            del manifest["measured"]["profiles"][0][name]
+        profile = {name: value for name, value in PROFILE.items() if name not in ("rows_answered", "preempted")}
 
-        (record,) = records_of(RUN, SPEC, manifest)
+        (record,) = records_of(RUN, SPEC, a_manifest(rows=610, measured={"profiles": [profile]}))
 
         assert (record.rows, record.preemptions) == (610, 0)
 
     def test_a_manifest_without_measurements_has_none(self) -> None:
-        assert records_of(RUN, SPEC, {"sealed_at": "2026-11-21T03:00:00+00:00"}) == []
+        assert records_of(RUN, SPEC, a_manifest()) == []
 
     def test_a_start_up_without_its_largest_part_is_not_known(self) -> None:
         (record,) = records_of(RUN, SPEC, manifest_of({"start_up_s": {"node": 20.0, "warm_up": 1.0}}))
@@ -208,7 +202,7 @@ class TestRecords:
         for tokens, day in ((None, 1), (123.5, 2)):
             stated = a_spec(compute__profile="gpu-l4-spot", compute__workers=1)
             path = save_decision(store, RUN, decide(stated, 4, Known(tokens_of(SPEC, tokens, "a sample"))))
-            manifest = {**manifest_of(PROFILE), "sealed_at": f"2026-11-{day:02}T03:00:00+00:00"}
+            manifest = replace(manifest_of(PROFILE), sealed_at=f"2026-11-{day:02}T03:00:00+00:00")
             keep(store, RUN, SPEC, manifest, replace(a_plan(4), decision=path))
 
         assert [each.record.row_tokens for each in nearest(store, WORKLOAD)] == [123.5, None]

@@ -12,13 +12,14 @@ from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
 from nightshift.run.chunks import Part
+from nightshift.run.manifest import SealedChunk
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import chunk_footer
 from nightshift.status.survey import Survey
 from nightshift.status.text import text
 from nightshift.store import open_store
-from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_manifest, a_plan, a_spec
 from tests.unit.status_run import KEYS, PLAN, Run, made_by
 
 pytestmark = pytest.mark.unit
@@ -235,7 +236,7 @@ def test_a_sealed_run_shows_what_it_measured(run: Run) -> None:
             | {"work_s": 30.0, "start_up_s": {"weights": 92.0, "warm_up": 2.0}, "input_tokens": 9000, "output_tokens": 300},
         ],
     }
-    run.put("manifest.json", canonical_json({"measured": measured}))
+    run.put("manifest.json", canonical_json(a_manifest(measured=measured).to_json()))
 
     status = run.survey().refresh()
 
@@ -260,8 +261,9 @@ def test_a_sealed_run_shows_what_it_cost_beside_what_was_estimated(run: Run) -> 
     profile |= {"work_s": 30.0, "start_up_s": {}, "input_tokens": 900, "output_tokens": 0}
     profile |= {"machine": "g2-standard-8-spot", "machines": 1.0, "machine_s": seconds, "starts_assumed": 0}
     measured = {"attempts": 3, "not_seen": 0, "marks": 60, "profiles": [profile]}
-    manifest = {"measured": measured, "chunks": [{}] * 3, "rows": 10, "prompt_tokens": 1000, "output_tokens": 0}
-    run.put("manifest.json", canonical_json(manifest))
+    chunks = tuple(SealedChunk(number, "", "", 4, 4, 0) for number in range(3))
+    manifest = a_manifest(measured=measured, chunks=chunks, rows=10, prompt_tokens=1000)
+    run.put("manifest.json", canonical_json(manifest.to_json()))
     prices = Prices("EUR", {"g2-standard-8-spot": 0.5}, class_a_per_1000=0.005, class_b_per_1000=0.0004)
 
     status = Survey(run.store, RUN, run.url, prices).refresh()
@@ -282,7 +284,7 @@ def test_a_sealed_run_shows_what_it_cost_beside_what_was_estimated(run: Run) -> 
     assert run.survey().refresh().bill is None, "nobody said prices"
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"measured": 3}'])
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", canonical_json({**a_manifest().to_json(), "measured": 3})])
 def test_a_manifest_without_what_was_measured_is_shown_too(run: Run, body: bytes) -> None:
     run.put("manifest.json", body)
 

@@ -16,10 +16,11 @@ from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import TransportError
 from google.cloud.bigquery import Client, QueryJob, SchemaField, Table, TimePartitioning
 
+from nightshift.run.manifest import SealedChunk
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
 from nightshift.warehouse import WarehouseError, WarehouseUnavailable, errors, jobs, publications, publish, query, schema
-from tests.builders import RUN, a_spec
+from tests.builders import RUN, a_manifest, a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -128,11 +129,12 @@ def test_a_column_may_be_called_like_a_type_that_is_not_exported() -> None:
 )
 def test_chunks_are_staged_in_as_many_tables_as_load_jobs(chunks: int, sizes: list[int]) -> None:
     run = RunRef("job", "2026-11-20", "0123456789abcdef", 2)
-    manifest = {"chunks": [{"path": f"{run.prefix}/ledger/chunk-{number:08d}.parquet"} for number in range(chunks)]}
+    paths = [f"{run.prefix}/ledger/chunk-{number:08d}.parquet" for number in range(chunks)]
+    manifest = a_manifest(chunks=tuple(SealedChunk(number, path, "", 1, 1, 0) for number, path in enumerate(paths)))
     tables = publish.staging_tables(run, manifest, SETTINGS)
 
     assert [len(uris) for _, uris in tables] == sizes
-    assert [uri for _, uris in tables for uri in uris] == [f"gs://lake/{chunk['path']}" for chunk in manifest["chunks"]]
+    assert [uri for _, uris in tables for uri in uris] == [f"gs://lake/{path}" for path in paths]
     assert [name for name, _ in tables][:2] == [
         f"acme.nightshift.staging_{SETTINGS.deployment}_0123456789abcdef_g2",
         f"acme.nightshift.staging_{SETTINGS.deployment}_0123456789abcdef_g2_1",

@@ -217,10 +217,11 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
     with _reading(asked.place):
         store = _open(asked.place)
         run, record = open_generation(store, asked.first, frozen, opened_by=asked.opened_by, fresh=fresh)
-        SPEC.check(record, run.spec_path)
-        if record["served"] and served and record["served"] != served:
+        SPEC.check(record.stored, run.spec_path)
+        started = record.stored["served"]
+        if started and served and started != served:
             raise OtherModel(
-                f"{asked.place} was started with {record['served']}; the server now offers {served}. Use --fresh to start over"
+                f"{asked.place} was started with {started}; the server now offers {served}. Use --fresh to start over"
             )
         file = InputFile(asked.input, index.lines, (index.lines,), index.size, index.sha256)
         rows = chunk_rows or chunk_lines(index)

@@ -18,7 +18,7 @@ from nightshift.driver.sender import Sender
 from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
-from nightshift.run.redo import COMPLETES, Redo
+from nightshift.run.redo import Redo
 from nightshift.store import StoreUnavailable, get_bytes
 from nightshift.tasks.base import BadInput, TaskKind
 
@@ -41,7 +41,7 @@ class Completed:
         Reads one chunk and one row group. Raises StoreUnavailable, obstore's errors, OSError, and ValueError for what is not
         what that run has left.
         """
-        from nightshift.run.seal import load_manifest
+        from nightshift.run.manifest import load_manifest
 
         run_ids = [self._redo.run_id]
         while run_ids:
@@ -49,15 +49,15 @@ class Completed:
             plan, manifest = load_plan(self._store, run), load_manifest(self._store, run)
             if plan is None or manifest is None:
                 return None
-            entry = next((each for each in manifest["chunks"] if each["predictions"]), None)
+            entry = next((each for each in manifest.chunks if each.predictions), None)
             if entry is None:
-                run_ids = run_ids or [each["run_id"] for each in manifest.get(COMPLETES, ())]
+                run_ids = run_ids or [each.run_id for each in manifest.completes]
                 continue
-            body = get_bytes(self._store, entry["path"])
+            body = get_bytes(self._store, entry.path)
             if body is None or (place := self._codec.first_answered(body, plan.chunk_rows)) is None:
                 return None
-            table = InputReader(self._store, run, plan, self._kind.columns).read(entry["chunk"])
-            return plan.chunk_range(entry["chunk"]).start + place, next(rows_of(table.slice(place, 1), self._kind.columns))
+            table = InputReader(self._store, run, plan, self._kind.columns).read(entry.chunk)
+            return plan.chunk_range(entry.chunk).start + place, next(rows_of(table.slice(place, 1), self._kind.columns))
         return None
 
 

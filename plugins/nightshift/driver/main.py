@@ -32,10 +32,10 @@ from nightshift.run.heartbeats import Ended
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.names import RunRef, split_run_url
-from nightshift.run.opening import RENDERING, NoSuchRun, Record, load_run, planned
+from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.pins import Pins, revision_of
 from nightshift.run.plan import Plan
-from nightshift.run.redo import Redo
+from nightshift.run.record import RunRecord
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
@@ -93,7 +93,7 @@ class _Loaded:
 
     run: RunRef
     spec: JobSpec
-    record: Record
+    record: RunRecord
     plan: Plan
 
 
@@ -123,7 +123,7 @@ async def _work(
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
         codec = _codec(config, loaded, version, kind)
-        redo = Redo.of(record)
+        redo = record.redo
         worker = Worker(
             plan=plan,
             index=index,
@@ -184,8 +184,7 @@ def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
 def _load(store: ObjectStore, run: RunRef) -> _Loaded:
     try:
         spec, record = load_run(store, run)
-        Pins.of(record)
-        _rendering(record)
+        _ = record.pins, _rendering(record)
         plan = planned(store, run, record)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
@@ -196,12 +195,12 @@ def _load(store: ObjectStore, run: RunRef) -> _Loaded:
     return _Loaded(run, spec, record, plan)
 
 
-def _pins_met(config: DriverConfig, spec: JobSpec, record: Record) -> Pins:
+def _pins_met(config: DriverConfig, spec: JobSpec, record: RunRecord) -> Pins:
     """What the run pins. Raises ConfigError unless the engine's revision is known to be the run's.
 
     An engine does not say it. A worker with a home was ordered together with its engine; another must be told.
     """
-    pins = Pins.of(record)
+    pins = record.pins
     wanted, found = revision_of(spec, pins), config.model_revision
     if wanted is None or found == wanted or (found is None and config.index is not None):
         return pins
@@ -213,9 +212,9 @@ def _pins_met(config: DriverConfig, spec: JobSpec, record: Record) -> Pins:
     raise ConfigError(f"NIGHTSHIFT_MODEL_REVISION {was}. Start the engine with --revision={wanted}, and set it to that")
 
 
-def _rendering(record: Record) -> Rendering:
+def _rendering(record: RunRecord) -> Rendering:
     """Raises ValueError for one of a later release."""
-    return Rendering(record.get(RENDERING, Rendering.PYTHON))
+    return Rendering(record.rendering or Rendering.PYTHON)
 
 
 async def stand_by() -> int:

@@ -29,18 +29,17 @@ class AuditOperator(RunOperator):
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.bills import bill_of
         from nightshift.planner.costs.prices import load_prices
-        from nightshift.run.seal import load_manifest
+        from nightshift.run.manifest import load_manifest
         from nightshift.warehouse.audit import audit_row
 
         planned, published = (context["ti"].xcom_pull(task_ids=task) for task in ("plan", "publish"))
         with permanent_failures():
             self.keep_lineage()
-            record = self._frozen[1]
             manifest = load_manifest(self.store, self.run)
             if manifest is None or published is None:
                 raise AirflowFailException(f"{self.run.prefix} is not published. Repeat the task 'publish' first.")
             warehouse = warehouse_for(self.settings)
-            asked_at = (planned or {}).get("asked_at") or str(record["opened_at"])
+            asked_at = (planned or {}).get("asked_at") or self.record.opened_at
             billed = _sum((planned or {}).get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, asked_at))
             prices = load_prices(self.settings.prices)
             made = bill_of(self.store, manifest, self.plan, self.spec, prices, bigquery_bytes=billed)
@@ -50,7 +49,7 @@ class AuditOperator(RunOperator):
                 self.plan,
                 manifest,
                 published,
-                dag_run_id=record["opened_by"],
+                dag_run_id=self.record.opened_by,
                 by_dag_run_id=context["dag_run"].run_id,
                 asked_at=asked_at,
                 costs=made.to_json() if made else None,
@@ -131,8 +130,8 @@ class AuditFailureOperator(RunOperator):
         """What has to be read for it. Raises ValueError and NoSuchRun for what is no document of a run."""
         from nightshift.planner.bills import bill_of, bill_so_far
         from nightshift.planner.costs.prices import load_prices
+        from nightshift.run.manifest import load_manifest
         from nightshift.run.plan import load_plan
-        from nightshift.run.seal import load_manifest
         from nightshift.warehouse.audit import money
 
         plan, manifest = load_plan(self.store, self.run), load_manifest(self.store, self.run)
@@ -144,7 +143,7 @@ class AuditFailureOperator(RunOperator):
         if not made:
             del columns["costs"]  # What of it is useful is not known before the seal.
         return {
-            "dag_run_id": self._frozen[1]["opened_by"],
+            "dag_run_id": self.record.opened_by,
             "input_rows": plan.rows if plan else planned.get("rows"),
             "workers": plan.workers if plan else None,
             **columns,

@@ -47,7 +47,7 @@ class ExtractOperator(RunOperator):
 
         with permanent_failures():
             self.keep_lineage()
-            plan = planned(self.store, self.run, self._frozen[1])
+            plan = planned(self.store, self.run, self.record)
             if plan is not None:
                 self.log.info("%s already has its plan", self.run.prefix)
                 return self._summary(plan)
@@ -76,7 +76,6 @@ class ExtractOperator(RunOperator):
         """
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.plan import fixed
-        from nightshift.run.opening import UID
         from nightshift.warehouse.extract import build_plan
 
         plan = build_plan(
@@ -85,7 +84,7 @@ class ExtractOperator(RunOperator):
             self.spec,
             source or warehouse_for(self.settings).read_source(self.spec, self.run.partition),
             fix=lambda rows, size: fixed(self._decided(), self.spec, rows, size),
-            opening=self._frozen[1].get(UID, ""),
+            opening=self.record.uid,
             decision=self.decision,
             rows=rows,
         )

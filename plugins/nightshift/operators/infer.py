@@ -59,8 +59,8 @@ class InferOperator(JobSetTask, RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.run.inputs import missing_files
+        from nightshift.run.manifest import load_manifest
         from nightshift.run.plan import PlanError
-        from nightshift.run.seal import load_manifest
         from nightshift.run.sealed_objects import SealBroken
 
         with permanent_failures(), runtime_failures():
@@ -129,7 +129,7 @@ class InferOperator(JobSetTask, RunOperator):
             profile=live.profile,
             role="helper" if helps else "owner",
             workers=live.workers or None,
-            pins=self.pins,
+            pins=self.record.pins,
         )
         request = newest(self.store, self.run)
         return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if request and request.paused else manifest

@@ -137,14 +137,14 @@ class PlanOperator(RunOperator):
             self.run_prefix = run.prefix
             if self.redo is not None and not asked_for:
                 rows = self.redo.dead_letters  # Whatever the query has now.
-            asked_at = self._asked_now(context, spec, partition) if asked_for else self._frozen[1]["opened_at"]
+            asked_at = self._asked_now(context, spec, partition) if asked_for else self.record.opened_at
             self._warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
             decision = None if asked_for else self._decide(spec, run, rows)
             path = save_decision(self.store, run, decision) if decision else None
         self.keep_lineage()
-        if pinned := self.pins.to_json():
+        if pinned := self.record.pins.to_json():
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
-        for warning in loose_ends(spec, self.pins, self.settings):
+        for warning in loose_ends(spec, self.record.pins, self.settings):
             self.log.warning(warning)
         for said in filter(None, (left_out(self.store, spec, partition, context), not_over(spec, partition))):
             self.log.warning(said)
@@ -246,10 +246,10 @@ class PlanOperator(RunOperator):
 
     def _sealed(self, context: Context, spec: JobSpec, partition: str, run_id: str) -> tuple[RunRef, JobSpec, int]:
         """The run that a person asks for by its id, its spec under the job's present terms, and its rows."""
+        from nightshift.run.manifest import load_manifest
         from nightshift.run.names import RunRef
         from nightshift.run.opening import load_run
         from nightshift.run.plan import load_plan
-        from nightshift.run.seal import load_manifest
 
         _only(context, "republish")
         try:
@@ -260,9 +260,9 @@ class PlanOperator(RunOperator):
                 "and the column nightshift_run_id have it."
             ) from None
         frozen, record = load_run(self.store, run)
-        if record.get("project", self.settings.project) != self.settings.project:
+        if record.project not in (None, self.settings.project):
             raise AirflowFailException(
-                f"{run.prefix} has rows of the project {record['project']}, and this deployment's is {self.settings.project} "
+                f"{run.prefix} has rows of the project {record.project}, and this deployment's is {self.settings.project} "
                 "(NIGHTSHIFT_PROJECT). Name a run of this deployment."
             )
         frozen = frozen.under_terms_of(spec)
@@ -287,16 +287,16 @@ class PlanOperator(RunOperator):
 
     def _tell(self, run: RunRef, rows: int) -> None:
         """Logs what will be done with the run. rows: what its query has now."""
+        from nightshift.run.manifest import load_manifest
         from nightshift.run.plan import load_plan
-        from nightshift.run.seal import load_manifest
 
         plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         if sealed is not None:
             self.log.info(
                 "The run was sealed at %s with %d rows: nothing is computed again; it is only published again. "
                 "To compute it again, trigger with fresh.",
-                sealed["sealed_at"],
-                sealed["rows"],
+                sealed.sealed_at,
+                sealed.rows,
             )
         elif plan is not None:
             self.log.info("The run is already planned with %d rows and continues where it stopped", plan.rows)
@@ -344,7 +344,7 @@ class PlanOperator(RunOperator):
 
         known = known_of(
             spec,
-            self.pins,
+            self.record.pins,
             # The query may have other rows than those of a redo.
             sample=None if self.redo else sample,
             records=records_if_any(self.store, spec, self.log.warning) if rows else None,

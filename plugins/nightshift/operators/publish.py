@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.operators.lineage.facets import Lineage
+    from nightshift.run.manifest import RunManifest
     from nightshift.run.plan import ExportedSource
     from nightshift.warehouse import Warehouse
 
@@ -105,12 +106,12 @@ class PublishOperator(RunOperator):
 
     @property
     def _asked_at(self) -> str:
-        return self.asked_at or str(self._frozen[1]["opened_at"])
+        return self.asked_at or self.record.opened_at
 
     @cached_property
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> RunManifest:
         """With those of the runs that it completes. Read once: it never changes."""
-        from nightshift.run.seal import load_manifest
+        from nightshift.run.manifest import load_manifest
         from nightshift.run.sealed_objects import check_follows, whole
 
         manifest = load_manifest(self.store, self.run)

@@ -43,7 +43,7 @@ def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partitio
     earlier = RunRef.from_prefix(f"{spec.job}/{partition}/{shown}")
     frozen, record = load_run(store, earlier)
     _same_answers(earlier, frozen, spec)
-    plan, redo = _sealed(store, earlier, Redo.of(record))
+    plan, redo = _sealed(store, earlier, record.redo)
     if (last := redo_opened_last(store, earlier, redo)) and warehouse.obstacle(spec, *last, redo.run_id) is None:
         return last[0]
     check_inputs(store, earlier, plan)
@@ -91,8 +91,8 @@ def _differ(before: object, now: object, path: str = "") -> list[str]:
 
 def _sealed(store: ObjectStore, earlier: RunRef, done_before: Redo | None) -> tuple[Plan, Redo]:
     """The plan of the run that is shown, and the redo of it. Raises NotRedone and SealBroken."""
+    from nightshift.run.manifest import load_manifest
     from nightshift.run.plan import load_plan
-    from nightshift.run.seal import load_manifest
     from nightshift.run.sealed_objects import check_whole, whole
 
     plan, manifest = load_plan(store, earlier), load_manifest(store, earlier)
@@ -111,14 +111,13 @@ def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource:
 
     Raises NotRedone, StoreUnavailable.
     """
+    from nightshift.run.manifest import load_manifest
     from nightshift.run.plan import load_plan
-    from nightshift.run.redo import digest_of
     from nightshift.run.redo_rows import copy_rows
-    from nightshift.run.seal import load_manifest
 
     earlier = redo.earlier(run)
     plan, manifest = load_plan(store, earlier), load_manifest(store, earlier)
-    if plan is None or manifest is None or digest_of(manifest) != redo.manifest_digest:
+    if plan is None or manifest is None or manifest.digest != redo.manifest_digest:
         raise NotRedone(
             f"Run {earlier.run_id}, whose dead letters {run.prefix} computes again, was deleted or computed again meanwhile. "
             "Trigger the DAG with fresh."

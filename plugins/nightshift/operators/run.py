@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider, ObjectStore
 
     from nightshift.operators.lineage.facets import Lineage
-    from nightshift.run.pins import Pins
     from nightshift.run.plan import Plan
+    from nightshift.run.record import RunRecord
     from nightshift.run.redo import Redo
     from nightshift.spec import JobSpec
 
@@ -110,31 +110,27 @@ class RunOperator(BaseOperator):
         return storage_credentials(self.settings)
 
     @cached_property
-    def _frozen(self) -> tuple[JobSpec, dict[str, Any]]:
+    def _frozen(self) -> tuple[JobSpec, RunRecord]:
         """The spec and the whole record of ``spec.json``, read once: it never changes."""
         from nightshift.run.opening import load_run
 
         return load_run(self.store, self.run)
 
     @property
-    def pins(self) -> Pins:
-        from nightshift.run.pins import Pins
-
-        return Pins.of(self._frozen[1])
+    def record(self) -> RunRecord:
+        return self._frozen[1]
 
     @property
     def redo(self) -> Redo | None:
         """What the run is, if its rows are the dead letters of an earlier one."""
-        from nightshift.run.redo import Redo
-
-        return Redo.of(self._frozen[1])
+        return self.record.redo
 
     def completes(self, asked_at: str) -> str | None:
         """The run that the partition has to show, for a redo to replace it; None for a run that may replace others.
 
         asked_at: when the run was asked for, ISO 8601. A person who asks for a redo again, later than it was opened, gets it.
         """
-        return self.redo.run_id if self.redo and asked_at == self._frozen[1]["opened_at"] else None
+        return self.redo.run_id if self.redo and asked_at == self.record.opened_at else None
 
     @cached_property
     def spec(self) -> JobSpec:
@@ -161,7 +157,7 @@ class RunOperator(BaseOperator):
         """Read once: it never changes."""
         from nightshift.run.opening import planned
 
-        plan = planned(self.store, self.run, self._frozen[1])
+        plan = planned(self.store, self.run, self.record)
         if plan is None:
             raise AirflowFailException(f"{self.run.prefix} has no plan.json. Repeat the task 'extract', which writes it.")
         return plan

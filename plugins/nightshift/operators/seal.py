@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from nightshift.run.manifest import RunManifest
 
 
 class SealOperator(RunOperator):
@@ -23,33 +25,33 @@ class SealOperator(RunOperator):
 
         with permanent_failures():
             self.keep_lineage()
-            manifest = seal_measured(self.store, self.run, self.spec, self.plan, self.pins, self.redo)
-        reasons = ", ".join(f"{count} {reason}" for reason, count in manifest["dead_reasons"].items()) or "none"
+            manifest = seal_measured(self.store, self.run, self.spec, self.plan, self.record.pins, self.redo)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in manifest.dead_reasons.items()) or "none"
         self.log.info(
             "%d rows = %d predictions + %d dead letters (%s); Merkle root %s",
-            manifest["rows"],
-            manifest["predictions"],
-            manifest["dead_letters"],
+            manifest.rows,
+            manifest.predictions,
+            manifest.dead_letters,
             reasons,
-            manifest["merkle_root"],
+            manifest.merkle_root,
         )
         for warning in _warnings(manifest):
             self.log.warning(warning)
-        return {name: manifest[name] for name in ("rows", "predictions", "dead_letters", "merkle_root")}
+        return {name: getattr(manifest, name) for name in ("rows", "predictions", "dead_letters", "merkle_root")}
 
 
-def _warnings(manifest: Mapping[str, Any]) -> Iterator[str]:
+def _warnings(manifest: RunManifest) -> Iterator[str]:
     """What a person should know of a run that is complete."""
-    versions = manifest["engine_versions"]
+    versions = manifest.engine_versions
     if len(versions) > 1:
         listed = ", ".join(f"{rows} rows by {version}" for version, rows in versions.items())
         yield (
             "The rows were answered by different versions of the engine, which may answer the same row differently: "
             f"{listed}. To have all rows answered by one, trigger the DAG with fresh."
         )
-    if truncated := manifest["truncated"]:
+    if truncated := manifest.truncated:
         yield (
-            f"{truncated} of {manifest['predictions']} answers were cut at max_tokens and are published as they are, some "
+            f"{truncated} of {manifest.predictions} answers were cut at max_tokens and are published as they are, some "
             "without any text if the model reasons first. Raise request.max_tokens, or write 'truncated: dead_letter' under "
             "request to have such rows become dead letters."
         )

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from obstore.store import ObjectStore
 
 from nightshift.planner import measured
-from nightshift.planner.costs.bill import Bill, Machine, bill
+from nightshift.planner.costs.bill import Bill, Delivered, Machine, bill
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.decisions import load_decision
 from nightshift.planner.plan import NotADecision
 from nightshift.run.chunks import Part
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
-from nightshift.run.seal import MEASURED
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
-
-_NOTHING_DELIVERED: Final = {"chunks": [], "rows": 0, "prompt_tokens": 0, "output_tokens": 0}
 
 
 def machine_of(spec: JobSpec, profile: str) -> Machine:
@@ -44,7 +42,7 @@ def measure_run(store: ObjectStore, run: RunRef, plan: Plan | None, spec: JobSpe
 
 def bill_of(
     store: ObjectStore,
-    manifest: Mapping[str, Any],
+    manifest: RunManifest,
     plan: Plan | None,
     spec: JobSpec | None,
     prices: Prices,
@@ -62,7 +60,9 @@ def bill_of(
                 decided = (decision, machine_of(spec, decision.profile))
         except NotADecision:
             decided = None
-    return bill(manifest, prices, estimated=decided, bigquery_bytes=bigquery_bytes)
+    tokens = manifest.prompt_tokens + (manifest.output_tokens or 0)
+    delivered = Delivered(len(manifest.chunks), manifest.rows, tokens)
+    return bill(manifest.measured, delivered, prices, estimated=decided, bigquery_bytes=bigquery_bytes)
 
 
 def bill_so_far(
@@ -71,6 +71,6 @@ def bill_so_far(
     """Of a run that is not sealed: what its attempts were paid for. How much of it is useful is only known at the seal, so its
     parts mean nothing yet."""
     found = measure_run(store, run, plan, spec, [])
-    made = bill({MEASURED: found, **_NOTHING_DELIVERED}, prices, bigquery_bytes=bigquery_bytes)
+    made = bill(found, Delivered(), prices, bigquery_bytes=bigquery_bytes)
     assert made is not None, "it was measured here"
     return made

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
@@ -27,9 +27,9 @@ from nightshift.planner.plan import NotADecision
 from nightshift.planner.record import NotARecord, Record, Workload
 from nightshift.planner.workload import workload_of
 from nightshift.profiles import PROFILES
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import Plan
-from nightshift.run.seal import MEASURED
 from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, create_or_read, get_bytes
 
@@ -71,23 +71,23 @@ class Found:
     nearness: Nearness
 
 
-def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], row_tokens: float | None = None) -> list[Record]:
+def records_of(run: RunRef, spec: JobSpec, manifest: RunManifest, row_tokens: float | None = None) -> list[Record]:
     """A record for each profile whose engines answered rows. None for attempts that were not told their profile, and none of a
     run with more than `DEAD_MOST` dead letters: most of these cost an engine nothing, and the rest is not like other runs.
 
     row_tokens: of a mean row, as the planner counted them; None if it did not.
     """
     found: list[Record] = []
-    if manifest.get("dead_letters", 0) > DEAD_MOST * manifest.get("rows", 0):
+    if manifest.dead_letters > DEAD_MOST * manifest.rows:
         return found
-    for each in manifest.get(MEASURED, {}).get("profiles", ()):
+    for each in (manifest.measured or {}).get("profiles", ()):
         rows = each.get("rows_answered", each["rows"])  # An earlier release did not tell them apart.
         if each["profile"] not in PROFILES or not rows or not each["work_s"]:
             continue
         record = Record(
             workload=workload_of(spec, each["profile"], cpus=each["cpus"]),
             run=run.prefix,
-            sealed_at=manifest["sealed_at"],
+            sealed_at=manifest.sealed_at,
             rows=rows,
             workers=each["workers"],
             work_s=each["work_s"],
@@ -104,7 +104,7 @@ def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], row_toke
     return found
 
 
-def keep(store: ObjectStore, run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], plan: Plan) -> None:
+def keep(store: ObjectStore, run: RunRef, spec: JobSpec, manifest: RunManifest, plan: Plan) -> None:
     """Stores the records of a sealed run; a repeat finds them there. Never raises: a run without a record is sealed too."""
     try:
         for record in records_of(run, spec, manifest, _row_tokens(store, plan)):

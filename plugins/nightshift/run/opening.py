@@ -23,35 +23,20 @@ from typing import Any, Final
 
 import obstore
 from obstore.store import ObjectStore
-from pydantic import ValidationError
 
-from nightshift import __version__
-from nightshift.formats import SPEC, WRITTEN_BY, UnreadableFormat
-from nightshift.run import pins
+from nightshift.formats import SPEC
 from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, PlanError, load_plan
-from nightshift.run.redo import KEY, Redo
+from nightshift.run.record import RunRecord
+from nightshift.run.redo import Redo
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, get_bytes
 
 SEEDS_BY_KEY: Final = "key"
 """The record's entry `seeds`: the rows' seeds come from their keys. Only drivers of 0.2.0 read it, and expect it."""
 
-FRESH: Final = "fresh"
-"""The record's entry: whether this generation was opened because a person asked for `fresh`. Runs of 0.2.0 lack it."""
-UID: Final = "uid"
-"""The record's entry that tells this opening from any other of the same name, as Kubernetes' uid does.
-
-Runs of release 0.2.0 lack it.
-"""
-RENDERING: Final = "rendering"
-"""The record's entry that says how values read in prompts. Runs of 0.2.0 lack it: as Python writes them."""
-
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
-
-Record = dict[str, Any]
-"""The content of `spec.json`: the run's names, who opened it and when (`opened_at`, ISO 8601 in UTC), and what was frozen."""
 
 
 class NoSuchRun(LookupError):
@@ -84,13 +69,13 @@ def open_run(
     first = replace(before, digest=run_digest(spec.job, partition, semantic, project))
 
     def passed_over(run: RunRef) -> bool:
-        return (fresh and not _opened_fresh(_read(store, run) or {}, run)) or superseded(run)
+        return (fresh and not _opened_fresh(_read(store, run), run)) or superseded(run)
 
     earlier = _named_by_0_2_0(store, records, before, first, tables, opener=opened_by if fresh else None)
     if earlier is not None and not passed_over(earlier):
         return earlier
     names = {"spec": spec.model_dump(mode="json"), "semantic": semantic, "project": project}
-    frozen = {**names, "seeds": SEEDS_BY_KEY, RENDERING: spec.rendering, FRESH: fresh}
+    frozen = {**names, "seeds": SEEDS_BY_KEY, "rendering": spec.rendering, "fresh": fresh}
     return open_generation(
         store,
         first,
@@ -98,7 +83,7 @@ def open_run(
         opened_by=opened_by,
         fresh=fresh,
         superseded=passed_over,
-        late=lambda: {pins.KEY: pin().to_json()},
+        late=lambda: {"pinned": pin().to_json()},
         after=after,
     )[0]
 
@@ -120,15 +105,15 @@ def open_redo(
     superseded, after: as in `open_run`.
     """
     _, record = load_run(store, earlier)
-    same: dict[str, Any] = {name: record[name] for name in ("project", "seeds", RENDERING, pins.KEY) if name in record}
-    frozen = {"spec": spec.model_dump(mode="json"), "semantic": spec.semantic(), KEY: redo.to_json(), **same}
+    same = {name: record.stored[name] for name in ("project", "seeds", "rendering", "pinned") if name in record.stored}
+    frozen = {"spec": spec.model_dump(mode="json"), "semantic": spec.semantic(), "redo": redo.to_json(), **same}
     return open_generation(
         store,
         replace(earlier, generation=1),
         frozen,
         opened_by=opened_by,
         fresh=True,
-        superseded=lambda run: Redo.of(_read(store, run) or {}) != redo or superseded(run),
+        superseded=lambda run: _redo_of(store, run) != redo or superseded(run),
         after=after,
     )[0]
 
@@ -136,9 +121,8 @@ def open_redo(
 def redo_of_opener(store: ObjectStore, job: str, partition: str, opened_by: str) -> RunRef | None:
     """The last redo that this opener has opened for the partition."""
     records = _records_of(store, job, partition)
-    mine = [(run, record) for run, record in records.items() if record is not None and record["opened_by"] == opened_by]
-    redos = [(run, record) for run, record in mine if Redo.of(record) is not None]
-    return max(redos, key=lambda each: _opened_at(each[1]), default=(None, {}))[0]
+    redos = {run: record.opened for run, record in records.items() if record and record.redo and record.opened_by == opened_by}
+    return max(redos, key=redos.__getitem__, default=None)
 
 
 def rows_as_of(store: ObjectStore, run: RunRef) -> datetime:
@@ -149,24 +133,22 @@ def rows_as_of(store: ObjectStore, run: RunRef) -> datetime:
     record = _read(store, run)
     if record is None:
         raise NoSuchRun(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
-    while (redo := Redo.of(record)) and (earlier := _read(store, redo.earlier(run))):
+    while record.redo and (earlier := _read(store, record.redo.earlier(run))):
         record = earlier
-    return _opened_at(record)
+    return record.opened
 
 
 def redo_opened_last(store: ObjectStore, earlier: RunRef, redo: Redo) -> tuple[RunRef, str] | None:
     """This redo of the run `earlier`, and when it was opened (ISO 8601), if no run of the partition was opened after it."""
     records = _records_of(store, earlier.job, earlier.partition)
-    opened = [(run, record) for run, record in records.items() if record is not None]
-    run, latest = max(opened, key=lambda each: _opened_at(each[1]), default=(earlier, None))
-    if latest is None or Redo.of(latest) != redo:
-        return None
-    return run, str(latest["opened_at"])
+    opened = {run: record for run, record in records.items() if record is not None}
+    run = max(opened, key=lambda each: opened[each].opened, default=None)
+    return (run, opened[run].opened_at) if run is not None and opened[run].redo == redo else None
 
 
 def _named_by_0_2_0(
     store: ObjectStore,
-    records: Mapping[RunRef, Record | None],
+    records: Mapping[RunRef, RunRecord | None],
     before: RunRef,
     first: RunRef,
     tables: Collection[str],
@@ -183,7 +165,7 @@ def _named_by_0_2_0(
         return None
     found = [(run, record) for run, record in records.items() if run.digest == before.digest]
     run, record = max(found, key=lambda each: each[0].generation, default=(before, None))
-    if record is None or opener not in (None, record["opened_by"]):
+    if record is None or opener not in (None, record.opened_by):
         return None
     plan = load_plan(store, run)
     same = plan is None or plan.source is None or set(plan.source.tables) == set(tables)
@@ -200,7 +182,7 @@ def open_generation(
     superseded: Callable[[RunRef], bool] = lambda _: False,
     after: Callable[[], datetime] = lambda: _NEVER,
     late: Callable[[], Mapping[str, Any]] = dict,
-) -> tuple[RunRef, Record]:
+) -> tuple[RunRef, RunRecord]:
     """Finds or creates a generation of the run `first`; returns it with the record of its `spec.json`.
 
     Without `fresh`: the newest generation, else the first. With it: the generation that `opened_by` opened before, else a
@@ -213,21 +195,21 @@ def open_generation(
     generations = sorted((run for run in records if run.digest == first.digest), key=lambda run: run.generation)
     for run in generations if fresh else generations[-1:]:
         record = records[run]
-        if record is not None and (not fresh or record["opened_by"] == opened_by) and not superseded(run):
+        if record is not None and (not fresh or record.opened_by == opened_by) and not superseded(run):
             return run, record
     number = generations[-1].generation + 1 if generations else 1
     # Several may open one at once: create-only gives this generation to one of them, and the others see who got it.
     frozen = {**frozen, **late()}
-    latest = max([after(), *(_opened_at(record) for record in records.values() if record is not None)])
+    latest = max([after(), *(record.opened for record in records.values() if record is not None)])
     while True:
         run = replace(first, generation=number)
         opened_at = max(datetime.now(UTC), latest + timedelta(microseconds=1)).isoformat(timespec="microseconds")
-        said = {"opened_by": opened_by, "opened_at": opened_at, UID: secrets.token_hex(8), **frozen}
-        body = canonical_json({**SPEC.stamp(), **_names_of(run), **said})
-        record = json.loads(create_or_read(store, run.spec_path, body))
-        if record["opened_by"] == opened_by or not fresh:
+        opening = {"opened_by": opened_by, "opened_at": opened_at, "uid": secrets.token_hex(8)}
+        body = canonical_json({**SPEC.stamp(), **_names_of(run), **opening, **frozen})
+        record = RunRecord.from_json(json.loads(create_or_read(store, run.spec_path, body)))
+        if record.opened_by == opened_by or not fresh:
             return run, record
-        number, latest = number + 1, max(latest, _opened_at(record))
+        number, latest = number + 1, max(latest, record.opened)
 
 
 def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
@@ -237,7 +219,7 @@ def newest_generation(store: ObjectStore, first: RunRef) -> RunRef | None:
     return newest if newest is not None and records[newest] is not None else None
 
 
-def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
+def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, RunRecord]:
     """The frozen spec of a job's run and the whole record of `spec.json`. Raises NoSuchRun and UnreadableFormat."""
     record = _read(store, run)
     if record is None:
@@ -245,13 +227,14 @@ def load_run(store: ObjectStore, run: RunRef) -> tuple[JobSpec, Record]:
             f"There is no run {run.prefix}: {run.spec_path} does not exist. If the run's folder was deleted, trigger the DAG "
             "with fresh to compute the partition again."
         )
-    return _spec_of(record, run), record
+    SPEC.check(record.stored, run.spec_path)
+    return record.spec(run.spec_path), record
 
 
-def planned(store: ObjectStore, run: RunRef, record: Record) -> Plan | None:
+def planned(store: ObjectStore, run: RunRef, record: RunRecord) -> Plan | None:
     """The plan of the run with this record; None before `extract` has written it. Raises PlanError, UnreadableFormat."""
     plan = load_plan(store, run)
-    if plan is not None and plan.opening != record.get(UID, ""):
+    if plan is not None and plan.opening != record.uid:
         raise PlanError(
             f"{run.plan_path} belongs to another opening of {run.prefix} than {run.spec_path}: the run's folder was deleted in "
             "part, or someone has copied one of the two. Trigger the DAG with fresh."
@@ -259,29 +242,12 @@ def planned(store: ObjectStore, run: RunRef, record: Record) -> Plan | None:
     return plan
 
 
-def _spec_of(record: Record, run: RunRef) -> JobSpec:
-    """The frozen spec. A setting that this release does not have cannot be passed over: it may affect answers.
-
-    Raises UnreadableFormat.
-    """
-    SPEC.check(record, run.spec_path)
-    try:
-        return JobSpec.model_validate(record["spec"])
-    except ValidationError as error:
-        names = ", ".join(".".join(map(str, each["loc"])) for each in error.errors())
-        writer = record.get(WRITTEN_BY, "another release")
-        raise UnreadableFormat(
-            f"{run.spec_path} was written by nightshift {writer}; this is nightshift {__version__}, which cannot read these "
-            f"settings of the job: {names}. Finish the run with that release, or trigger the DAG with fresh."
-        ) from error
-
-
-def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, Record | None]:
+def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, RunRecord | None]:
     """Every run of the job and partition in whose folder anything lies, whatever its spec, with its record.
 
     None for a folder without `spec.json`.
     """
-    found: dict[RunRef, Record | None] = {}
+    found: dict[RunRef, RunRecord | None] = {}
     for prefix in obstore.list_with_delimiter(store, f"{job}/{partition}")["common_prefixes"]:
         try:
             run = RunRef.from_prefix(prefix)
@@ -291,19 +257,20 @@ def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, Re
     return found
 
 
-def _read(store: ObjectStore, run: RunRef) -> Record | None:
-    """Of any version: names, `opened_by` and `opened_at` mean the same in all, so that runs can always be put in order."""
+def _read(store: ObjectStore, run: RunRef) -> RunRecord | None:
     body = get_bytes(store, run.spec_path)
-    return None if body is None else dict(json.loads(body))
+    return None if body is None else RunRecord.from_json(json.loads(body))
 
 
-def _opened_fresh(record: Record, run: RunRef) -> bool:
+def _redo_of(store: ObjectStore, run: RunRef) -> Redo | None:
+    record = _read(store, run)
+    return record.redo if record else None
+
+
+def _opened_fresh(record: RunRecord | None, run: RunRef) -> bool:
     """Release 0.2.0 does not say it, but a first generation is hardly ever opened by `fresh`, and a redo never is."""
-    return bool(record.get(FRESH, run.generation > 1)) and Redo.of(record) is None
-
-
-def _opened_at(record: Record) -> datetime:
-    return datetime.fromisoformat(record["opened_at"])
+    said = record.fresh if record else None
+    return (run.generation > 1 if said is None else said) and not (record and record.redo)
 
 
 def _names_of(run: RunRef) -> dict[str, Any]:

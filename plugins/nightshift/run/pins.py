@@ -20,7 +20,6 @@ from nightshift.spec import JobSpec
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
-KEY: Final = "pinned"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _OFFLINE: Final = ("1", "ON", "YES", "TRUE")
 """What Hugging Face's own clients take for true in HF_HUB_OFFLINE."""
@@ -43,9 +42,9 @@ class Pins:
     tpu_server_image: str | None = None
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Pins:
-        """The pins in the record of a run. What only a later release pins is passed over."""
-        pinned = record.get(KEY) or {}
+    def of(cls, stored: Mapping[str, Any]) -> Pins:
+        """The entry `pinned` of a run's record, or of its manifest. What only a later release pins is passed over."""
+        pinned = stored.get("pinned") or {}
         return cls(**{field.name: pinned[field.name] for field in fields(cls) if field.name in pinned})
 
     def to_json(self) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 import obstore
 import pyarrow as pa
@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.run import chunks
+from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
-from nightshift.run.redo import COMPLETES, NotRedone, Redo, digest_of, entry_of
+from nightshift.run.redo import NotRedone, Redo
 from nightshift.spec import columns
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, get_bytes
 
@@ -59,47 +60,47 @@ def _gone(run: RunRef, what: str) -> NotRedone:
     )
 
 
-def dead_ordinals(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -> Iterator[tuple[int, pa.Array]]:
+def dead_ordinals(store: ObjectStore, run: RunRef, manifest: RunManifest) -> Iterator[tuple[int, pa.Array]]:
     """The chunks of a sealed run that have dead letters, each with their ordinals (int64), in order.
 
     Raises NotRedone for a chunk that is not the one that was sealed; StoreUnavailable.
     """
-    for entry in manifest["chunks"]:
-        if not entry["dead_letters"]:
+    for entry in manifest.chunks:
+        if not entry.dead_letters:
             continue
         table = _sealed_chunk(store, run, entry)
         dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
-        yield entry["chunk"], dead.column(columns.ORDINAL).combine_chunks()
+        yield entry.chunk, dead.column(columns.ORDINAL).combine_chunks()
 
 
-def _sealed_chunk(store: ObjectStore, run: RunRef, entry: Mapping[str, Any]) -> pa.Table:
+def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk) -> pa.Table:
     """What `nightshift.run.chunks.decode_outcomes` says of a chunk of the sealed run. Raises NotRedone; StoreUnavailable."""
     try:
-        body = get_bytes(store, entry["path"])
+        body = get_bytes(store, entry.path)
     except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read {entry['path']}: {error}") from error
-    if body is None or hashlib.sha256(body).hexdigest() != entry["sha256"]:
+        raise StoreUnavailable(f"read {entry.path}: {error}") from error
+    if body is None or hashlib.sha256(body).hexdigest() != entry.sha256:
         raise NotRedone(
-            f"{entry['path']} was overwritten or deleted after run {run.run_id} was sealed. Nothing was changed. Find out "
+            f"{entry.path} was overwritten or deleted after run {run.run_id} was sealed. Nothing was changed. Find out "
             "who may write into the bucket, then trigger the DAG with fresh."
         )
     return chunks.decode_outcomes(body)[0]
 
 
-def widths_of(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -> dict[int, str]:
+def widths_of(store: ObjectStore, run: RunRef, manifest: RunManifest) -> dict[int, str]:
     """How many numbers a vector of the sealed run has, with the chunk that shows it; empty for a run without answers.
 
     They all have as many: the seal has proven it, of a redo also that they are as long as those that it completes. Raises
     NotRedone; StoreUnavailable.
     """
-    entry = next((each for each in manifest["chunks"] if each["predictions"]), None)
+    entry = next((each for each in manifest.chunks if each.predictions), None)
     if entry is None:
         return {}
     found = pc.unique(_sealed_chunk(store, run, entry).column(chunks.WIDTH)).drop_null().to_pylist()
-    return dict.fromkeys(found, entry["path"])
+    return dict.fromkeys(found, entry.path)
 
 
-def copy_rows(store: ObjectStore, run: RunRef, earlier: RunRef, plan: Plan, manifest: Mapping[str, Any]) -> None:
+def copy_rows(store: ObjectStore, run: RunRef, earlier: RunRef, plan: Plan, manifest: RunManifest) -> None:
     """Writes the input files of the redo `run`: the rows of the earlier run that are dead letters, in their order.
 
     plan, manifest: of the earlier run. Every column is kept as it was exported, and `ORDINAL` joins them. Safe to repeat: a
@@ -165,14 +166,14 @@ class _Rows:
         return self._group[1]
 
 
-def prove(store: ObjectStore, run: RunRef, plan: Plan, redo: Redo, manifest: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Proves that the rows of the redo `run` are exactly the dead letters of the earlier run; returns the entry `COMPLETES`.
+def prove(store: ObjectStore, run: RunRef, plan: Plan, redo: Redo, manifest: RunManifest | None) -> tuple[CompletedRun, ...]:
+    """Proves that the rows of the redo `run` are exactly the dead letters of the earlier run; returns what it completes.
 
     plan: of the redo. manifest: of the earlier run. So the predictions of both and the dead letters of the redo are all rows of
     the partition, each once. Raises NotRedone; StoreUnavailable.
     """
     earlier = redo.earlier(run)
-    if manifest is None or digest_of(manifest) != redo.manifest_digest:
+    if manifest is None or manifest.digest != redo.manifest_digest:
         raise NotRedone(
             f"{earlier.manifest_path} is not the one whose dead letters run {run.run_id} computes again: that run was deleted "
             "or computed again meanwhile. Nothing is published. Trigger the DAG with fresh."
@@ -184,11 +185,10 @@ def prove(store: ObjectStore, run: RunRef, plan: Plan, redo: Redo, manifest: Map
                 f"Row {number} of run {run.run_id} is row {mine} of run {earlier.run_id}, where its next dead letter is row "
                 f"{theirs}: the rows are not that run's dead letters. Nothing is published. Trigger the DAG with fresh."
             )
-    completes = [entry_of(manifest), *manifest.get(COMPLETES, ())]
-    found = {"rows": completes[-1]["rows"], "dead_letters": completes[0]["dead_letters"]}
-    wanted = {"rows": redo.rows, "dead_letters": plan.rows}
-    chain = [each["dead_letters"] for each in completes[1:]]
-    if found != wanted or chain != [each["rows"] for each in completes[:-1]]:
+    completes = (manifest.as_completed, *manifest.completes)
+    found, wanted = (completes[-1].rows, completes[0].dead_letters), (redo.rows, plan.rows)
+    chain = [each.dead_letters for each in completes[1:]]
+    if found != wanted or chain != [each.rows for each in completes[:-1]]:
         raise NotRedone(f"The runs that {run.prefix} completes do not add up: {completes}. Trigger the DAG with fresh.")
     return completes
 

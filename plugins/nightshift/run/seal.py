@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,17 +24,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
-from nightshift.formats import MANIFEST
 from nightshift.run import chunks, redo_rows, tolerance
-from nightshift.run import pins as pinned
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
+from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_manifest, read_manifest
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
-from nightshift.run.redo import COMPLETES, Redo
+from nightshift.run.redo import Redo
 from nightshift.spec import JobSpec, columns
-from nightshift.store import ObjectStorage, ObjectTooLarge, create_or_read, get_bytes
+from nightshift.store import ObjectStorage, ObjectTooLarge, create_or_read
 
 READERS: Final = 8
 """Chunks read in parallel, if they are small."""
@@ -44,14 +42,12 @@ READ_BYTES: Final = 64 << 20
 NAMED: Final = 5
 """How many offenders an error message names."""
 
-MEASURED: Final = "measured"
-"""The entry of the manifest that says what attempts claim of their time."""
 Measure = Callable[[Sequence[chunks.Part]], Mapping[str, Any]]
-"""That entry, from what each attempt contributed to the chunks."""
+"""`RunManifest.measured`, from what each attempt contributed to the chunks."""
 
 COMPARED: Final = (
     *("run_id", "job", "partition", "generation", "opening", "plan"),
-    *("rows", "predictions", "dead_letters", "dead_reasons", "duplicates", COMPLETES, "merkle_root", "chunks"),
+    *("rows", "predictions", "dead_letters", "dead_reasons", "duplicates", "completes", "merkle_root", "chunks"),
 )
 """The entries of a manifest that are proven. The others say what attempts claim, and when."""
 
@@ -64,7 +60,7 @@ class ConservationError(ValueError):
 class _Checked:
     """What one verified chunk adds to the manifest."""
 
-    entry: dict[str, Any]
+    entry: SealedChunk
     reasons: Counter[str]
     parts: tuple[chunks.Part, ...]
     widths: frozenset[int]
@@ -79,7 +75,7 @@ def seal(
     redo: Redo | None = None,
     *,
     measure: Measure | None = None,
-) -> dict[str, Any]:
+) -> RunManifest:
     """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
     redo: what the run is, if it completes an earlier one: then its rows are proven to be that run's dead letters. measure: what
@@ -87,7 +83,7 @@ def seal(
     A run that is already sealed is proven again, and its manifest must say the same; whether it has too many dead letters was
     decided then. Raises ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be read.
     """
-    completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else None
+    completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else ()
     return _seal(store, run, spec, plan, pins, completes, load_manifest(store, run), measure)
 
 
@@ -97,69 +93,60 @@ def _seal(
     spec: JobSpec,
     plan: Plan,
     pins: Pins,
-    completes: list[dict[str, Any]] | None,
-    sealed: dict[str, Any] | None,
+    completes: tuple[CompletedRun, ...],
+    sealed: RunManifest | None,
     measure: Measure | None,
-) -> dict[str, Any]:
+) -> RunManifest:
     """sealed: the manifest that is there already."""
     keys = _Keys(store, run, plan, spec.source.key)
     optional = (columns.REASONING,) if spec.request.keeps_reasoning else ()
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, keys, optional))
     if spec.request.ONE_WIDTH:
-        _check_widths(checked, _widths_before(store, run, completes or ()))
-    dead = sum(item.entry["dead_letters"] for item in checked)
+        _check_widths(checked, _widths_before(store, run, completes))
+    dead = sum(item.entry.dead_letters for item in checked)
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
     if sealed is None:
         _judge(spec, plan, dead, reasons)
     parts = [part for item in checked for part in item.parts]
-    manifest = {
-        **MANIFEST.stamp(),
-        "run_id": run.run_id,
-        "job": run.job,
-        "partition": run.partition,
-        "generation": run.generation,
-        "opening": plan.opening,
-        "plan": plan.uid,
-        pinned.KEY: pins.to_json(),
-        "rows": plan.rows,
-        "predictions": plan.rows - dead,
-        "dead_letters": dead,
-        "dead_reasons": dict(sorted(reasons.items())),
-        "duplicates": 0,
-        **({} if completes is None else {COMPLETES: completes}),
-        **_made_by(parts),
-        **({} if measure is None else {MEASURED: measure(parts)}),
-        "merkle_root": merkle_root([item.entry["sha256"] for item in checked]),
-        "chunks": [item.entry for item in checked],
-        "sealed_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    manifest = RunManifest(
+        run_id=run.run_id,
+        job=run.job,
+        partition=run.partition,
+        generation=run.generation,
+        opening=plan.opening,
+        plan=plan.uid,
+        pins=pins,
+        rows=plan.rows,
+        predictions=plan.rows - dead,
+        dead_letters=dead,
+        dead_reasons=dict(sorted(reasons.items())),
+        duplicates=0,
+        completes=completes,
+        prompt_tokens=sum(part.prompt_tokens for part in parts),
+        output_tokens=sum(part.output_tokens for part in parts),
+        truncated=sum(part.truncated for part in parts),
+        attempts=tuple(sorted({part.attempt for part in parts})),
+        engine_versions=_engine_versions(parts),
+        measured=None if measure is None else measure(parts),
+        merkle_root=merkle_root([item.entry.sha256 for item in checked]),
+        chunks=tuple(item.entry for item in checked),
+        sealed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
     if sealed is None:
-        sealed = dict(json.loads(create_or_read(store, run.manifest_path, canonical_json(manifest))))
+        sealed = read_manifest(create_or_read(store, run.manifest_path, canonical_json(manifest.to_json())), run)
     _compare(run, sealed, manifest)
     return sealed
 
 
-def _compare(run: RunRef, sealed: Mapping[str, Any], proven: Mapping[str, Any]) -> None:
+def _compare(run: RunRef, sealed: RunManifest, proven: RunManifest) -> None:
     """Raises ConservationError unless the manifest that is there says what was proven now."""
-    # One of release 0.2.0 names no opening and no plan.
-    missing = {"opening": "", "plan": ""}
-    differ = [name for name in COMPARED if sealed.get(name, missing.get(name)) != proven.get(name)]
+    differ = [name for name in COMPARED if getattr(sealed, name) != getattr(proven, name)]
     if differ:
         raise ConservationError(
             f"{run.manifest_path} does not say what the ledger proves now: {', '.join(differ)} differ. The manifest or a chunk "
             "was replaced after the run was sealed. Nothing is published. Find out who may write into the bucket, then trigger "
             "the DAG with fresh."
         )
-
-
-def load_manifest(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
-    """The run manifest of a sealed run, else None. Raises UnreadableFormat."""
-    body = get_bytes(store, run.manifest_path)
-    if body is None:
-        return None
-    manifest: dict[str, Any] = json.loads(body)
-    MANIFEST.check(manifest, run.manifest_path)
-    return manifest
 
 
 def merkle_root(digests: Sequence[str]) -> str:
@@ -206,7 +193,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Key
         body, version = found
         largest = max(largest, len(body))
         item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan, keys, optional)
-        checked[chunk] = replace(item, entry={**item.entry, "object_version": version})
+        checked[chunk] = replace(item, entry=replace(item.entry, object_version=version))
         # Arrow keeps what each thread has let go of.
         pa.default_memory_pool().release_unused()
 
@@ -263,23 +250,16 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, ke
     predictions = pc.sum(table.column(columns.PREDICTION)).as_py() or 0
     if predictions + len(dead) != len(table) or pc.any(dead.column(columns.PREDICTION)).as_py():
         raise ConservationError(f"{path} has a row that is neither a prediction nor a dead letter, or both")
-    entry = {
-        "chunk": chunk,
-        "path": path,
-        "sha256": hashlib.sha256(body).hexdigest(),
-        "rows": len(table),
-        "predictions": predictions,
-        "dead_letters": len(dead),
-    }
+    entry = SealedChunk(chunk, path, hashlib.sha256(body).hexdigest(), len(table), predictions, len(dead))
     reasons = Counter(dead.column(columns.DEAD_REASON).to_pylist())
     widths = frozenset(pc.unique(table.column(chunks.WIDTH)).drop_null().to_pylist())
     return _Checked(entry, reasons, provenance.parts, widths)
 
 
-def _widths_before(store: ObjectStore, run: RunRef, completes: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+def _widths_before(store: ObjectStore, run: RunRef, completes: Sequence[CompletedRun]) -> dict[int, str]:
     """The widths of the vectors beside which those of a redo will stand, each with an example."""
     for each in completes:
-        earlier = RunRef.from_prefix(f"{run.job}/{run.partition}/{each['run_id']}")
+        earlier = RunRef.from_prefix(f"{run.job}/{run.partition}/{each.run_id}")
         manifest = load_manifest(store, earlier)
         if manifest and (found := redo_rows.widths_of(store, earlier, manifest)):
             return found
@@ -288,7 +268,7 @@ def _widths_before(store: ObjectStore, run: RunRef, completes: Sequence[Mapping[
 
 def _check_widths(checked: Sequence[_Checked], before: dict[int, str]) -> None:
     """Attempts cannot see each other's vectors; a table with vectors of two models would look like any other."""
-    examples = {width: item.entry["path"] for item in reversed(checked) for width in item.widths} | before
+    examples = {width: item.entry.path for item in reversed(checked) for width in item.widths} | before
     if len(examples) > 1:
         listed = ", ".join(f"{width} in {path}" for width, path in sorted(examples.items()))
         raise ConservationError(
@@ -297,18 +277,11 @@ def _check_widths(checked: Sequence[_Checked], before: dict[int, str]) -> None:
         )
 
 
-def _made_by(parts: Sequence[chunks.Part]) -> dict[str, Any]:
-    """What the run manifest says of those who computed the rows, as they claim it. engine_versions: rows by engine build."""
+def _engine_versions(parts: Sequence[chunks.Part]) -> dict[str, int]:
     versions: Counter[str] = Counter()
     for part in parts:
         versions[part.engine_version] += part.rows
-    return {
-        "prompt_tokens": sum(part.prompt_tokens for part in parts),
-        "output_tokens": sum(part.output_tokens for part in parts),
-        "truncated": sum(part.truncated for part in parts),
-        "attempts": sorted({part.attempt for part in parts}),
-        "engine_versions": dict(sorted(versions.items())),
-    }
+    return dict(sorted(versions.items()))
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:

@@ -7,16 +7,18 @@ after BigQuery has read it, that generation is what BigQuery has read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.run.manifest import RunManifest, SealedChunk, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
-from nightshift.run.redo import COMPLETES, EARLIER, Redo, digest_of
-from nightshift.run.seal import load_manifest, merkle_root
+from nightshift.run.redo import Redo
+from nightshift.run.seal import merkle_root
 from nightshift.store import StoreUnavailable, version_of
 
 ASKED_AT_ONCE: Final = 32
@@ -28,75 +30,74 @@ class SealBroken(ValueError):
     """A committed chunk was overwritten or deleted after its run was sealed, or the run manifest was altered."""
 
 
-def check_sealed(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -> None:
+def check_sealed(store: ObjectStore, run: RunRef, manifest: RunManifest) -> None:
     """Raises SealBroken if the manifest is not one of this run, or a chunk is not the object that was sealed; StoreUnavailable.
 
     The store is rooted at the bucket. One HEAD for each chunk.
     """
     _check_manifest(run, manifest)
-    altered = asyncio.run(_altered(store, manifest["chunks"]))
+    altered = asyncio.run(_altered(store, manifest.chunks))
     if altered:
         named = ", ".join(altered[:NAMED]) + (", ..." if len(altered) > NAMED else "")
         raise SealBroken(
-            f"{len(altered)} of {len(manifest['chunks'])} chunks of run {manifest['run_id']} were overwritten or deleted after "
+            f"{len(altered)} of {len(manifest.chunks)} chunks of run {manifest.run_id} were overwritten or deleted after "
             f"the run was sealed: {named}. Nothing is published, because these rows are not the ones that were proven. Find "
             "out who may write into the bucket, then trigger the DAG with fresh."
         )
 
 
-def check_follows(run: RunRef, manifest: Mapping[str, Any], plan: Plan) -> None:
+def check_follows(run: RunRef, manifest: RunManifest, plan: Plan) -> None:
     """Raises SealBroken if the manifest is one of another plan, or of another opening of the run."""
-    if (manifest.get("opening", ""), manifest.get("plan", "")) != (plan.opening, plan.uid):
+    if (manifest.opening, manifest.plan) != (plan.opening, plan.uid):
         raise SealBroken(
             f"{run.manifest_path} was written for another plan than {run.plan_path}: the run's folder was deleted in part, or "
             "someone has copied one of the two. Nothing is published. Trigger the DAG with fresh."
         )
 
 
-def whole(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any], redo: Redo | None) -> dict[str, Any]:
-    """The manifest with the manifests of the runs that it completes (`nightshift.run.redo.EARLIER`), the latest first.
+def whole(store: ObjectStore, run: RunRef, manifest: RunManifest, redo: Redo | None) -> RunManifest:
+    """The manifest with those of the runs that it completes (`RunManifest.earlier`), the latest first.
 
     redo: what the run is, by its record. A run that is not a redo completes none. Raises SealBroken if one of them is not the
     run that was completed.
     """
-    completes = manifest.get(COMPLETES, ())
     earlier = []
-    for each in completes:
-        other = RunRef.from_prefix(f"{run.job}/{run.partition}/{each['run_id']}")
+    for each in manifest.completes:
+        other = RunRef.from_prefix(f"{run.job}/{run.partition}/{each.run_id}")
         found = load_manifest(store, other)
-        if found is None or digest_of(found) != each["manifest_digest"]:
+        if found is None or found.digest != each.manifest_digest:
             raise SealBroken(
                 f"{other.manifest_path} is not the one that run {run.run_id} completes: that run was deleted or computed again "
                 "meanwhile. Nothing is published. Trigger the DAG with fresh."
             )
         earlier.append(found)
-    said = (completes[0]["run_id"], completes[0]["manifest_digest"]) if completes else None
-    if said != (None if redo is None else (redo.run_id, redo.manifest_digest)):
+    latest = [(each.run_id, each.manifest_digest) for each in manifest.completes[:1]]
+    if latest != ([(redo.run_id, redo.manifest_digest)] if redo else []):
         raise SealBroken(
             f"{run.manifest_path} and {run.spec_path} do not agree on the run that this one completes. Nothing is published. "
             "Find out who may write into the bucket, then trigger the DAG with fresh."
         )
-    return {**manifest, EARLIER: earlier}
+    return replace(manifest, earlier=tuple(earlier))
 
 
-def check_whole(store: ObjectStore, run: RunRef, manifest: Mapping[str, Any]) -> None:
+def check_whole(store: ObjectStore, run: RunRef, manifest: RunManifest) -> None:
     """`check_sealed` for the run and for each that it completes. manifest: of `whole`."""
     check_sealed(store, run, manifest)
-    for each in manifest[EARLIER]:
-        check_sealed(store, RunRef.from_prefix(f"{run.job}/{run.partition}/{each['run_id']}"), each)
+    for each in manifest.earlier:
+        check_sealed(store, RunRef.from_prefix(f"{run.job}/{run.partition}/{each.run_id}"), each)
 
 
-def _check_manifest(run: RunRef, manifest: Mapping[str, Any]) -> None:
+def _check_manifest(run: RunRef, manifest: RunManifest) -> None:
     """A manifest that was copied from another run, or edited, must not name other chunks than those that were proven."""
-    # A manifest of release 0.2.0 names no plan.
-    work, entries = run.work(manifest.get("plan", "")), manifest["chunks"]
-    counted = {name: sum(entry[name] for entry in entries) for name in ("rows", "predictions", "dead_letters")}
+    work, chunks = run.work(manifest.plan), manifest.chunks
     proven = (
-        manifest["run_id"] == run.run_id
-        and [entry["path"] for entry in entries] == [work.chunk_path(number) for number in range(len(entries))]
-        and merkle_root([entry["sha256"] for entry in entries]) == manifest["merkle_root"]
-        and all(manifest[name] == count for name, count in counted.items())
-        and all("object_version" in entry for entry in entries)
+        manifest.run_id == run.run_id
+        and [chunk.path for chunk in chunks] == [work.chunk_path(number) for number in range(len(chunks))]
+        and merkle_root([chunk.sha256 for chunk in chunks]) == manifest.merkle_root
+        and manifest.rows == sum(chunk.rows for chunk in chunks)
+        and manifest.predictions == sum(chunk.predictions for chunk in chunks)
+        and manifest.dead_letters == sum(chunk.dead_letters for chunk in chunks)
+        and all(chunk.object_version is not None for chunk in chunks)
     )
     if not proven:
         raise SealBroken(
@@ -105,7 +106,7 @@ def _check_manifest(run: RunRef, manifest: Mapping[str, Any]) -> None:
         )
 
 
-async def _altered(store: ObjectStore, entries: list[Mapping[str, Any]]) -> list[str]:
+async def _altered(store: ObjectStore, entries: Sequence[SealedChunk]) -> list[str]:
     """Paths of the chunks that are not what was sealed, in order."""
     waiting = iter(entries)
     altered = set()
@@ -113,18 +114,18 @@ async def _altered(store: ObjectStore, entries: list[Mapping[str, Any]]) -> list
     async def ask() -> None:
         for entry in waiting:
             if not await _is_sealed(store, entry):
-                altered.add(entry["path"])
+                altered.add(entry.path)
 
     try:
         await asyncio.gather(*(ask() for _ in range(ASKED_AT_ONCE)))
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"look at the sealed chunks: {error}") from error
-    return [entry["path"] for entry in entries if entry["path"] in altered]
+    return [entry.path for entry in entries if entry.path in altered]
 
 
-async def _is_sealed(store: ObjectStore, entry: Mapping[str, Any]) -> bool:
+async def _is_sealed(store: ObjectStore, entry: SealedChunk) -> bool:
     try:
-        found = version_of(await obstore.head_async(store, entry["path"]))
+        found = version_of(await obstore.head_async(store, entry.path))
     except FileNotFoundError:
         return False
-    return bool(found == entry["object_version"])
+    return found == entry.object_version

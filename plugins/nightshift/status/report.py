@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -77,7 +78,7 @@ class Status:
     problems: dict[str, str]
     sealed_at: float | None
     observed_at: float
-    measured: dict[str, Any] | None = None
+    measured: Mapping[str, Any] | None = None
     bill: Bill | None = None
     paused: dict[str, Any] | None = None
 

@@ -16,15 +16,15 @@ import obstore
 from obstore.store import ObjectStore
 from pydantic import ValidationError
 
-from nightshift.formats import MANIFEST, SPEC, Format, UnreadableFormat
+from nightshift.formats import SPEC, UnreadableFormat
 from nightshift.planner.bills import bill_of
 from nightshift.planner.costs.bill import Bill
 from nightshift.planner.costs.prices import Prices
 from nightshift.run import pauses
+from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef, Work
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
-from nightshift.run.seal import MEASURED
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
@@ -66,16 +66,16 @@ class Survey:
         self._tokens = (0, 0)
         self._rate = Rate()
         self._attempts: dict[str, Attempt] = {}
-        self._manifest: dict[str, Any] | None = None
+        self._manifest: RunManifest | None = None
 
     def refresh(self) -> Status:
         """Reads what is new. Raises NoSuchRun, and StoreUnavailable if the store does not answer."""
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
         sealed = self._written_at(self._run.manifest_path)
         if sealed is not None and self._manifest is None:
-            self._manifest = self._read_json(self._run.manifest_path, MANIFEST)
+            self._manifest = self._read_manifest()
         if self._spec is None:
-            self._spec = self._read_json(self._run.spec_path, SPEC)
+            self._spec = self._read_spec()
         if self._plan is None:
             self._plan = self._read_plan()
         if self._spec is None and self._plan is None and not self._anything():
@@ -232,7 +232,7 @@ class Survey:
             problems=self._problems | foreign | passing,
             sealed_at=sealed,
             observed_at=now,
-            measured=found if isinstance(found := (self._manifest or {}).get(MEASURED), dict) else None,
+            measured=self._manifest.measured if self._manifest else None,
             bill=self._bill(),
             paused=self._paused(),
         )
@@ -291,7 +291,16 @@ class Survey:
             self._problems[self._run.manifest_path] = f"its costs cannot be read: {error!r}"
             return None
 
-    def _read_json(self, path: str, form: Format) -> dict[str, Any] | None:
+    def _read_manifest(self) -> RunManifest | None:
+        path = self._run.manifest_path
+        try:
+            return _ask(path, lambda: load_manifest(self._store, self._run))
+        except UnreadableFormat as error:
+            self._problems[path] = str(error)
+            return None
+
+    def _read_spec(self) -> dict[str, Any] | None:
+        path = self._run.spec_path
         body = _ask(path, lambda: get_bytes(self._store, path))
         if body is None:
             return None
@@ -303,7 +312,7 @@ class Survey:
             self._problems[path] = "not a JSON object"
             return None
         try:
-            form.check(value, form.name)
+            SPEC.check(value, SPEC.name)
         except UnreadableFormat as error:
             self._problems[path] = str(error)
             return None

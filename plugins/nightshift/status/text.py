@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from nightshift.run.pod_startup import in_order
@@ -61,7 +62,7 @@ def _progress(status: Status) -> list[str]:
     return [*lines, f"sealed    {when}", *_measured(status.measured), *costs.lines(status.bill)]
 
 
-def _measured(found: dict[str, Any] | None) -> list[str]:
+def _measured(found: Mapping[str, Any] | None) -> list[str]:
     """Speed and start-up of the workers of each profile."""
     if found is None:
         return []

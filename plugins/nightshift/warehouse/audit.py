@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import AUDIT
 from nightshift.run.names import canonical_json
-from nightshift.run.redo import COMPLETES, digest_of, totals
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import own_table, quoted
@@ -18,6 +17,7 @@ from nightshift.warehouse.schema import own_table, quoted
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter, Table
 
+    from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
     from nightshift.run.plan import Plan
     from nightshift.settings import Settings
@@ -96,7 +96,7 @@ def audit_row(
     spec: JobSpec,
     run: RunRef,
     plan: Plan,
-    manifest: Mapping[str, Any],
+    manifest: RunManifest,
     published: Mapping[str, Any],
     *,
     dag_run_id: str,
@@ -122,26 +122,26 @@ def audit_row(
         "owner": spec.owner,
         "source_tables": ", ".join(published["source_tables"]),
         "destination": published["table"],
-        **{column: totals(manifest)[name] for column, name in _COUNTS.items()},
-        "dead_reasons": canonical_json(manifest["dead_reasons"]).decode(),
-        "prompt_tokens": manifest["prompt_tokens"],
-        "chunks": len(manifest["chunks"]),
+        **{column: getattr(manifest.totals, name) for column, name in _COUNTS.items()},
+        "dead_reasons": canonical_json(manifest.dead_reasons).decode(),
+        "prompt_tokens": manifest.prompt_tokens,
+        "chunks": len(manifest.chunks),
         "workers": plan.workers,
-        "attempts": len(manifest["attempts"]),
+        "attempts": len(manifest.attempts),
         "model_name": spec.model.name,
         "model_uri": spec.model.uri,
         "model_revision": spec.model.revision,
         "spec_digest": digest(spec.semantic()),
-        "manifest_digest": digest_of(manifest),
-        "merkle_root": manifest["merkle_root"],
-        "sealed_at": manifest["sealed_at"],
+        "manifest_digest": manifest.digest,
+        "merkle_root": manifest.merkle_root,
+        "sealed_at": manifest.sealed_at,
         "published_at": published["published_at"],
         "seconds": None if asked_at is None else _seconds(asked_at, published["published_at"]),
         "version": AUDIT.version,
         "state": PUBLISHED,
         "by_dag_run_id": by_dag_run_id,
-        "output_tokens": manifest.get("output_tokens"),
-        "completes": ", ".join(each["run_id"] for each in manifest.get(COMPLETES, ())) or None,
+        "output_tokens": manifest.output_tokens,
+        "completes": ", ".join(each.run_id for each in manifest.completes) or None,
         **money(costs),
     }
 

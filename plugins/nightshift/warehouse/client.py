@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from nightshift.run.redo import EARLIER, totals
 from nightshift.warehouse import audit, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
@@ -16,6 +15,7 @@ from nightshift.warehouse.tables import Tables
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, QueryJob, Row
 
+    from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
     from nightshift.run.plan import ExportedSource
     from nightshift.settings import Settings
@@ -126,7 +126,7 @@ class Warehouse:
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
     def start_staging(
-        self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource, *, asked_at: str
+        self, spec: JobSpec, run: RunRef, manifest: RunManifest, source: ExportedSource, *, asked_at: str
     ) -> list[str]:
         """Starts loading exactly the run manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
@@ -139,9 +139,9 @@ class Warehouse:
         fields = schema.staging_fields(spec, source.columns)
         started = []
         rows_of = {
-            f"gs://{self._settings.bucket}/{chunk['path']}": chunk["rows"]
+            f"gs://{self._settings.bucket}/{chunk.path}": chunk.rows
             for part in publish.parts(run, manifest, self._settings)
-            for chunk in part.manifest["chunks"]
+            for chunk in part.manifest.chunks
         }
         for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
             if not uris:
@@ -159,7 +159,7 @@ class Warehouse:
         self,
         spec: JobSpec,
         run: RunRef,
-        manifest: Mapping[str, Any],
+        manifest: RunManifest,
         source: ExportedSource,
         *,
         asked_at: str,
@@ -178,7 +178,7 @@ class Warehouse:
         def start(job_id: str, attempt: int) -> None:
             self._tables.ensure_own()
             self._tables.create_unless_there(schema.destination(spec, source.columns, self._settings))
-            stale, dead = self._has_dead_letters(run), manifest["dead_letters"] > 0
+            stale, dead = self._has_dead_letters(run), manifest.dead_letters > 0
             script = publish.publish_script(spec, staging, self._settings, dead=dead, stale=stale, earlier=earlier)
             self._statements.submit(script, parameters, job_id=job_id)
 
@@ -191,7 +191,7 @@ class Warehouse:
         return self._jobs.state(job_id)
 
     def finish_publish(
-        self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], source: ExportedSource, *, asked_at: str
+        self, spec: JobSpec, run: RunRef, manifest: RunManifest, source: ExportedSource, *, asked_at: str
     ) -> dict[str, Any]:
         """Counts what destination and dead letter table show, then drops the staging tables.
 
@@ -200,10 +200,10 @@ class Warehouse:
         the partition does not show exactly this run.
         """
         job = self._jobs.succeeded(run, _publish_step(manifest, asked_at))
-        table, shown = schema.destination_table(spec, self._settings), totals(manifest)
+        table, shown = schema.destination_table(spec, self._settings), manifest.totals
         if job is None or not self._shows(spec, run, manifest):
             raise WarehouseError(
-                f"Partition {run.partition} of {table} does not show run {run.run_id} with {shown['predictions']} "
+                f"Partition {run.partition} of {table} does not show run {run.run_id} with {shown.predictions} "
                 "predictions. Another run was published in between, or someone changed the table. Repeat the task 'publish' "
                 "to show it."
             )
@@ -212,7 +212,7 @@ class Warehouse:
         return {
             "table": table,
             "partition": run.partition,
-            **shown,
+            **shown._asdict(),
             "source_tables": list(source.tables),
             "job_id": job.job_id,
             "published_at": job.ended.astimezone(UTC).isoformat(),
@@ -235,7 +235,7 @@ class Warehouse:
         sql = audit.selection(self._settings, of_job=job is not None)
         return [dict(row) for row in self._statements.rows_if_there("The audit table", sql, parameters) or ()]
 
-    def bytes_billed(self, run: RunRef, manifest: Mapping[str, Any] | None = None, asked_at: str | None = None) -> int | None:
+    def bytes_billed(self, run: RunRef, manifest: RunManifest | None = None, asked_at: str | None = None) -> int | None:
         """By BigQuery for the run's export, and for its publication, if manifest and asked_at are said; load jobs are free.
 
         None if no job says it.
@@ -293,19 +293,19 @@ class Warehouse:
                 "(NIGHTSHIFT_LOCATION). Write a destination in that location."
             )
 
-    def _shows(self, spec: JobSpec, run: RunRef, manifest: Mapping[str, Any]) -> bool:
+    def _shows(self, spec: JobSpec, run: RunRef, manifest: RunManifest) -> bool:
         """Whether destination and dead letter table show exactly this run's rows for the partition."""
         found = self._statements.rows_if_there(
             f"Partition {run.partition} of {spec.destination.table}",
-            publish.count_statement(spec, self._settings, len(manifest.get(EARLIER, ()))),
+            publish.count_statement(spec, self._settings, len(manifest.earlier)),
             publish.count_parameters(run, self._settings, manifest),
         )
         if found is None:
             return False
         (counts,) = found
-        dead_letters, earlier = manifest["dead_letters"], [each["predictions"] for each in manifest.get(EARLIER, ())]
-        shown = totals(manifest)["predictions"]
-        return bool(tuple(counts) == (shown, manifest["predictions"], dead_letters, dead_letters, *earlier))
+        dead_letters, earlier = manifest.dead_letters, [each.predictions for each in manifest.earlier]
+        shown = manifest.totals.predictions
+        return bool(tuple(counts) == (shown, manifest.predictions, dead_letters, dead_letters, *earlier))
 
     def _has_dead_letters(self, run: RunRef) -> bool:
         """Whether the dead letter table has rows of the job for the partition."""
@@ -325,13 +325,13 @@ class Warehouse:
         return self._jobs.find_or_start(run, step, start, holds=holds)
 
 
-def _step(name: str, manifest: Mapping[str, Any]) -> str:
+def _step(name: str, manifest: RunManifest) -> str:
     """A step that works on the contents of a manifest. A run that was computed again after its folder was deleted has different
     contents under the same run id; BigQuery's jobs for the first ones must not count for the new ones."""
-    return f"{manifest['merkle_root'][:8]}-{name}"
+    return f"{manifest.merkle_root[:8]}-{name}"
 
 
-def _publish_step(manifest: Mapping[str, Any], asked_at: str) -> str:
+def _publish_step(manifest: RunManifest, asked_at: str) -> str:
     """A run that a person asks for again has another job: that of the first request may be at work, and be refused."""
     asked = datetime.fromisoformat(asked_at).astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
     return _step(f"{asked}-publish", manifest)

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from nightshift.run.redo import EARLIER
 from nightshift.warehouse import audit, publications, schema
 from nightshift.warehouse.errors import CHANGED_MEANWHILE, NOT_INSERTED, NOT_STAGED
 from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
@@ -26,6 +24,7 @@ from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter, Table
 
+    from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
@@ -43,7 +42,7 @@ class Part:
     """
 
     suffix: str
-    manifest: Mapping[str, Any]
+    manifest: RunManifest
     tables: tuple[tuple[str, list[str]], ...]
 
     @property
@@ -52,8 +51,8 @@ class Part:
         return _union(name for name, _ in self.tables)
 
 
-def parts(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[Part]:
-    """The published run, then those that it completes, if any (`nightshift.run.redo.EARLIER`), the latest first.
+def parts(run: RunRef, manifest: RunManifest, settings: Settings) -> list[Part]:
+    """The published run, then those that it completes, if any (`RunManifest.earlier`), the latest first.
 
     One table for each load job, so that every job truncates the table that it loads and a repeat changes nothing. A run has at
     least one, so one without rows is published like any other. Tables are named by the published run, whose own they are.
@@ -61,8 +60,8 @@ def parts(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[
     stem = f"{schema.STAGING}{settings.deployment}_{run.run_id.replace('-', '_')}"
     found: list[Part] = []
     number = 0
-    for position, each in enumerate((manifest, *manifest.get(EARLIER, ()))):
-        uris = [f"gs://{settings.bucket}/{chunk['path']}" for chunk in each["chunks"]]
+    for position, each in enumerate((manifest, *manifest.earlier)):
+        uris = [f"gs://{settings.bucket}/{chunk.path}" for chunk in each.chunks]
         tables = []
         for start in range(0, max(len(uris), 1), URIS_PER_LOAD):
             name = stem if number == 0 else f"{stem}_{number}"
@@ -72,7 +71,7 @@ def parts(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[
     return found
 
 
-def staging_tables(run: RunRef, manifest: Mapping[str, Any], settings: Settings) -> list[tuple[str, list[str]]]:
+def staging_tables(run: RunRef, manifest: RunManifest, settings: Settings) -> list[tuple[str, list[str]]]:
     """The staging tables of all `parts`, in order: their numbers are those of their load jobs."""
     return [table for part in parts(run, manifest, settings) for table in part.tables]
 
@@ -214,35 +213,33 @@ FROM (
 
 
 def publish_parameters(
-    spec: JobSpec, run: RunRef, manifest: Mapping[str, Any], settings: Settings, asked_at: str, completes: str | None = None
+    spec: JobSpec, run: RunRef, manifest: RunManifest, settings: Settings, asked_at: str, completes: str | None = None
 ) -> list[ScalarQueryParameter]:
     """asked_at, completes: as in `nightshift.warehouse.publications.parameters`."""
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
         *publications.parameters(spec, run, settings, asked_at, completes),
-        ScalarQueryParameter("rows", "INT64", manifest["rows"]),
-        ScalarQueryParameter("predictions", "INT64", manifest["predictions"]),
-        ScalarQueryParameter("merkle_root", "STRING", manifest["merkle_root"]),
+        ScalarQueryParameter("rows", "INT64", manifest.rows),
+        ScalarQueryParameter("predictions", "INT64", manifest.predictions),
+        ScalarQueryParameter("merkle_root", "STRING", manifest.merkle_root),
         *_earlier_ids(manifest),
         *(
-            ScalarQueryParameter(f"{name}_{number}", kind, each[name])
-            for number, each in enumerate(manifest.get(EARLIER, ()), 1)
+            ScalarQueryParameter(f"{name}_{number}", kind, getattr(each, name))
+            for number, each in enumerate(manifest.earlier, 1)
             for name, kind in (("rows", "INT64"), ("predictions", "INT64"), ("merkle_root", "STRING"))
         ),
     ]
 
 
-def _earlier_ids(manifest: Mapping[str, Any]) -> list[ScalarQueryParameter]:
+def _earlier_ids(manifest: RunManifest) -> list[ScalarQueryParameter]:
     from google.cloud.bigquery import ScalarQueryParameter
 
-    earlier = enumerate(manifest.get(EARLIER, ()), 1)
-    return [ScalarQueryParameter(f"run_id_{number}", "STRING", each["run_id"]) for number, each in earlier]
+    earlier = enumerate(manifest.earlier, 1)
+    return [ScalarQueryParameter(f"run_id_{number}", "STRING", each.run_id) for number, each in earlier]
 
 
-def count_parameters(
-    run: RunRef, settings: Settings, manifest: Mapping[str, Any] = MappingProxyType({})
-) -> list[ScalarQueryParameter]:
+def count_parameters(run: RunRef, settings: Settings, manifest: RunManifest | None = None) -> list[ScalarQueryParameter]:
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
@@ -250,5 +247,5 @@ def count_parameters(
         ScalarQueryParameter("job", "STRING", run.job),
         *schema.partition_parameters(run.partition),
         ScalarQueryParameter("run_id", "STRING", run.run_id),
-        *_earlier_ids(manifest),
+        *(_earlier_ids(manifest) if manifest else ()),
     ]

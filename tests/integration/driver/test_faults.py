@@ -82,7 +82,7 @@ def test_all_rows_are_answered_and_sealed(tmp_path: Path) -> None:
     assert codes == [exits.DONE, exits.DONE]
     check_all_answered(prepared, TEXTS)
     manifest = seal.seal(open_store(prepared.url), prepared.run, prepared.spec, prepared.plan)
-    assert (manifest["rows"], manifest["predictions"]) == (60, 60)
+    assert (manifest.rows, manifest.predictions) == (60, 60)
 
 
 def test_requests_overlap_across_chunks(tmp_path: Path) -> None:

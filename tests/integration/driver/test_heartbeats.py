@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nightshift import exits
-from nightshift.planner.costs.bill import bill
+from nightshift.planner.costs.bill import Delivered, bill
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.costs.split import PARTS
 from nightshift.planner.measured import look
@@ -190,14 +190,15 @@ def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
     killed = [mark for mark in marks_of(prepared) if mark.ended is None]
     assert len(killed) == 3
     manifest = seal_measured(store, prepared.run, prepared.spec, prepared.plan)
-    (profile,) = manifest["measured"]["profiles"]
+    assert manifest.measured is not None
+    (profile,) = manifest.measured["profiles"]
     (last,) = [mark for mark in marks_of(prepared) if mark.ended is Ended.DONE]
     assert profile["ended"] == {"done": 1, "killed": 3}
     assert profile["alive_s"] - last.age_s == pytest.approx(sum(lived_s), rel=0.05)
     assert 0.1 < 1 - useful_s / sum(lived_s) < 0.9
     assert profile["machine_s"]["lost"] == pytest.approx(sum(lived_s) - useful_s, rel=0.05)
     # Its parts add up to paid machine time x price.
-    found = bill(manifest, Prices("EUR", {"cpu": 0.36}))
+    found = bill(manifest.measured, Delivered(), Prices("EUR", {"cpu": 0.36}))
     assert found is not None
     costs = found.rungs[0].cost(found.rungs[0].parts)
     assert costs is not None

@@ -110,7 +110,7 @@ def test_a_reply_that_is_half_right_costs_its_own_row_and_no_other(tmp_path: Pat
     manifest = seal.seal(open_store(prepared.url), prepared.run, spec, prepared.plan)
     silent = ("tokens", "no usage")
     said = sum(not text.startswith(silent) for text in texts if text not in DEAD)
-    assert (manifest["prompt_tokens"], manifest["output_tokens"]) == (said, said)
+    assert (manifest.prompt_tokens, manifest.output_tokens) == (said, said)
 
 
 @pytest.mark.parametrize("at", [0, 21])

@@ -116,7 +116,7 @@ class TestHub:
             def opened(**more: Any) -> Pins:
                 pin = lambda: pin_model(spec, {"HF_ENDPOINT": hub.url})  # noqa: E731
                 run = opening.open_run(store, spec, "2026-11-20", opened_by="night", pin=pin, **more)
-                return Pins.of(opening.load_run(store, run)[1])
+                return opening.load_run(store, run)[1].pins
 
             assert opened() == Pins(commit=OLD, weights_bytes=7)
             move(cache, "org/m", "main", NEW)

@@ -26,7 +26,7 @@ from nightshift.run.names import canonical_json
 from nightshift.settings import Settings
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.polling import poll
-from tests.builders import RUN, WORK, a_plan, a_spec
+from tests.builders import RUN, WORK, a_plan, a_record, a_spec
 from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 from tests.integration.runtime.manifests import IMAGE, jobset
 from tests.unit.operators.infer_night import a_context
@@ -100,7 +100,7 @@ def test_a_slow_night_gets_help_and_keeps_its_deadline(
     believed = Speed(10.0, Basis.ESTIMATED, "estimate", 2.0, "the most that the profile allows")
     decision = Decision("cpu", CHUNKS, 1, 1, DEADLINE_S, 73.0, 23.0, 25.0, believed, ())
     plan = {**a_plan(CHUNKS, chunk_rows=1).to_json(), "decision": save_decision(store, RUN, decision)}
-    obstore.put(store, RUN.spec_path, canonical_json({"spec": spec.model_dump(mode="json")}))
+    obstore.put(store, RUN.spec_path, a_record(spec))
     obstore.put(store, RUN.plan_path, canonical_json(plan))
     obstore.put(store, f"{RUN.prefix}/{plan['files'][0]['path']}", b"x" * plan["files"][0]["size"])
     monkeypatch.setattr(FleetWatch, "_store", store)

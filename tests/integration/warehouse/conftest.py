@@ -23,6 +23,7 @@ from nightshift.operators import bigquery_jobs
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import WORKERS, RunRef, Work, run_digest
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
 from nightshift.settings import Settings
@@ -138,7 +139,7 @@ class Night:
         per_chunk: int = 2,
         bias: float = 0.0,
         predictions: Sequence[Any] | None = None,
-    ) -> dict[str, Any]:
+    ) -> RunManifest:
         """Commits the chunks of a run whose rows have these names, and seals it. A sealed run stays as it is."""
         files = self._exported(run, names) if names else ()
         plan = save_plan(
@@ -180,24 +181,24 @@ class Night:
         for folder in (run.prefix, f"{WORKERS}/{run.prefix}"):
             obstore.delete(self.store, [meta["path"] for meta in obstore.list(self.store, folder).collect()])
 
-    def stage(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> list[str]:
+    def stage(self, run: RunRef, manifest: RunManifest, *, asked_at: str | None = None) -> list[str]:
         """The load jobs, not waited for."""
         return self.warehouse.start_staging(self.spec, run, manifest, self.source, asked_at=asked_at or opened_at(run))
 
-    def replace_partition(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> str:
+    def replace_partition(self, run: RunRef, manifest: RunManifest, *, asked_at: str | None = None) -> str:
         """The transaction's job, not waited for. Everything must be staged."""
         return self.warehouse.start_publish(self.spec, run, manifest, self.source, asked_at=asked_at or opened_at(run))
 
-    def verify(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> dict[str, Any]:
+    def verify(self, run: RunRef, manifest: RunManifest, *, asked_at: str | None = None) -> dict[str, Any]:
         return self.warehouse.finish_publish(self.spec, run, manifest, self.source, asked_at=asked_at or opened_at(run))
 
-    def publish(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> dict[str, Any]:
+    def publish(self, run: RunRef, manifest: RunManifest, *, asked_at: str | None = None) -> dict[str, Any]:
         """All three steps, waited for."""
         self.staged(run, manifest, asked_at=asked_at)
         self.succeed(self.replace_partition(run, manifest, asked_at=asked_at))
         return self.verify(run, manifest, asked_at=asked_at)
 
-    def staged(self, run: RunRef, manifest: dict[str, Any], *, asked_at: str | None = None) -> None:
+    def staged(self, run: RunRef, manifest: RunManifest, *, asked_at: str | None = None) -> None:
         """Stages and waits for it."""
         for job_id in self.stage(run, manifest, asked_at=asked_at):
             self.succeed(job_id)

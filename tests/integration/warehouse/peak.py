@@ -23,7 +23,7 @@ def main(task: str, url: str, prefix: str, count: str) -> None:
     if task == "seal":
         plan = load_plan(store, run)
         assert plan is not None
-        assert len(seal(store, run, spec, plan)["chunks"]) == int(count)
+        assert len(seal(store, run, spec, plan).chunks) == int(count)
     else:
         plan = build_plan(store, run, spec, ExportedSource({"id": "INT64", "text": "STRING"}, ()), fix=a_fix(spec))
         assert len(plan.files) == int(count)

@@ -178,7 +178,7 @@ def test_spec_plan_inputs_and_a_chunk_are_gone(days: Days) -> None:
     again = days.trigger()
 
     assert again == first, "everything that Airflow wrote is gone"
-    assert load_run(days.night.store, again)[1]["opened_by"] == "run 2"
+    assert load_run(days.night.store, again)[1].opened_by == "run 2"
     assert days.shown() == expected("new", 4, repaired=True)
 
 

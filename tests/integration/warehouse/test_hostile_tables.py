@@ -10,6 +10,7 @@ import pytest
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.seal import merkle_root
 from nightshift.run.sealed_objects import SealBroken, check_sealed
@@ -61,7 +62,7 @@ def test_a_run_that_has_lost_all_rows_is_published_over_what_was_staged_before(n
     assert night.shown() == []
 
 
-def staged_again(night: Night, dead: Sequence[int] = ()) -> tuple[RunRef, dict[str, Any], str]:
+def staged_again(night: Night, dead: Sequence[int] = ()) -> tuple[RunRef, RunManifest, str]:
     """A second run of the partition, staged but not published, its manifest, and its staging table."""
     second = night.run_of(PARTITION, generation=2)
     manifest = night.seal(second, NAMES, dead=dead, bias=8.0)
@@ -178,20 +179,20 @@ def test_a_key_that_the_destination_requires_and_a_row_lacks_changes_nothing(nig
     assert night.shown() == before
 
 
-Alter = Callable[[dict[str, Any], dict[str, Any]], Any]
+Alter = Callable[[RunManifest, RunManifest], RunManifest]
 
 
 @pytest.mark.gate
 @pytest.mark.parametrize(
     "alter",
     [
-        lambda own, other: own["chunks"].__setitem__(0, other["chunks"][0]),
-        lambda own, other: own.update(chunks=other["chunks"], merkle_root=other["merkle_root"]),
-        lambda own, other: own.update(other),
-        lambda own, _: own["chunks"].reverse(),
-        lambda own, _: own.update(chunks=own["chunks"][:1], merkle_root=merkle_root([own["chunks"][0]["sha256"]])),
-        lambda own, _: own["chunks"][1].update(sha256="00" * 32),
-        lambda own, _: own.update(predictions=own["predictions"] - 1, dead_letters=own["dead_letters"] + 1),
+        lambda own, other: replace(own, chunks=(other.chunks[0], *own.chunks[1:])),
+        lambda own, other: replace(own, chunks=other.chunks, merkle_root=other.merkle_root),
+        lambda _, other: other,
+        lambda own, _: replace(own, chunks=own.chunks[::-1]),
+        lambda own, _: replace(own, chunks=own.chunks[:1], merkle_root=merkle_root([own.chunks[0].sha256])),
+        lambda own, _: replace(own, chunks=(own.chunks[0], replace(own.chunks[1], sha256="00" * 32), *own.chunks[2:])),
+        lambda own, _: replace(own, predictions=own.predictions - 1, dead_letters=own.dead_letters + 1),
     ],
     ids=["a chunk of another run", "its chunks", "its manifest", "other order", "fewer chunks", "other digest", "other counts"],
 )
@@ -200,10 +201,10 @@ def test_a_manifest_that_was_edited_or_copied_is_not_published(night: Night, alt
     manifest = night.seal(night.run, NAMES)
     second = night.run_of(PARTITION, generation=2)
     check_sealed(night.store, night.run, manifest)
-    alter(manifest, night.seal(second, NAMES, bias=8.0))
+    altered = alter(manifest, night.seal(second, NAMES, bias=8.0))
 
     with pytest.raises(SealBroken, match=r"manifest.json is not what the task 'seal' wrote.*Nothing is published"):
-        check_sealed(night.store, night.run, manifest)
+        check_sealed(night.store, night.run, altered)
 
 
 def test_columns_in_other_letters_are_the_same_columns(night: Night) -> None:

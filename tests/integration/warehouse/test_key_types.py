@@ -12,8 +12,9 @@ from obstore.store import ObjectStore
 from nightshift.operators.publish import PublishOperator
 from nightshift.run import opening
 from nightshift.run import seal as sealing
+from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
-from nightshift.run.seal import load_manifest, seal
+from nightshift.run.seal import seal
 from nightshift.warehouse.schema import KEY_TYPES
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night
@@ -113,7 +114,7 @@ def test_keys_come_out_as_they_went_in_though_the_source_is_dropped_before_publi
     keyed.rows(f"DROP TABLE `{keyed.settings.bucket}.keyed`")
     reads: list[RunRef] = []
 
-    def counted(store: ObjectStore, run: RunRef) -> dict[str, Any] | None:
+    def counted(store: ObjectStore, run: RunRef) -> RunManifest | None:
         reads.append(run)
         return load_manifest(store, run)
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from nightshift.hooks import warehouse as hook
+from nightshift.run.manifest import load_manifest
 from nightshift.run.opening import open_run
 from nightshift.run.plan import load_plan
-from nightshift.run.seal import load_manifest, seal
+from nightshift.run.seal import seal
 from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.audit import audit_row
 from tests.builders import a_spec

@@ -19,9 +19,9 @@ from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.planner.decisions import load_decision
 from nightshift.planner.speed import Basis
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
-from nightshift.run.seal import load_manifest
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, TEXTS, Night
 from tests.unit.model_configs import MINILM

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -139,13 +141,13 @@ def test_a_new_run_replaces_the_partition_and_no_other(night: Night) -> None:
         ({"predictions": 4, "dead_letters": 1}, "number of staged predictions differs from the manifest"),
     ],
 )
-def test_a_manifest_that_does_not_match_its_chunks_changes_nothing(night: Night, wrong: dict[str, int], message: str) -> None:
+def test_a_manifest_that_does_not_match_its_chunks_changes_nothing(night: Night, wrong: dict[str, Any], message: str) -> None:
     night.publish(night.run, night.seal(night.run, NAMES, dead=[1]))
     before = night.shown(), night.dead_letters()
     second = night.run_of(PARTITION, generation=2)
     manifest = night.seal(second, NAMES, bias=8.0)
     night.staged(second, manifest)
-    failed = night.finished(night.replace_partition(second, {**manifest, **wrong}))
+    failed = night.finished(night.replace_partition(second, replace(manifest, **wrong)))
 
     assert message in str(failed.error)
     assert (night.shown(), night.dead_letters()) == before
@@ -160,7 +162,7 @@ def test_an_ordinal_that_is_there_twice_changes_nothing(night: Night) -> None:
     before = night.shown()
     second = night.run_of(PARTITION, generation=2)
     manifest = night.seal(second, NAMES[:4])
-    manifest["chunks"] = [manifest["chunks"][0], manifest["chunks"][0]]
+    manifest = replace(manifest, chunks=(manifest.chunks[0], manifest.chunks[0]))
     # One object listed twice is read once or twice, by BigQuery's leave; the count or the ordinals give it away.
     for job_id in night.stage(second, manifest):
         night.finished(job_id)
@@ -218,7 +220,7 @@ def test_a_failure_at_the_last_assertion_rolls_everything_back(night: Night) -> 
 
 def test_a_missing_chunk_fails_the_load_and_names_the_object(night: Night) -> None:
     manifest = night.seal(night.run, NAMES)
-    gone = manifest["chunks"][1]["path"]
+    gone = manifest.chunks[1].path
     body = obstore.get(night.store, gone).bytes()
     obstore.delete(night.store, gone)
     (job_id,) = night.stage(night.run, manifest)
@@ -234,7 +236,7 @@ def test_objects_that_the_manifest_does_not_list_are_not_published(night: Night)
     strays = [*NAMES, "stray", "stray"]
     for ordinal in (5, 6):
         values = [prediction(n) for n in range(7)]
-        night.commit(night.run, manifest["plan"], ordinal, strays, range(ordinal, ordinal + 1), values=values)
+        night.commit(night.run, manifest.plan, ordinal, strays, range(ordinal, ordinal + 1), values=values)
     night.publish(night.run, manifest)
 
     assert [row[0] for row in night.shown()] == NAMES

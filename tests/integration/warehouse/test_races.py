@@ -13,6 +13,7 @@ import pytest
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
+from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.sealed_objects import SealBroken, check_sealed
 from nightshift.store import open_store
@@ -40,7 +41,7 @@ def another_deployment(night: Night, storage_client: StorageClient, *, dataset: 
     return replace(night, settings=settings, store=open_store(f"gs://{bucket}"))
 
 
-def refused(night: Night, run: RunRef, manifest: dict[str, Any], asked_at: str | None = None) -> tuple[str, JobState]:
+def refused(night: Night, run: RunRef, manifest: RunManifest, asked_at: str | None = None) -> tuple[str, JobState]:
     """Publishes a run that must not be published: the sentence of the early check, and how the transaction ended."""
     with pytest.raises(WarehouseError) as early:
         night.warehouse.check_may_replace(night.spec, run, asked_at or opened_at(run))
@@ -164,7 +165,7 @@ def test_an_edited_job_races_the_old_one(night: Night) -> None:
     night.staged(night.run, old)
     edited.staged(edited.run, new, asked_at=LATER)
 
-    def publish(of: Night, manifest: dict[str, Any], asked_at: str) -> JobState:
+    def publish(of: Night, manifest: RunManifest, asked_at: str) -> JobState:
         """As Airflow does: again as long as BigQuery says that another try may help."""
         while (state := of.finished(of.replace_partition(of.run, manifest, asked_at=asked_at))).retryable:
             pass
@@ -229,7 +230,7 @@ def overwrite(night: Night, path: str) -> None:
 def test_a_chunk_that_was_altered_after_the_seal_is_noticed(night: Night, alter: Callable[[Night, str], None]) -> None:
     manifest = night.seal(night.run, NAMES, per_chunk=1)
     check_sealed(night.store, night.run, manifest)
-    alter(night, path := manifest["chunks"][1]["path"])
+    alter(night, path := manifest.chunks[1].path)
 
     with pytest.raises(
         SealBroken, match=f"1 of 3 chunks of run {night.run.run_id} were overwritten or deleted.*: {path}. Nothing"
@@ -239,7 +240,9 @@ def test_a_chunk_that_was_altered_after_the_seal_is_noticed(night: Night, alter:
 
 def test_a_manifest_that_names_no_versions_proves_nothing(night: Night) -> None:
     manifest = night.seal(night.run, NAMES, per_chunk=1)
-    del manifest["chunks"][1]["object_version"]
+    manifest = replace(
+        manifest, chunks=(manifest.chunks[0], replace(manifest.chunks[1], object_version=None), manifest.chunks[2])
+    )
 
     with pytest.raises(SealBroken, match="is not what the task 'seal' wrote"):
         check_sealed(night.store, night.run, manifest)

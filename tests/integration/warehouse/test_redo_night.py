@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +18,10 @@ from google.cloud import bigquery
 from nightshift import exits
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.seal import SealOperator
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.opening import load_run
 from nightshift.run.plan import load_plan
-from nightshift.run.seal import load_manifest
 from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.audit import audit_row
 from tests.integration.driver.canned import Behaviour, CannedEngine
@@ -113,7 +113,7 @@ class Job:
         assert plan is not None
         assert manifest is not None
         record = load_run(self.night.store, run)[1]
-        return audit_row(self.night.spec, run, plan, manifest, published, dag_run_id=record["opened_by"])
+        return audit_row(self.night.spec, run, plan, manifest, published, dag_run_id=record.opened_by)
 
 
 @pytest.fixture
@@ -257,14 +257,14 @@ def test_a_publication_that_stops_in_the_middle_changes_nothing(job: Job) -> Non
     earlier = load_manifest(job.night.store, RunRef.from_prefix(first["run_prefix"]))
     assert manifest is not None
     assert earlier is not None
-    lie = {**manifest, "earlier": [{**earlier, "predictions": 29}]}
+    lie = replace(manifest, earlier=(replace(earlier, predictions=29),))
     job.night.staged(run, lie, asked_at=second["asked_at"])
     failed = job.night.finished(job.night.replace_partition(run, lie, asked_at=second["asked_at"]))
 
     assert "number of staged predictions differs" in str(failed.error)
     assert job.shown() == {first["run_id"]: 30}
     with pytest.raises(WarehouseError, match="does not show run"):
-        job.night.verify(run, {**manifest, "earlier": [earlier]}, asked_at=second["asked_at"])
+        job.night.verify(run, replace(manifest, earlier=(earlier,)), asked_at=second["asked_at"])
     job.planner.publish(second)
     assert job.shown() == {first["run_id"]: 30, second["run_id"]: 10}
 

@@ -16,10 +16,10 @@ from obstore.store import ObjectStore
 from nightshift import exits
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import Plan, load_plan
-from nightshift.run.seal import load_manifest
 from nightshift.run.sealed_objects import check_sealed
 from nightshift.spec import JobSpec
 from nightshift.warehouse.audit import audit_row
@@ -82,10 +82,10 @@ def test_a_run_of_an_earlier_release_is_finished_and_published(night: Night, rel
     check_sealed(night.store, run, manifest)
 
     night.spec, night.__dict__["source"] = spec, plan.source
-    published = night.publish(run, manifest, asked_at=record["opened_at"])
-    night.warehouse.record_audit(audit_row(spec, run, plan, manifest, published, dag_run_id=record["opened_by"]))
+    published = night.publish(run, manifest, asked_at=record.opened_at)
+    night.warehouse.record_audit(audit_row(spec, run, plan, manifest, published, dag_run_id=record.opened_by))
 
-    assert (manifest["rows"], manifest["dead_letters"]) == (48, 1)
+    assert (manifest.rows, manifest.dead_letters) == (48, 1)
     rows = night.rows(f"SELECT id, vector FROM `{night.destination}` WHERE partition_date = DATE '{partition}' ORDER BY id")
     assert rows == [(number, vector_of(text)) for number, text in enumerate(TEXTS) if text]
     assert status_of(run, night) == {"state": "sealed", "rows_done": 48, "dead_letters": 1}
@@ -110,11 +110,11 @@ def test_a_fresh_run_beside_an_earlier_releases_has_the_name_of_this_one(night: 
     digest = run_digest(spec.job, partition, spec.semantic())
     assert fresh.digest == digest
     assert fresh != kept
-    assert load_run(night.store, fresh)[1]["opened_at"] > load_run(night.store, kept)[1]["opened_at"]
+    assert load_run(night.store, fresh)[1].opened_at > load_run(night.store, kept)[1].opened_at
     assert open_run(night.store, spec, partition, opened_by="a person", fresh=True) == fresh
     assert open_run(night.store, spec, partition, opened_by="tomorrow") == fresh
     # The retry of a task that had opened the earlier release's run.
-    opener = load_run(night.store, kept)[1]["opened_by"]
+    opener = load_run(night.store, kept)[1].opened_by
     other = job_now(night, source={**JOB["source"], "key": ["text"]})
     assert open_run(night.store, other, partition, opened_by=opener) not in (kept, fresh), "another job finds neither"
 

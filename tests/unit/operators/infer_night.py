@@ -21,13 +21,12 @@ from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator
-from nightshift.run.names import canonical_json
 from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
 from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.polling import poll
-from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec, with_rows
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_record, a_spec, with_rows
 from tests.jobsets import BUCKET, Agent, an_ended_pod
 from tests.kept_state import KeptState
 
@@ -72,7 +71,7 @@ class Night:
         self.trigger: Callable[..., BaseTrigger] = LocalJobSetTrigger
         self.settings = Settings(bucket=BUCKET, project="acme")
         self.context = a_context()
-        obstore.put(self.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
+        obstore.put(self.store, f"{RUN.prefix}/spec.json", a_record(a_spec()))
         save_plan(self.store, RUN, with_rows(self.store, PLAN))
 
     def task(self, **parameters: Any) -> InferOperator:

@@ -20,12 +20,11 @@ from nightshift.planner.decisions import load_decision, save_decision
 from nightshift.planner.plan import decide
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.profiles.limits import Limits
-from nightshift.run.names import canonical_json
 from nightshift.run.plan import ExportedSource, load_plan
 from nightshift.settings import Settings
 from nightshift.triggers.bigquery import jobs_event
 from nightshift.warehouse import JobState
-from tests.builders import RUN, a_spec
+from tests.builders import RUN, a_record, a_spec
 from tests.releases import TEXTS, place, releases
 
 pytestmark = pytest.mark.unit
@@ -39,7 +38,7 @@ SPEC = a_spec(compute__rows_per_worker_per_second=0.1)
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """With the run's spec and its exported rows."""
     store = MemoryStore()
-    obstore.put(store, RUN.spec_path, canonical_json({"spec": SPEC.model_dump(mode="json")}))
+    obstore.put(store, RUN.spec_path, a_record(SPEC))
     sink = io.BytesIO()
     pq.write_table(pa.table({"id": range(ROWS), "text": ["x"] * ROWS}), sink)
     obstore.put(store, RUN.export_pattern(1).replace("*", "000000000000"), sink.getvalue())

@@ -26,7 +26,7 @@ from nightshift.planner.plan import weigh
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.run.names import canonical_json
 from nightshift.triggers.jobset import jobset_event
-from tests.builders import RUN, WORK, a_chunk, a_plan, a_spec, with_rows
+from tests.builders import RUN, WORK, a_chunk, a_plan, a_record, a_spec, with_rows
 from tests.unit.operators.infer_night import Night, PromptRuntime, failed
 
 pytestmark = pytest.mark.unit
@@ -48,7 +48,7 @@ class Watched:
         self.night = night
         spec = a_spec(compute__rows_per_worker_per_second=2.0)
         decision = weigh(spec, 16, Known(tokens_of(spec)))[0]
-        obstore.put(night.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": spec.model_dump(mode="json")}))
+        obstore.put(night.store, f"{RUN.prefix}/spec.json", a_record(spec))
         plan = {
             **with_rows(night.store, a_plan(rows=16, workers=2)).to_json(),
             "decision": save_decision(night.store, RUN, decision),
@@ -359,7 +359,7 @@ class TestAPersonsNumber:
     def test_it_holds_on_the_next_profile(self, watched: Watched) -> None:
         """Which would get all workers of the plan."""
         spec = a_spec(compute__profile="gpu-l4-spot", compute__fallback=["gpu-l4-flex"])
-        obstore.put(watched.night.store, f"{RUN.prefix}/spec.json", canonical_json({"spec": spec.model_dump(mode="json")}))
+        obstore.put(watched.night.store, f"{RUN.prefix}/spec.json", a_record(spec))
         live = FleetMember(5, "gpu-l4-spot", 1, since=time.time())
         kept = FleetState(deadline=time.time() + 7200, asked=1).with_all((live,))
         short = {"wanted": 1, "running": 0, "short_s": 5000.0, "held_s": 0.0, "disruptions": 0, "worked_s": 0.0}

@@ -25,7 +25,7 @@ from nightshift.operators.jobset_errors import (
 from nightshift.run import pauses
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.settings import Settings
-from tests.builders import RUN, WORK, a_plan, a_spec
+from tests.builders import RUN, WORK, a_manifest, a_plan, a_record, a_spec
 from tests.jobsets import BUCKET
 from tests.unit.operators.infer_night import Night, PromptRuntime, RudeRuntime, a_context, failed
 
@@ -67,8 +67,8 @@ class TestRepeats:
     def test_a_pinned_engine_stays_the_same_whatever_is_set_since(
         self, night: Night, pinned: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        record = {"spec": a_spec().model_dump(mode="json"), "pinned": {"server_image": "vllm:1"} if pinned else {}}
-        obstore.put(night.store, f"{RUN.prefix}/spec.json", canonical_json(record))
+        pins = {"server_image": "vllm:1"} if pinned else {}
+        obstore.put(night.store, f"{RUN.prefix}/spec.json", a_record(a_spec(), pinned=pins))
         first = night.execute()
         night.settings = replace(night.settings, cpu_server_image="vllm:2")
 
@@ -212,7 +212,7 @@ class TestNothingToDo:
 
     def test_a_sealed_run_whose_chunks_are_gone_is_not_computed_again(self, night: Night) -> None:
         night.commit(0)
-        obstore.put(night.store, f"{RUN.prefix}/manifest.json", b"{}")
+        obstore.put(night.store, f"{RUN.prefix}/manifest.json", canonical_json(a_manifest().to_json()))
 
         with pytest.raises(AirflowFailException, match=r"1 of 2 chunks of .* were deleted after the run was sealed"):
             night.task().execute(night.context)

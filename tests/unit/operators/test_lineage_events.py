@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from nightshift.operators.seal import SealOperator
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
-from tests.builders import RUN, a_plan, a_spec
+from tests.builders import RUN, a_manifest, a_plan, a_record, a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -40,15 +41,17 @@ LEDGER = ("gs://runs", f"_workers/{RUN.prefix}")
 DESTINATION = ("bigquery", "acme.d.out")
 DEAD_LETTERS = ("bigquery", "acme.nightshift.dead_letters")
 
-MANIFEST = {"rows": 8, "predictions": 7, "dead_letters": 1, "merkle_root": "ab", "chunks": []}
+MANIFEST = a_manifest(rows=8, predictions=7, dead_letters=1)
 
 
 def a_task(kind: type[RunOperator]) -> RunOperator:
     """A task of a run that is sealed."""
     store = MemoryStore()
-    obstore.put(store, f"{RUN.prefix}/spec.json", canonical_json({"spec": a_spec().model_dump(mode="json")}))
+    obstore.put(store, f"{RUN.prefix}/spec.json", a_record(a_spec()))
     plan = save_plan(store, RUN, a_plan(rows=8))
-    obstore.put(store, f"{RUN.prefix}/manifest.json", canonical_json({**MANIFEST, "plan": plan.uid, "opening": plan.opening}))
+    obstore.put(
+        store, f"{RUN.prefix}/manifest.json", canonical_json(replace(MANIFEST, plan=plan.uid, opening=plan.opening).to_json())
+    )
     with DAG("job", schedule=None):
         task = kind(task_id="task", run_prefix=RUN.prefix, terms="")
     task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
@@ -108,7 +111,7 @@ def test_publish_says_how_many_rows_it_wrote(tmp_path: Path) -> None:
     complete = events(a_task(PublishOperator), tmp_path)[-1]
 
     counts = [output["outputFacets"]["outputStatistics"]["rowCount"] for output in complete["outputs"]]
-    assert counts == [MANIFEST["predictions"], MANIFEST["dead_letters"]]
+    assert counts == [MANIFEST.predictions, MANIFEST.dead_letters]
 
 
 def test_the_failure_of_a_task_names_its_datasets_too() -> None:
@@ -143,12 +146,11 @@ import os, signal, sys
 import obstore
 from airflow.sdk import DAG
 from nightshift.operators.seal import SealOperator
-from nightshift.run.names import canonical_json
 from nightshift.settings import Settings
 from nightshift.store import open_store
-from tests.builders import RUN, a_spec
+from tests.builders import RUN, a_record, a_spec
 store = open_store("file://{tmp_path}")
-body = canonical_json({{"version": 1, "spec": a_spec().model_dump(mode="json")}})
+body = a_record(a_spec())
 obstore.put(store, RUN.spec_path, body)
 with DAG("job", schedule=None):
     task = SealOperator(task_id="seal", run_prefix=RUN.prefix, terms="null")

@@ -21,11 +21,12 @@ from nightshift.driver.known_good_rows import Completed, Recall
 from nightshift.operators.redo import open_again, take_rows
 from nightshift.run import redo_rows
 from nightshift.run.inputs import InputReader
+from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef, Work, canonical_json
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
-from nightshift.run.redo import EARLIER, NothingToRedo, NotRedone, Redo, totals
-from nightshift.run.seal import ConservationError, load_manifest, seal
+from nightshift.run.redo import NothingToRedo, NotRedone, Redo
+from nightshift.run.seal import ConservationError, seal
 from nightshift.run.sealed_objects import SealBroken, check_whole, whole
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.settings import Settings
@@ -91,11 +92,11 @@ class Bucket:
         return run
 
     def what(self, run: RunRef) -> Redo:
-        redo = Redo.of(load_run(self.store, run)[1])
+        redo = load_run(self.store, run)[1].redo
         assert redo is not None
         return redo
 
-    def seal(self, run: RunRef, dead: Sequence[int] = (), width: int = 2) -> dict[str, Any]:
+    def seal(self, run: RunRef, dead: Sequence[int] = (), width: int = 2) -> RunManifest:
         """The tasks infer and seal of a redo. width: of its vectors."""
         plan, redo = self.plan(run), self.what(run)
         self.compute(run, plan, dead, width)
@@ -176,9 +177,9 @@ def test_the_partition_is_the_earlier_predictions_and_the_new_ones(bucket: Bucke
 
     manifest = bucket.seal(run, dead=[1])
 
-    assert (manifest["rows"], manifest["predictions"], manifest["dead_letters"]) == (3, 2, 1)
-    assert totals(manifest) == {"rows": 20, "predictions": 19, "dead_letters": 1}
-    assert [each["run_id"] for each in manifest["completes"]] == [first.run_id]
+    assert (manifest.rows, manifest.predictions, manifest.dead_letters) == (3, 2, 1)
+    assert manifest.totals._asdict() == {"rows": 20, "predictions": 19, "dead_letters": 1}
+    assert [each.run_id for each in manifest.completes] == [first.run_id]
     all_of_it = whole(bucket.store, run, manifest, bucket.what(run))
     check_whole(bucket.store, run, all_of_it)
     own, earlier = publish.parts(run, all_of_it, SETTINGS)
@@ -198,9 +199,9 @@ def test_a_redo_of_a_redo_has_what_is_still_dead(bucket: Bucket) -> None:
 
     assert [row["id"] for row in bucket.rows(third)] == [3, 9]
     assert [row[redo_rows.ORDINAL] for row in bucket.rows(third)] == [0, 2]
-    assert [each["run_id"] for each in manifest["completes"]] == [second.run_id, first.run_id]
-    assert totals(manifest) == {"rows": 20, "predictions": 19, "dead_letters": 1}
-    assert len(whole(bucket.store, third, manifest, bucket.what(third))[EARLIER]) == 2
+    assert [each.run_id for each in manifest.completes] == [second.run_id, first.run_id]
+    assert manifest.totals._asdict() == {"rows": 20, "predictions": 19, "dead_letters": 1}
+    assert len(whole(bucket.store, third, manifest, bucket.what(third)).earlier) == 2
 
 
 def test_a_repeat_finds_the_redo_whatever_the_partition_shows_now(bucket: Bucket) -> None:
@@ -260,8 +261,8 @@ def test_a_redo_keeps_the_pins_and_the_seeds_of_the_earlier_run(bucket: Bucket) 
     before, after = load_run(bucket.store, first)[1], load_run(bucket.store, run)[1]
 
     for name in ("pinned", "rendering", "seeds", "semantic"):
-        assert after[name] == before[name]
-    assert after["opened_at"] > before["opened_at"]
+        assert after.stored[name] == before.stored[name]
+    assert after.opened > before.opened
 
 
 def test_a_later_dag_run_without_params_goes_on_with_the_redo(bucket: Bucket) -> None:
@@ -301,7 +302,7 @@ def test_a_share_of_dead_letters_is_one_of_the_partition(bucket: Bucket) -> None
     run = bucket.redo()
 
     assert bucket.what(run).terms(SPEC).dead_letters.tolerate == 10
-    assert bucket.seal(run, dead=[0, 1, 2])["dead_letters"] == 3
+    assert bucket.seal(run, dead=[0, 1, 2]).dead_letters == 3
 
 
 def test_the_tolerance_holds_for_what_is_still_dead(bucket: Bucket) -> None:
@@ -376,8 +377,8 @@ def test_a_redo_of_a_run_that_is_no_more_what_it_was_is_not_sealed(bucket: Bucke
     assert manifest is not None
     obstore.delete(bucket.store, first.manifest_path)
     if not gone:
-        again = {**manifest, "sealed_at": "2026-11-22T03:00:00+00:00"}
-        obstore.put(bucket.store, first.manifest_path, canonical_json(again))
+        again = replace(manifest, sealed_at="2026-11-22T03:00:00+00:00")
+        obstore.put(bucket.store, first.manifest_path, canonical_json(again.to_json()))
 
     with pytest.raises(NotRedone, match="is not the one whose dead letters run"):
         bucket.seal(run)
@@ -471,7 +472,8 @@ def test_an_earlier_run_that_was_computed_again_is_not_published(bucket: Bucket)
     manifest = bucket.seal(run)
     sealed = load_manifest(bucket.store, first)
     assert sealed is not None
-    obstore.put(bucket.store, first.manifest_path, b"{}")
+    again = replace(sealed, sealed_at="2026-11-22T03:00:00+00:00")
+    obstore.put(bucket.store, first.manifest_path, canonical_json(again.to_json()))
 
     with pytest.raises(SealBroken, match="is not the one that run"):
         whole(bucket.store, run, manifest, bucket.what(run))

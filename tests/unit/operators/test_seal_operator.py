@@ -13,10 +13,10 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.operators.seal import SealOperator
 from nightshift.run import chunks, opening
 from nightshift.run.ledger import Ledger
+from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
-from nightshift.run.seal import load_manifest
 from nightshift.store import ObjectStorage
 from tests.builders import a_chunk, a_plan, a_spec, bound, with_rows
 
@@ -82,7 +82,7 @@ def test_the_run_manifest_says_what_the_run_pinned(log: Log) -> None:
 
     manifest = load_manifest(store, run)
     assert manifest is not None
-    assert manifest["pinned"] == {"commit": "c" * 40}
+    assert manifest.pins == Pins(commit="c" * 40)
 
 
 def test_cut_answers_are_counted(log: Log) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attr
 from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -24,7 +24,7 @@ from openlineage.client.facet_v2 import (
 
 from nightshift.operators.lineage import datasets
 from nightshift.operators.lineage.datasets import ColumnName, DatasetName
-from nightshift.run.redo import COMPLETES, digest_of, totals
+from nightshift.run.manifest import RunManifest
 from nightshift.spec import columns
 
 if TYPE_CHECKING:
@@ -108,13 +108,13 @@ def infer_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int |
     return Lineage([_input(source, _carried(spec))], [output], _run_facets(spec, run, None))
 
 
-def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Mapping[str, Any] | None = None) -> Lineage:
+def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: RunManifest | None = None) -> Lineage:
     """Ledger folder -> destination and dead letter table. manifest: None until the run is sealed.
 
     A redo's predictions come from the ledgers of the runs that it completes, too; its dead letters are its own.
     """
     source = datasets.ledger_folder(settings.bucket, run)
-    completes = [each["run_id"] for each in (manifest or {}).get(COMPLETES, ())]
+    completes = [each.run_id for each in manifest.completes] if manifest else []
     ledgers = [source, *(datasets.ledger_folder(settings.bucket, _sibling(run, run_id)) for run_id in completes)]
     edges = {name: _edge([ColumnName(each, name) for each in ledgers], "IDENTITY", "carried along") for name in spec.source.key}
     answers = {spec.destination.column: columns.PREDICTION}
@@ -122,13 +122,13 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ma
     for name, column in answers.items():
         edges[name] = _edge([ColumnName(each, column) for each in ledgers], "IDENTITY", "publish")
     written = [*spec.source.key, *answers, spec.destination.partition_column]
-    counts = totals(manifest) if manifest else {}
+    shown = manifest.totals if manifest else None
     destination = datasets.bigquery_table(spec.destination.table, settings.project)
     dead_letters = datasets.bigquery_table(f"{settings.dataset}.dead_letters", settings.project)
     dead_edges = {"key": _edge([ColumnName(source, name) for name in spec.source.key], "TRANSFORMATION", "JSON of the key")}
     outputs = [
-        _output(destination, written, edges, counts.get("predictions")),
-        _output(dead_letters, ["job", "partition_date", "run_id", "key"], dead_edges, counts.get("dead_letters")),
+        _output(destination, written, edges, shown and shown.predictions),
+        _output(dead_letters, ["job", "partition_date", "run_id", "key"], dead_edges, shown and shown.dead_letters),
     ]
     inputs = [_input(each, _chunk_columns(spec)) for each in ledgers]
     return Lineage(inputs, outputs, _run_facets(spec, run, manifest))
@@ -138,22 +138,26 @@ def _chunk_columns(spec: JobSpec) -> tuple[str, ...]:
     return columns.with_keys(spec.source.key, reasoning=spec.request.keeps_reasoning)
 
 
-def run_facet(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) -> NightshiftRunFacet:
+def run_facet(spec: JobSpec, run: RunRef, manifest: RunManifest | None) -> NightshiftRunFacet:
     """manifest: None until the run is sealed."""
-    sealed = manifest or {}
-    return NightshiftRunFacet(
+    facet = NightshiftRunFacet(
         runId=run.run_id,
         job=run.job,
         partition=run.partition,
         model=spec.model.name,
         modelUri=spec.model.uri,
         modelRevision=spec.model.revision,
-        rows=sealed.get("rows"),
-        predictions=sealed.get("predictions"),
-        deadLetters=sealed.get("dead_letters"),
-        manifestDigest=digest_of(manifest) if manifest is not None else None,
-        merkleRoot=sealed.get("merkle_root"),
-        completes=[each["run_id"] for each in sealed.get(COMPLETES, ())] or None,
+    )
+    if manifest is None:
+        return facet
+    return attr.evolve(
+        facet,
+        rows=manifest.rows,
+        predictions=manifest.predictions,
+        deadLetters=manifest.dead_letters,
+        manifestDigest=manifest.digest,
+        merkleRoot=manifest.merkle_root,
+        completes=[each.run_id for each in manifest.completes] or None,
     )
 
 
@@ -162,7 +166,7 @@ def _sibling(run: RunRef, run_id: str) -> RunRef:
     return run.from_prefix(f"{run.job}/{run.partition}/{run_id}")
 
 
-def _run_facets(spec: JobSpec, run: RunRef, manifest: Mapping[str, Any] | None) -> dict[str, RunFacet]:
+def _run_facets(spec: JobSpec, run: RunRef, manifest: RunManifest | None) -> dict[str, RunFacet]:
     return {FACET_KEY: run_facet(spec, run, manifest)}
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.costs.split import PARTS, Parts, apportion
 from nightshift.planner.sizing import OPERATIONS_PER_CHUNK
-from nightshift.run.seal import MEASURED
 
 if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
@@ -147,19 +146,28 @@ class Bill:
         return None if self.total is None or not count else float(Fraction(self.total * size, count * MILLION))
 
 
+@dataclass(frozen=True)
+class Delivered:
+    """What a run has in its ledger. tokens: prompts' and answers'."""
+
+    chunks: int = 0
+    rows: int = 0
+    tokens: int = 0
+
+
 def bill(
-    manifest: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+    delivered: Delivered,
     prices: Prices,
     *,
     estimated: tuple[Decision, Machine] | None = None,
     bigquery_bytes: int | None = None,
 ) -> Bill | None:
-    """Of a sealed run; None if its manifest does not say what its attempts were paid for.
+    """None if it was not measured what the attempts were paid for.
 
-    manifest: the run's (`nightshift.run.seal`). estimated: what the task plan decided, and the machine of its profile.
+    measured: of `nightshift.planner.measured.measure`. estimated: what the task plan decided, and the machine of its profile.
     """
-    measured = manifest.get(MEASURED)
-    found = measured.get("profiles") if isinstance(measured, dict) else None
+    found = measured.get("profiles") if measured else None
     if measured is None or not isinstance(found, list) or not all("machine_s" in each for each in found):
         return None
     rungs = [
@@ -168,13 +176,12 @@ def bill(
     ]
     if estimated:
         rungs = _beside(rungs, *estimated, prices)
-    chunks, attempts, marks = len(manifest["chunks"]), measured["attempts"], measured["marks"]
-    class_a, class_b = operations(chunks, attempts, marks)
+    class_a, class_b = operations(delivered.chunks, measured["attempts"], measured["marks"])
     return Bill(
         prices=prices,
         rungs=tuple(rungs),
-        rows=manifest["rows"],
-        tokens=manifest["prompt_tokens"] + manifest.get("output_tokens", 0),
+        rows=delivered.rows,
+        tokens=delivered.tokens,
         class_a=class_a,
         class_b=class_b,
         bigquery_bytes=bigquery_bytes,

@@ -1,0 +1,168 @@
+"""The run manifest, `manifest.json`: what the seal has proven of a run, and what its attempts claim."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+from obstore.store import ObjectStore
+
+from nightshift.formats import MANIFEST, UnreadableFormat
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.pins import UNPINNED, Pins
+from nightshift.store import get_bytes
+
+_PLAIN: Final = (
+    *("run_id", "job", "partition", "generation", "opening", "plan", "rows", "predictions", "dead_letters", "dead_reasons"),
+    *("duplicates", "prompt_tokens", "output_tokens", "truncated", "engine_versions", "merkle_root", "sealed_at"),
+)
+"""The entries that are stored as they are."""
+_LATER: Final = {"opening": "", "plan": "", "output_tokens": None, "truncated": 0}
+"""Entries that earlier releases did not write, and what is read instead."""
+_COUNTS: Final = frozenset(("generation", "rows", "predictions", "dead_letters", "chunk", "prompt_tokens"))
+
+
+class Totals(NamedTuple):
+    """Of the partition that a sealed run shows: its own predictions and those of the runs that it completes."""
+
+    rows: int
+    predictions: int
+    dead_letters: int
+
+
+@dataclass(frozen=True)
+class SealedChunk:
+    """A committed chunk as the seal read it. sha256: of the object, in hex. object_version: its generation in Cloud Storage
+    (`nightshift.store.version_of`); None in a manifest that was edited."""
+
+    chunk: int
+    path: str
+    sha256: str
+    rows: int
+    predictions: int
+    dead_letters: int
+    object_version: str | None = None
+
+
+@dataclass(frozen=True)
+class CompletedRun:
+    """What the manifest of a redo says of a run that its partition also shows. manifest_digest: `RunManifest.digest` of it."""
+
+    run_id: str
+    rows: int
+    predictions: int
+    dead_letters: int
+    manifest_digest: str
+
+
+@dataclass(frozen=True)
+class RunManifest:
+    """docs/develop/ledger.md lists the entries. opening, plan: the `uid` of each; empty in one of release 0.2.0.
+
+    prompt_tokens to measured: as attempts claim it. output_tokens: None if the release did not count them. engine_versions:
+    rows by engine build. measured: `nightshift.planner.measured.measure`; None if it was not asked.
+    completes: the runs that the partition also shows, the latest first; empty for a run that is not a redo.
+    sealed_at: ISO 8601, UTC.
+    digest: sha256, in hex, of the object; empty for a manifest that was not read. earlier: the manifests of `completes`, once
+    they are read (`nightshift.run.sealed_objects.whole`); not stored.
+    """
+
+    run_id: str
+    job: str
+    partition: str
+    generation: int
+    opening: str
+    plan: str
+    rows: int
+    predictions: int
+    dead_letters: int
+    dead_reasons: Mapping[str, int]
+    duplicates: int
+    prompt_tokens: int
+    output_tokens: int | None
+    truncated: int
+    engine_versions: Mapping[str, int]
+    merkle_root: str
+    sealed_at: str
+    attempts: tuple[str, ...]
+    chunks: tuple[SealedChunk, ...]
+    pins: Pins = UNPINNED
+    completes: tuple[CompletedRun, ...] = ()
+    measured: Mapping[str, Any] | None = None
+    digest: str = field(default="", compare=False)
+    earlier: tuple[RunManifest, ...] = ()
+
+    @property
+    def totals(self) -> Totals:
+        predictions = self.predictions + sum(each.predictions for each in self.completes)
+        return Totals(predictions + self.dead_letters, predictions, self.dead_letters)
+
+    @property
+    def as_completed(self) -> CompletedRun:
+        """What the manifest of a redo of this run says of it."""
+        return CompletedRun(self.run_id, self.rows, self.predictions, self.dead_letters, self.digest)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is stored, but for what a later release has added."""
+        return {
+            **MANIFEST.stamp(),
+            **{name: getattr(self, name) for name in _PLAIN},
+            "pinned": self.pins.to_json(),
+            "attempts": list(self.attempts),
+            "chunks": [asdict(chunk) for chunk in self.chunks],
+            **({"completes": [asdict(each) for each in self.completes]} if self.completes else {}),
+            **({} if self.measured is None else {"measured": self.measured}),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any], where: str) -> RunManifest:
+        """where: its path, for messages. Raises UnreadableFormat for a version that this release does not read, and for what
+        the seal never writes."""
+        MANIFEST.check(stored, where)
+        try:
+            return cls(
+                **_known(cls, {**_LATER, **{name: stored[name] for name in _PLAIN if name in stored or name not in _LATER}}),
+                pins=Pins.of(stored),
+                attempts=tuple(stored["attempts"]),
+                chunks=tuple(SealedChunk(**_known(SealedChunk, each)) for each in stored["chunks"]),
+                completes=tuple(CompletedRun(**_known(CompletedRun, each)) for each in stored.get("completes", ())),
+                measured=measured if isinstance(measured := stored.get("measured"), dict) else None,
+                digest=hashlib.sha256(canonical_json(stored)).hexdigest(),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _edited(where, error) from error
+
+
+def _known(kind: type[RunManifest | SealedChunk | CompletedRun], entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that this release has. Raises TypeError for a count that is not one."""
+    for name in _COUNTS & entry.keys():
+        if type(entry[name]) is not int:
+            raise TypeError(f"{name} is {entry[name]!r}")
+    return {each.name: entry[each.name] for each in fields(kind) if each.name in entry}
+
+
+def _edited(where: str, error: Exception) -> UnreadableFormat:
+    return UnreadableFormat(
+        f"{where} is not what the task 'seal' wrote ({error!r}). Find out who may write into the bucket, then trigger the DAG "
+        "with fresh."
+    )
+
+
+def load_manifest(store: ObjectStore, run: RunRef) -> RunManifest | None:
+    """The manifest of a sealed run, else None. Raises UnreadableFormat."""
+    body = get_bytes(store, run.manifest_path)
+    return None if body is None else read_manifest(body, run)
+
+
+def read_manifest(body: bytes, run: RunRef) -> RunManifest:
+    """From the content of the object. Raises UnreadableFormat."""
+    try:
+        stored = json.loads(body)
+    except ValueError as error:
+        raise _edited(run.manifest_path, error) from error
+    if not isinstance(stored, dict):
+        raise _edited(run.manifest_path, TypeError("not a JSON object"))
+    return RunManifest.from_json(stored, run.manifest_path)
