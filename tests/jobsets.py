@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from local.runtime.folder import AgentFolder
 from local.runtime.objects import container_status, objects, refused, terminated
 from local.runtime.policy import JobEnd
 from local.runtime.records import JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
-from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION, StateFolder
+from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
@@ -50,7 +51,7 @@ class Agent:
     """Stands in for the agent by the files that are its interface: what it would say of a JobSet, and what it was asked."""
 
     def __init__(self, folder: Path) -> None:
-        self._state = StateFolder(folder)
+        self._state = AgentFolder(folder)
 
     def names(self) -> list[str]:
         """JobSets that were submitted and not deleted."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from local.runtime.agent import Agent
 from local.runtime.config import AgentConfigError, load_config
-from nightshift.jobset.local.folder import StateFolder
+from local.runtime.folder import AgentFolder
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
     except AgentConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    state = StateFolder(arguments.state)
+    state = AgentFolder(arguments.state)
     if state.lock() is None:
         print(f"another agent runs the pods of {state.path}; stop it, or give this one its own folder", file=sys.stderr)
         return 1

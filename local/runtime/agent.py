@@ -2,6 +2,29 @@
 
 It may be killed at any time. Its pods die with it (`local.runtime.shim`). The next agent kills whatever is left of
 them, counts them as lost with their node, and continues every JobSet that has not finished.
+
+What differs from Kubernetes, on purpose (`tests/integration/runtime/test_contract.py`, which also tests a real cluster, checks
+the rest):
+
+- Pods share this machine's network and files. The pod annotation ``nightshift.dev/port-env: "engine=ENGINE_PORT"`` makes
+  the runtime choose a free port for the containerPort named ``engine``: it sets ENGINE_PORT in every container of the pod,
+  whatever the manifest says, and probes of that port follow. Probes only ever connect to 127.0.0.1.
+- **Mount paths are not real.** ``emptyDir`` volumes and their volumeMounts are accepted, and nothing is mounted: a
+  container that writes to its mountPath writes to that path of this machine. Other volumes are refused, since their content
+  would be missing.
+- An image is a list of folders and an environment in the agent's configuration (`local.runtime.config`). If it is
+  missing there, the container ends with exit code 128 (Kubernetes would wait for it forever).
+- A process is not PID 1 here, so a program without a SIGTERM handler dies of the signal (143); in a container it would
+  ignore it and delay the end of its pod by the whole grace period. Also, its children can kill it, which they cannot there.
+- Both output streams of a container are one file, in the order of writing; a cluster reads them side by side.
+- A replacement pod always waits for the end of the pod that it replaces (podReplacementPolicy: Failed).
+- The agent checks a manifest only when it looks at it: if it does not support it, the JobSet fails with the reason
+  ManifestRefused, and so does the task that waits for it. A cluster would refuse it at submit.
+- JobSets have no uids: a request to stop one by name stops the one that has the name at that time.
+- Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, which holds
+  as many pods as its configuration says.
+- The CPU request that a container reads (a variable with ``resourceFieldRef: requests.cpu``) is its pod's share of
+  the node, not what the manifest asks for: the node's cores, divided by the pods of the JobSet that run at once.
 """
 
 from __future__ import annotations
@@ -15,10 +38,11 @@ import time
 from local.runtime.config import AgentConfig
 from local.runtime.controller import Controller, Node, OtherRelease
 from local.runtime.fields import ManifestError
+from local.runtime.folder import AgentFolder, AgentJobSetFolder
 from local.runtime.objects import refused
 from local.runtime.process import STATE_MARK, kill_marked
 from local.runtime.shim import become_subreaper
-from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION, JobSetFolder, StateFolder
+from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +52,7 @@ HEARTBEAT_S = 1.0
 class Agent:
     """Runs until SIGTERM or SIGINT, then ends its pods like a node that shuts down; a second signal ends them at once."""
 
-    def __init__(self, state: StateFolder, config: AgentConfig) -> None:
+    def __init__(self, state: AgentFolder, config: AgentConfig) -> None:
         self._state = state
         self._config = config
         self._wake = asyncio.Event()
@@ -104,7 +128,7 @@ class Agent:
             if not folder.path.exists():
                 self._rejected.discard(name)
 
-    def _reject(self, folder: JobSetFolder, error: Exception) -> None:
+    def _reject(self, folder: AgentJobSetFolder, error: Exception) -> None:
         """Makes the JobSet fail with the reason REFUSED, which ends the task that waits for it."""
         log.error("%s: %s", folder.name, error)
         seen = refused(folder.manifest(), REFUSED, str(error), time.time())

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from local.runtime import policy
 from local.runtime.config import AgentConfig
+from local.runtime.folder import AgentJobSetFolder
 from local.runtime.objects import objects
 from local.runtime.pod import Pod, Ports
 from local.runtime.records import JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
-from nightshift.jobset.local.folder import STATUS_VERSION, JobSetFolder
+from nightshift.jobset.local.folder import STATUS_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class _Started:
 class Controller:
     """Raises ManifestError for a manifest that cannot be carried out."""
 
-    def __init__(self, folder: JobSetFolder, node: Node, now: float) -> None:
+    def __init__(self, folder: AgentJobSetFolder, node: Node, now: float) -> None:
         self.folder = folder
         self.created_at = folder.created_at()
         self._node = node

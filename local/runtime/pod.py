@@ -12,12 +12,12 @@ from local.ports import new_port
 from local.runtime.config import AgentConfig, ImageConfig
 from local.runtime.container import Container, Launch
 from local.runtime.expansion import declared_environment, expand, static_variables
+from local.runtime.folder import AgentJobSetFolder
 from local.runtime.model import ContainerSpec, JobSetSpec
 from local.runtime.process import CONTAINER_MARK, POD_MARK, STATE_MARK
 from local.runtime.records import Containers
 from local.runtime.spec import CPU_REQUEST
 from nightshift.jobset.labels import INDEX_ANNOTATION
-from nightshift.jobset.local.folder import JobSetFolder
 
 _FROM_THE_AGENT = ("HOME", "LANG", "TMPDIR", "NIGHTSHIFT_STACK")
 """Variables that processes get from the agent: what any program on this machine needs, and the stack's mark."""
@@ -46,7 +46,7 @@ class Pod:
         name: str,
         index: int,
         spec: JobSetSpec,
-        folder: JobSetFolder,
+        folder: AgentJobSetFolder,
         config: AgentConfig,
         ports: Ports,
         changed: Callable[[], None],

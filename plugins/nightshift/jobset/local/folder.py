@@ -1,13 +1,10 @@
-"""The state folder: every file that the client and the agent share, and how each is written so that no reader sees half
-of it.
+"""The client's half of the state folder: each file is written so that no reader sees half of it.
 
-The layout is in the package's docstring. Creating and removing a JobSet are one rename each, so both are atomic.
+The layout is in the package's docstring. Creating a JobSet is one rename, so it is atomic.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import secrets
@@ -31,10 +28,10 @@ def write_atomic(path: Path, value: Any, *, durable: bool = True) -> None:
             os.fsync(file.fileno())
     temporary.replace(path)
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -45,7 +42,7 @@ def _sync_folder(path: Path) -> None:
 def _mark(path: Path) -> None:
     """Creates an empty file, durably. Raises FileNotFoundError when its folder is gone."""
     path.touch()
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 class JobSetFolder:
@@ -69,12 +66,6 @@ class JobSetFolder:
         except FileNotFoundError:
             self.created_at()
             return None
-
-    def write_status(self, value: dict[str, Any]) -> None:
-        write_atomic(self.path / "status.json", value)
-
-    def write_pods(self, value: dict[str, Any]) -> None:
-        write_atomic(self.path / "pods.json", value, durable=False)
 
     def ask_stop(self) -> None:
         _mark(self.path / "stop")
@@ -111,31 +102,8 @@ class JobSetFolder:
         except FileNotFoundError:
             return ""
 
-    def resume_asked(self) -> bool:
-        return (self.path / "resume").exists()
-
-    def evictions_asked(self) -> list[str]:
-        try:
-            return sorted(entry.name for entry in (self.path / "evict").iterdir())
-        except FileNotFoundError:
-            return []
-
-    def forget_eviction(self, pod: str) -> None:
-        (self.path / "evict" / pod).unlink(missing_ok=True)
-
     def log(self, pod: str, container: str) -> Path:
         return self.path / "logs" / pod / f"{container}.log"
-
-    def scratch(self, pod: str) -> Path:
-        """Working folder of a pod's processes."""
-        return self.path / "pods" / pod
-
-    def remove(self) -> None:
-        trash = self.state / "trash" / f"{self.name}.{secrets.token_hex(4)}"
-        trash.parent.mkdir(exist_ok=True)
-        self.path.rename(trash)
-        _sync_folder(self.path.parent)
-        shutil.rmtree(trash, ignore_errors=True)
 
 
 class StateFolder:
@@ -168,32 +136,6 @@ class StateFolder:
                 if target.exists():
                     raise FileExistsError(name) from error
                 raise
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-
-    def lock(self) -> int | None:
-        """Makes this process the agent of the folder, for as long as it lives. None if another one is."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
-
-    def clean(self) -> None:
-        """Removes what a killed process left half created or half removed. Only for the holder of the lock."""
-        shutil.rmtree(self.path / "trash", ignore_errors=True)
-        (self.path / "agent.json").unlink(missing_ok=True)
-
-    def announce(self, started: float) -> None:
-        write_atomic(self.path / "agent.json", {"pid": os.getpid(), "started": started}, durable=False)
-
-    def beat(self) -> None:
-        os.utime(self.path / "agent.json")
-
-    def withdraw(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            (self.path / "agent.json").unlink()
