@@ -6,15 +6,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-from benchmarks.report import ROOT, Report, median, say, spread
+from benchmarks.processes import NIGHTSHIFT
+from benchmarks.report import PLUGINS, ROOT, Report, say, spread
 from benchmarks.runs import SENTENCE
 from local import models, vllm
 from local.environments import python_of
@@ -38,8 +39,7 @@ for each request on both sides.
 FLAGS: Final = ("--served-model-name", SERVED, "--max-num-seqs", str(SEATS), "--max-model-len", "512", "--dtype", "float32")
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P8", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     lines = 100 if quick else int(os.environ.get("P8_LINES", "1500"))
     model = models.ensure(models.TINY_LLAMA)
     side = Side(folder, lines, (*FLAGS, "--enforce-eager", "--model", model.repository, "--revision", model.revision))
@@ -64,7 +64,6 @@ def measure(folder: Path, quick: bool) -> Report:
         f"{lines:,} lines; from nothing: {spread([ours for ours, _ in pairs], '.0f')} s, run-batch:"
         f" {spread([theirs for _, theirs in pairs], '.0f')} s"
     )
-    return report
 
 
 class Side:
@@ -78,7 +77,7 @@ class Side:
         self._log = folder / "log"
 
     def run_batch(self, *, kill_at: int | None) -> float:
-        """Seconds of `vllm run-batch`; killed once after so many lines."""
+        """Seconds of `vllm run-batch`; kill_at: after how many lines it is killed once."""
         count = self._lines
         out = self._folder / f"theirs-{time.monotonic_ns()}.jsonl"
         command = ["-m", "vllm.entrypoints.openai.run_batch", "-i", str(self._file(count)), "-o", str(out), *self._flags]
@@ -95,7 +94,7 @@ class Side:
         seconds = time.monotonic() - began
         assert code == 0, self._log.read_text()[-2000:]
         _check(out, count)
-        say(f"P8 run-batch, {count} lines, kill at {kill_at}: {seconds:.1f} s")
+        say(f"run-batch, {count} lines, kill at {kill_at}: {seconds:.1f} s")
         return seconds
 
     def nightshift(self, name: str, *, kill: str | None = None, at_lines: int = 0) -> float:
@@ -118,7 +117,7 @@ class Side:
         now = time.monotonic()
         assert code == 0, self._log.read_text()[-2000:]
         _check(self._out(name), self._lines)
-        say(f"P8 nightshift, {name}: {now - began:.1f} s")
+        say(f"nightshift, {name}: {now - began:.1f} s")
         return now - began
 
     def batch(self, url: str, name: str, lines: int | None = None) -> float:
@@ -147,17 +146,10 @@ class Side:
         return sum(float(line.rsplit(" ", 1)[1]) for line in page if line.startswith("vllm:request_success_total"))
 
     def _client(self, url: str, name: str, lines: int | None = None) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-c",
-            "from nightshift.cli import main; raise SystemExit(main())",
-            "batch",
-            "--base-url",
-            url,
-        ]
-        command += ["-i", str(self._file(lines or self._lines)), "-o", str(self._out(name))]
+        files = ["-i", str(self._file(lines or self._lines)), "-o", str(self._out(name))]
+        command = [*NIGHTSHIFT, "batch", "--base-url", url, *files]
         with self._log.open("ab") as log:
-            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "plugins")}
+            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": PLUGINS}
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:

@@ -19,8 +19,7 @@ one that is.
 NIGHTS: Final = 400
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P16", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     seeds = range(40 if quick else NIGHTS)
     kept = [World(draw(seed), kept=True).run() for seed in seeds]
     without = [World(draw(seed), kept=False).run() for seed in seeds]
@@ -46,7 +45,6 @@ def measure(folder: Path, quick: bool) -> Report:
     ]
     roomy_words = f"the {len(roomy)} whose quota is twice the plan or more and whose workers are faster than 0.6 of it"
     report.note(f"{len(seeds)} nights; of {roomy_words}: {', '.join(with_room)}")
-    return report
 
 
 def _met(nights: Sequence[Night]) -> int:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.processes import Canned, Driver, Ended, ending
+from benchmarks.processes import Canned, Driver, Ended
 from benchmarks.report import Report, say
 from benchmarks.runs import prepare, sentences
 
@@ -25,8 +25,7 @@ looked up before it is opened: with many chunks that is a large part of the CPU 
 """
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P6", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     sizes = SIZES[:2] if quick else SIZES
     peaks: dict[int, float] = {}
     # One batch of texts for all: the measure covers reading them, not making them.
@@ -43,7 +42,6 @@ def measure(folder: Path, quick: bool) -> Report:
         ended, trace = _run(folder, rows, AS_PLANNED, texts)
         report.add(f"{rows:,} rows with chunks of {AS_PLANNED:,}", f"peak {ended.peak_mib:.0f} MiB")
         report.note(f"{rows:,} rows, chunks of {AS_PLANNED:,}: {_words(ended, rows)}; {trace}")
-    return report
 
 
 def _run(folder: Path, rows: int, chunk_rows: int, texts: list[str]) -> tuple[Ended, str]:
@@ -51,8 +49,7 @@ def _run(folder: Path, rows: int, chunk_rows: int, texts: list[str]) -> tuple[En
     run = prepare(bucket, rows, chunk_rows=chunk_rows, per_group=PER_GROUP, texts=lambda part: texts[: len(part)], **SETTINGS)
     with Canned(width=8) as engine:
         driver = Driver(run.url, engine.url, folder / f"{rows}-{chunk_rows}.log")
-        with ending(driver):
-            ended = driver.end()
+        ended = driver.complete()
     run.check(ended.code)
     shutil.rmtree(bucket)
     say(_words(ended, rows))

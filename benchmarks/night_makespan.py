@@ -253,8 +253,7 @@ class World:
 WEATHER: Final = Weather(latency_s=LATENCY_S)
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P7", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     nights = [(60, 0.5)] if quick else [(1000, 1.0), (1000, 3.0)]
     for workers, hours in nights:
         began = time.monotonic()
@@ -267,7 +266,6 @@ def measure(folder: Path, quick: bool) -> Report:
             f"{name}: makespan {makespan:,.0f} s, ideal {ideal:,.0f} s, {preemptions:,} preemptions, seed 7; "
             f"simulated in {time.monotonic() - began:.0f} s"
         )
-    return report
 
 
 def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float, int]:
@@ -286,6 +284,6 @@ def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float
         gc.set_threshold(700, 10, 10)
         asyncio.set_event_loop(None)
     tally = world.tally
-    say(f"P7 {workers} workers, {hours} h: computed {tally.computed:,.0f} of {world.plan.rows:,} rows")
+    say(f"{workers} workers, {hours} h: computed {tally.computed:,.0f} of {world.plan.rows:,} rows")
     work = world.plan.rows * world.row_s
     return makespan, work / (tally.capacity / makespan), tally.computed / world.plan.rows - 1, tally.preemptions
