@@ -28,13 +28,12 @@ PAIRS: Final = 3
 KILLS: Final = (0.5, 0.9)
 """Shares of the lines after which both are killed. By arithmetic alone, a kill at 50% can hardly save 40% of the time."""
 METHOD: Final = """
-A file of chat requests (32 tokens each, greedy) for the tiny Llama, float32, max_num_seqs 64, eager,
-one build of vLLM. "Both from nothing" starts the engine each time: `vllm run-batch`, and `vllm serve` + `nightshift
-batch` started together. One kill: SIGKILL of the whole of run-batch, or of `nightshift batch`, or of `nightshift batch`
-and the server, when that share of the lines' time has passed, and the same command follows at once; the time is from
-the first start to the output file. run-batch starts from nothing again, as it keeps no progress. "From nothing" is the
-median of three each, in turn, as an engine's start takes 45 to 65 s here; the others ran once. Outputs have a line
-for each request on both sides.
+A file of chat requests (32 tokens each, greedy) for the tiny Llama, float32, max_num_seqs 64, eager, with one build of vLLM.
+"Both from nothing" starts the engine each time: `vllm run-batch`, against `vllm serve` and `nightshift batch` started
+together. One kill: SIGKILL for the whole of run-batch, or for `nightshift batch`, or for `nightshift batch` and the server,
+when that share of the lines has an answer; the same command follows at once. The time is from the first start to the output
+file. run-batch starts from nothing again, as it keeps no progress. "From nothing" is the median of three each, in turn,
+because an engine's start takes 45 to 65 s here; the others ran once. Both outputs have a line for each request.
 """
 FLAGS: Final = ("--served-model-name", SERVED, "--max-num-seqs", str(SEATS), "--max-model-len", "512", "--dtype", "float32")
 

@@ -45,14 +45,15 @@ QUIET_S: Final = 10.0
 QUIET_RATE: Final = 300.0
 METHOD: Final = """
 Callers send single instances to KServe's V1 `:predict` at random times (Poisson), whatever becomes of earlier ones.
-Throughput at equal p99: the highest rate at which 99% of the answers come within the bound, all of them right, found by steps
-of 1.5 and three halvings, 4 s each. The bound is twice the batcher's 20 ms and three times the engine's time, and 500 ms for
-vLLM; latency counts from when a caller meant to send. Both batchers have 32 items and 20 ms. KServe's algorithm
-(`benchmarks/kserve/main.go`) is our own re-implementation in Go, read in its public source: its module could not be had.
-Engines: a canned one with 128 seats that takes 20 or 50 ms for a request, as an accelerator takes nearly as long for one row
-as for 32; and a real vLLM on the CPU (MiniLM, one thread, rows of 14 tokens) behind a V1 predictor of ours that both use
-(`benchmarks/predictor.py`). "Bad" is a text that is too long, in one full batch of 32 callers. CPU is the batcher's process
-alone, at 300 callers a second and with none, in front of an engine that answers at once. The sides take turns; medians count.
+Throughput at equal p99 is the highest rate at which 99% of the answers come within the bound and all of them are right. Steps
+of 1.5 and three halvings find it, 4 s each. The bound is twice the batcher's 20 ms plus three times the engine's time, and
+500 ms for vLLM. Latency counts from when a caller meant to send. Both batchers have 32 items and 20 ms. KServe's algorithm
+(`benchmarks/kserve/main.go`) is our own re-implementation in Go, after its public source: its module was not available. There
+are two engines. The canned one has 128 seats and takes 20 or 50 ms for a request, as an accelerator takes nearly as long for
+one row as for 32. The other is a real vLLM on the CPU (MiniLM, one thread, rows of 14 tokens) behind our V1 predictor
+(`benchmarks/predictor.py`), which both batchers use. "Bad" is a text that is too long, in one full batch of 32 callers. CPU
+is the batcher's process alone, at 300 callers a second and with none, in front of an engine that answers at once. The sides
+take turns; medians are compared.
 """
 
 

@@ -32,14 +32,14 @@ PER_GROUP: Final = 50_000
 SMALL: Final = 50_000
 BUCKET: Final = "bench"
 METHOD: Final = """
-A plan of 1,000,000,000 rows in 200 files of 100 row groups, 1,000 shards; every second chunk is committed (one real
-chunk object under all those names). No input exists except the one file that the first request needs, to which shard 0
-and, for this measure, all other names point. Resume is the time from the process's start to its first request's
-arrival at a canned engine, including imports, spec, plan, LIST and reading a row group; the run of 50,000 rows shows how
-much of that any run costs. The helper has no home range and lists everything before it opens a chunk. RSS is read at the first
-request. Status is `nightshift status --json` as a process; it reads each chunk's footer. "Folder" is a local folder,
-which has no order, so any LIST of it reads and sorts all names; "emulator" is the project's Cloud Storage emulator
-on this machine, over HTTP, with pages of 1,000 names.
+A plan of 1,000,000,000 rows in 200 files of 100 row groups, with 1,000 shards. Every second chunk is committed: one real
+chunk object under all those names. Only one input file exists, the one that the first request needs; for this measure all
+other names point to it too. Resume is the time from the process's start to the arrival of its first request at a canned
+engine. It includes imports, spec, plan, LIST and reading a row group; the run of 50,000 rows shows how much of that any run
+costs. The helper has no home range and lists everything before it opens a chunk. RSS is read at the first request. Status is
+`nightshift status --json` as a process; it reads each chunk's footer. "Folder" is a local folder: it has no order, so any
+LIST of it reads and sorts all names. "Emulator" is the project's Cloud Storage emulator on this machine, over HTTP, with
+pages of 1,000 names.
 """
 
 
@@ -84,7 +84,8 @@ def _resume(url: str, index: int | None, log: Path) -> tuple[float, float]:
     # Seats for one request, which takes an hour: only the first one matters.
     with Canned(seats=256, seconds=3600.0, width=8) as engine:
         began = time.monotonic()
-        driver = Driver(url, engine.url, log, index=index)
+        # A driver without an index does not know the revision that its engine serves.
+        driver = Driver(url, engine.url, log, index=index, NIGHTSHIFT_MODEL_REVISION=a_spec().model.revision)
         with ending(driver):
             while not (counts := engine.counts())["first"]:
                 assert driver.process.poll() is None, log.read_text()[-1000:]

@@ -16,10 +16,10 @@ SEATS: Final = 256
 SECONDS: Final = 0.25
 SPEED: Final = SEATS / SECONDS
 METHOD: Final = """
-A driver process against a canned engine with 256 seats and 250 ms a row (1,024 rows/s, a request a row), the same rows
-with chunks as `nightshift.planner.sizing` plans them, with chunks of 600 rows (a checkpoint each 0.6 s, a hundred times as
-often as planned) and with one chunk for everything. Throughput = rows / time from the first request's arrival to the
-process's end, so that the last commit counts. Runs alternate; medians are compared.
+A driver process against a canned engine with 256 seats and 250 ms a row (1,024 rows/s, a request a row). The same rows run
+with chunks as `nightshift.planner.sizing` plans them, with chunks of 600 rows (a checkpoint every 0.6 s), and with one chunk
+for everything. Throughput = rows / time from the first request's arrival to the process's end, so the last commit counts.
+Runs alternate; medians are compared.
 """
 
 

@@ -22,11 +22,11 @@ from local.stack import Stack
 from local.stack.environment import PROJECT
 
 METHOD: Final = """
-The local stack: Airflow standalone with LocalExecutor on SQLite, its DAG processor and scheduler at work, and the emulators of
-BigQuery and Cloud Storage. The job files are P17's, each called after its job; the source is an empty table, so a night is its
-seven tasks and no engine. The last job's DAG is run for one day after another. A task starts when Airflow has queued it and its
-process has parsed the DAG file: `start_date` - `queued_when`, and `dag_file_parse_ms` of the task's own log. Medians over all
-tasks of the nights; the first night is not counted.
+The local stack: Airflow standalone with LocalExecutor on SQLite, its DAG processor and scheduler at work, and the emulators
+of BigQuery and Cloud Storage. The job files are P17's, each named after its job. The source is an empty table, so a night is
+its seven tasks and no engine. The last job's DAG runs for one day after another. A task has started when Airflow has queued
+it and its process has parsed the DAG file: `start_date` - `queued_when`, and `dag_file_parse_ms` of the task's own log.
+Medians over all tasks of the nights; the first night does not count.
 """
 TASKS: Final = ("plan", "extract", "infer", "seal", "publish", "audit")
 DAYS: Final = ("2026-11-20", "2026-11-21", "2026-11-22", "2026-11-23")

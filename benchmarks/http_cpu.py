@@ -24,13 +24,13 @@ IN_FLIGHT: Final = 64
 WARM_UP: Final = 1_000
 CHUNK_ROWS: Final = 2_000
 METHOD: Final = """
-CPU seconds (user and system) of the client's process / requests, a request a row, 64 in flight, keep-alive, against one
-canned server in another process that answers at once with a reply of vLLM's form (chat: 0.6 KB; embedding: 384 floats,
-2.4 KB). "Driver" is the real Worker as `nightshift.driver` starts it, under uvloop, from Parquet rows to committed
-Parquet chunks of 2,000 rows: this includes decode, template, send, validate, record, encode and commit, but not the
-process's start. "aiohttp" posts a ready body and parses the reply with `json` (asyncio's own loop, and uvloop). "SDK" is
-`AsyncOpenAI.chat.completions.create` with httpx under asyncio. Each client warms up with 1,000 requests; clients
-alternate and medians are compared.
+CPU seconds (user and system) of the client's process / requests. A request has one row; 64 are in flight, with keep-alive.
+One canned server, in another process, answers at once with a reply of vLLM's form (chat: 0.6 KB; embedding: 384 floats, 2.4
+KB). "Driver" is the real Worker as `nightshift.driver` starts it, under uvloop, from Parquet rows to committed Parquet chunks
+of 2,000 rows. That includes decode, template, send, validate, record, encode and commit, but not the process's start.
+"aiohttp" posts a ready body and parses the reply with `json` (asyncio's own loop, and uvloop). "SDK" is
+`AsyncOpenAI.chat.completions.create` with httpx under asyncio. Each client warms up with 1,000 requests. Clients alternate;
+medians are compared.
 """
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "chat": {"task": "chat", "request": {"user": "Label this: {{ text }}"}, "destination__column": "label"},

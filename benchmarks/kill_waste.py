@@ -18,10 +18,10 @@ SPEED: Final = 20.0
 """Rows per second of the planned engine (the profile "cpu"); the canned one is faster, so that a night takes a minute."""
 FASTER: Final = 100
 METHOD: Final = """
-`nightshift.planner.sizing` plans the chunks of 100,000 rows for the "cpu" profile (20 rows/s, deadline 2h); one driver process
-works on all of them with a canned engine of 16 seats that is 100 times as fast as planned, so that an hour and a half takes
-a minute (the store is not faster, so relatively more is in flight at a kill). The driver is killed with SIGKILL at a
-random moment in the middle third and started again. Computed again = rows that reached the engine - 100,000.
+`nightshift.planner.sizing` plans the chunks of 100,000 rows for the "cpu" profile (20 rows/s, deadline 2h). One driver
+process works on all of them. Its canned engine has 16 seats and is 100 times as fast as planned, so an hour and a half takes
+a minute. The store is not faster, so relatively more is in flight at a kill. SIGKILL ends the driver at a random moment in
+the middle third; then it starts again. Computed again = rows that reached the engine - 100,000.
 """
 
 

@@ -50,11 +50,11 @@ LONGER: Final = 4
 """How many times as long the rows of the third night are: up to about 100 tokens, of the 256 that the model may read."""
 POLL_S: Final = 0.25
 METHOD: Final = """
-Three nights of each job on the local runtime, with real vLLM on the CPU (float32, eager), one worker, on an empty bucket of the
-Cloud Storage emulator. Each is opened, decided, rendered, run and sealed by the code of the tasks, without Airflow and
-BigQuery; its rows are written as an export would. The first plan is an estimate, whose start-up is the most that the
-profile allows. The second has half as many rows again and is planned from the first's record. The third has rows four times
-as long, half as many as the first, and is planned from the second's record and the two mean lengths. Planned is the finish that
+Each job has three nights on the local runtime, with real vLLM on the CPU (float32, eager), one worker, and an empty bucket of
+the Cloud Storage emulator. The code of the tasks opens, decides, renders, runs and seals each night, without Airflow and
+BigQuery; its rows are written as an export would. The first plan is an estimate, whose start-up is the most that the profile
+allows. The second night has half as many rows again and is planned from the first's record. The third has rows four times as
+long, half as many as the first, and is planned from the second's record and the two mean lengths. Planned is the finish that
 the decision names, without its margin: start-up, work, and what preemptions would take. Actual is the time from submitting
 the JobSet to the last commit, by the store's clock.
 """

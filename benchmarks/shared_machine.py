@@ -36,12 +36,12 @@ JOB: Final[dict[str, Any]] = {
     "request": {"input": "{{ text }}"},
 }
 METHOD: Final = """
-Embeddings of short rows (14 tokens) by MiniLM: the JobSet that the product renders, run by the local runtime's agent as real
-pods of vLLM and driver; the run lies in a folder. One worker has all cores; each of two has half of them. "Every engine on
-every core" is two workers under an agent that believes the machine has twice its cores, so that each engine starts a
-thread for every real core, as vLLM does by default. Rows/s are measured while all workers are up: rows committed
-between the last driver's "resumed" and the last commit. The sides take turns; medians are compared. "With start-up" is the
-time from the JobSet's submission to its end, both engines' starts included.
+Embeddings of short rows (14 tokens) by MiniLM. The local runtime's agent runs the JobSet that the product renders, as real
+pods of vLLM and driver; the run is in a folder. One worker has all cores; each of two has half of them. "Every engine on
+every core" is two workers under an agent that believes the machine has twice its cores, so each engine starts a thread for
+every real core, as vLLM does by default. Rows/s are measured while all workers are up: rows committed between the last
+driver's "resumed" and the last commit. "With start-up" is the time from submitting the JobSet to its end, both engines'
+starts included. The sides take turns; medians are compared.
 """
 
 

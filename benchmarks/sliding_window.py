@@ -16,15 +16,15 @@ from benchmarks.report import Report
 from benchmarks.runs import prepare
 
 METHOD: Final = """
-Answers' lengths are drawn from an exponential distribution with mean 338 tokens, cut at 2,048: the mean is ShareGPT's
-output length in Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention" (SOSP
-2023, figure 11); the form is what Xiang et al., "ServeGen: Workload Characterization and Generation of Large Language
-Model Serving in Production" (2025) found for output lengths in production. It is the mildest of the published forms:
-log-normal and log-t tails are longer. The canned engine computes 64 requests at once, each for 0.5 ms a token, whatever
-the others do, as in a continuous batch on an accelerator that is not full; others wait. The peer sends batches by
-`asyncio.gather` over aiohttp and waits for each batch to end. The driver keeps a queue at the engine, so the peer
-gets batches as large: of 64, of 128 (the most that the driver's window comes to here) and of 256. Time is from
-the first arrival at the engine to the last answer.
+The lengths of answers are drawn from an exponential distribution with mean 338 tokens, cut at 2,048. The mean is ShareGPT's
+output length in Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention" (SOSP 2023,
+figure 11). The form is what Xiang et al., "ServeGen: Workload Characterization and Generation of Large Language Model Serving
+in Production" (2025) found for output lengths in production. It is the mildest of the published forms: log-normal and log-t
+tails are longer. The canned engine computes 64 requests at once, each for 0.5 ms a token whatever the others do, as in a
+continuous batch on an accelerator that is not full; other requests wait. The peer sends batches with `asyncio.gather` over
+aiohttp and waits for each batch to end. The driver keeps a queue at the engine, so the peer gets batches as large: of 64, of
+128 (the largest window that the driver reaches here) and of 256. Time is from the first arrival at the engine to the last
+answer.
 """
 
 

@@ -30,14 +30,14 @@ FLUSH_S: Final = 0.5
 SERVICE_S: Final = 0.2
 LATENCY_ROWS: Final = 3_000
 METHOD: Final = """
-The engine is the canned one of P5 and P10: 64 seats, 0.5 ms a token, chat answers of exponential length, 338 tokens on average.
-The stream is `nightshift stream` between our Pub/Sub emulator and a real PostgreSQL; the nightly driver reads the same texts
-from Parquet in a folder. Throughput at a full backlog is counted by the engine, from the first to the last request that reaches
-it. The peer (`benchmarks/pull_wait.py`) is our own re-implementation of the shape of the public reference subscriber, not its
-code: it pulls 64, waits for the slowest, acknowledges in one call, and stores nothing. CPU is that of the client process, with
-its start and from its first request on: a subscriber runs for days. Latency: embeddings at half of what the engine can answer
-(16 seats, 0.2 s a request), a flush of 0.5 s, from publish time to the database's own clock at the commit; the bound is flush +
-2 x service time. The sides take turns; medians count.
+The engine is the canned one of P5 and P10: 64 seats, 0.5 ms a token, chat answers of exponential length, 338 tokens on
+average. The stream is `nightshift stream` between our Pub/Sub emulator and a real PostgreSQL. The nightly driver reads the
+same texts from Parquet in a folder. The peer (`benchmarks/pull_wait.py`) is our own re-implementation of the shape of the
+public reference subscriber, not its code: it pulls 64, waits for the slowest, acknowledges in one call, and stores nothing.
+The engine counts the throughput at a full backlog, from the first request that reaches it to its last answer. CPU is that of
+the client process, with its start and from its first request on: a subscriber runs for days. Latency: embeddings at half of
+what the engine can answer (16 seats, 0.2 s a request), with a flush of 0.5 s, from publish time to the database's own clock
+at the commit. The bound is flush + 2 x service time. The sides take turns; medians are compared.
 """
 
 

@@ -27,12 +27,12 @@ from tests.integration.driver.vllm import Vllm
 WARM_UP: Final = 128
 MAX_TOKENS: Final = 32
 METHOD: Final = """
-The same rows through (A) `python -m nightshift.driver` -> HTTP -> `vllm serve`, from Parquet to committed Parquet, and
-(B) `LLM.embed` or `LLM.generate` on a list of texts in memory; one vLLM build, same model, dtype, max_num_seqs,
-max_model_len and variables (`local/vllm.py`), eager, greedy, so that both generate the same tokens. Short rows have about 14
-tokens, the others of MiniLM and BERT about 22. Both engines are up all the time, one of them idle;
-A and B alternate, medians are compared. A's time is from "resumed" to the last commit, by the driver's log; it excludes
-the start of the process, and a warm-up of 128 rows on each side. CPU seconds are of the median run's processes.
+The same rows go two ways: (A) `python -m nightshift.driver` -> HTTP -> `vllm serve`, from Parquet to committed Parquet; (B)
+`LLM.embed` or `LLM.generate` on a list of texts in memory. Both use one vLLM build with the same model, dtype, max_num_seqs,
+max_model_len and variables (`local/vllm.py`), eager and greedy, so both generate the same tokens. Short rows have about 14
+tokens, the others of MiniLM and BERT about 22. Both engines are up all the time, one of them idle. A and B alternate; medians
+are compared. A's time is from "resumed" to the last commit, by the driver's log. It excludes the start of the process and,
+like B's, a warm-up of 128 rows. CPU seconds are those of the median run's processes.
 """
 
 

@@ -22,13 +22,13 @@ STARTS_S: Final = 3600.0
 SETTLE_S: Final = 30.0
 READ_S: Final = 30.0
 METHOD: Final = """
-A real kube-apiserver with the JobSet and Job controllers; its nodes and pods are kwok's, whose pods run until they are deleted
-(`benchmarks/noop.py`); each container writes a line a minute, through our own kubelet that serves only logs. Each side is a
-real `airflow triggerer` with its own database and as many deferred tasks as JobSets, all side by side on the same cluster:
+A real kube-apiserver with the JobSet and Job controllers. Its nodes and pods are kwok's; the pods run until they are deleted
+(`benchmarks/noop.py`). Each container writes a line a minute, through our own kubelet that serves only logs. Each side is a
+real `airflow triggerer` with its own database and as many deferred tasks as JobSets; all sides share the cluster. They are
 KubernetesJobSetTrigger as the operator makes it, the same without logs, and KubernetesJobTrigger on the JobSets' child Jobs
 with the 10 s of `GKEStartJobOperator.job_poll_interval`. GKEJobTrigger itself needs Google's endpoint; it waits by the same
-method of the same hook, and asks as often. Requests are counted by the API server, by user (requests that flow control has
-dispatched: a watch counts when it begins) and for logs (which only ours reads: requests that have ended, which is all of
+method of the same hook, and polls as often. The API server counts the requests: by user (requests that flow control has
+dispatched; a watch counts when it begins) and for logs, which only ours reads (requests that have ended, which is all of
 them, as the triggerers are killed first). Memory is the proportional set size of the process that runs the triggers: the
 largest of the readings, one every 30 s. CPU is that process's user and system time.
 """
@@ -78,9 +78,7 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
         report.add(f"{label}: ours, without logs, theirs", ", ".join(read(cost) for cost in (ours, quiet, theirs)))
     report.note(f"{jobsets} JobSets of {PODS} pods of 2 containers, {minutes:.0f} min")
     report.note(f"sockets of ours at the end: {ours.sockets}, without logs {quiet.sockets}")
-    report.note(
-        f"{logs:,} of our requests were for logs; to {failed:,} of them this cluster had no answer, and they were repeated"
-    )
+    report.note(f"{logs:,} of our requests were for logs; {failed:,} of them got no answer from this cluster and were repeated")
 
 
 def _memory(cost: Cost) -> str:

@@ -43,15 +43,14 @@ DAYS: Final = ("2026-11-20", "2026-11-21")
 ASKED_AT: Final = "2026-11-21T01:00:00+00:00"
 MIB: Final = 1 << 20
 METHOD: Final = """
-Extract, seal and publish as the tasks run them (export, plan from the files' footers, proof over every chunk,
-comparison of object versions before and after the load, staging, assertions, transaction, count), against the
-project's emulators on this machine. The peer is a raw copy of the same bytes by the same emulators: EXPORT DATA of
-the same query, a load job of the same chunk objects, and one transaction that deletes the partition and inserts the
-same columns, with nothing proven. The rows have two key columns and a score each, in chunks of 50,000 rows. What
-`infer` does (the chunks) is made before and not timed. Each side does two nights and goes first on one of them,
-after an export that is not timed; the times are the sums. Both sides ask for the state of their jobs every 50 ms.
-BigQuery itself is not measured: its emulator runs on DuckDB, on the same two cores. Each task has a process of its own;
-the time of its imports is not counted, and its memory is the peak RSS (VmHWM).
+Extract, seal and publish run as in the tasks, against the project's emulators on this machine: export, plan from the files'
+footers, proof over every chunk, comparison of object versions before and after the load, staging, assertions, transaction,
+count. The peer is a raw copy of the same bytes by the same emulators: EXPORT DATA of the same query, a load job of the same
+chunk objects, and one transaction that deletes the partition and inserts the same columns. It proves nothing. The rows have
+two key columns and a score each, in chunks of 50,000 rows. What `infer` does (the chunks) is made before and not timed. Each
+side does two nights and goes first on one of them, after an export that is not timed; the times are the sums. Both sides poll
+their jobs every 50 ms. BigQuery itself is not measured: its emulator runs on DuckDB, on the same two cores. Each task has a
+process of its own. The time of its imports does not count; its memory is the peak RSS (VmHWM).
 """
 
 

@@ -23,13 +23,13 @@ TIMES: Final = 3
 SIZES: Final = (10_000, 50_000, 200_000)
 METHOD: Final = """
 The peer (`benchmarks/semaphore.py`) is our own re-implementation of the shape of the public reference worker for offline
-batches, not its code: a semaphore of 100 requests in flight, the shard and all answers in memory, one write at the end, no
-resume; over aiohttp. Both sides are processes, from the same Parquet rows to Parquet answers in a folder, a chat request a
-row. Undisturbed and killed: the canned engine of P5 (64 seats, 0.5 ms a token, answers of exponential length with a mean of
-338 tokens). The kill is SIGKILL when half of the rows have reached the engine, and the same command follows at once. The time
-is from the start of the first process to the end of the last one, so starting Python is in it. CPU and memory: an engine that
-answers at once, so that the client is the bottleneck. CPU seconds are the client process's, including its start; memory is
-its peak RSS (VmHWM, read every 0.2 s). The sides take turns; medians are compared.
+batches, not its code. It has a semaphore of 100 requests in flight over aiohttp, holds the shard and all answers in memory,
+writes once at the end, and cannot resume. Both sides are processes, from the same Parquet rows to Parquet answers in a
+folder, a chat request a row. Undisturbed and killed: the canned engine of P5 (64 seats, 0.5 ms a token, answers of
+exponential length with a mean of 338 tokens). The kill is SIGKILL when half of the rows have reached the engine; the same
+command follows at once. The time is from the start of the first process to the end of the last one, so it includes starting
+Python. CPU and memory: an engine that answers at once, so the client is the bottleneck. CPU seconds are the client process's,
+including its start. Memory is its peak RSS (VmHWM, read every 0.2 s). The sides take turns; medians are compared.
 """
 Start = Callable[[str], Client]
 """Starts a client for the engine at an address."""
