@@ -40,7 +40,7 @@ from nightshift.run.pod_startup import Starts, save_starts
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
-from tests.builders import a_spec, write_input
+from tests.builders import a_spec, bound, write_input
 from tests.integration.runtime.agents import AgentProcess
 
 BUCKET: Final = "runs"
@@ -163,7 +163,7 @@ class Place:
         plan = Plan(
             run.run_id, len(texts), chunk_rows, workers, files, reasons, decision=save_decision(self.store, run, decision)
         )
-        return save_plan(self.store, run, plan)
+        return save_plan(self.store, run, bound(self.store, run, plan))
 
     def _infer(self, spec: JobSpec, run: RunRef, plan: Plan) -> float:
         """Seconds from the JobSet's start to the last commit."""
