@@ -69,7 +69,7 @@ chaos: ## inject real faults into all processes of a night, and prove that nothi
 	@$(ENVIRONMENTS) emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m tests.chaos.soak --faults $(or $(N),200) $(if $(SEED),--seed $(SEED))
 
-bench: ## measure the driver and the ledger, and write docs/develop/benchmarks.md: make bench P="p2 p6"
+bench: ## measure the driver and the ledger, and write docs/develop/benchmarks.md: make bench P="p2 kill_waste"
 	@$(ENVIRONMENTS) driver emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks $(P)
 

@@ -2,7 +2,7 @@
 
 Speaks what the driver needs of vLLM: embeddings, chat, health, models, version, metrics; and KServe's V1 ``:predict``.
 It prints its port. A request's rows take seats for some seconds and queue while none are free, as in a continuous batch;
-``/canned`` says what arrived.
+``/canned`` reports what arrived.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Engine:
         self.last = 0.0
         self.busy = 0.0
         self._queue: deque[tuple[Connection, bytes, int, float]] = deque()
-        self._looked = 0.0
+        self._counted_at = 0.0
 
     @property
     def waiting(self) -> int:
@@ -89,9 +89,9 @@ class Engine:
     def _count(self) -> None:
         """Adds up seat seconds."""
         now = time.monotonic()
-        if self._looked:
-            self.busy += self.running * (now - self._looked)
-        self._looked = now
+        if self._counted_at:
+            self.busy += self.running * (now - self._counted_at)
+        self._counted_at = now
 
     def page(self, path: bytes) -> bytes:
         """The answer to a GET."""

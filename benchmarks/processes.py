@@ -14,25 +14,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from benchmarks.report import ROOT
+from benchmarks.report import PLUGINS, ROOT
 
+NIGHTSHIFT: Final = (sys.executable, "-m", "nightshift.cli")
+"""The command ``nightshift``."""
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 RSS_EVERY_S: Final = 0.2
 
 
-class Canned:
-    """A canned engine in its own process. The options are those of `benchmarks.canned`."""
+class Server:
+    """A process that prints its port."""
 
-    def __init__(self, **options: float) -> None:
-        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        command = [sys.executable, "-m", "benchmarks.canned", *words]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+        self.pid = self._process.pid
 
-    def __enter__(self) -> Canned:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -41,14 +42,19 @@ class Canned:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
+
+class Canned(Server):
+    """A canned engine in its own process. The options are those of `benchmarks.canned`."""
+
+    def __init__(self, **options: float) -> None:
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        super().__init__([sys.executable, "-m", "benchmarks.canned", *words])
+
     def counts(self) -> dict[str, float]:
         """rows and requests that arrived; first, last: when (the machine's monotonic clock); busy: seat seconds."""
         with urllib.request.urlopen(f"{self.url}/canned", timeout=10) as reply:
             counts: dict[str, float] = json.load(reply)
             return counts
-
-    def cpu_s(self) -> float:
-        return cpu_s(self._process.pid)
 
 
 @dataclass(frozen=True)
@@ -91,9 +97,9 @@ class Client:
     def _sample(self) -> None:
         # ru_maxrss would count what the parent had at the fork; VmHWM starts again with the program.
         while not self._ended.wait(RSS_EVERY_S):
-            self._look()
+            self._read()
 
-    def _look(self) -> None:
+    def _read(self) -> None:
         sizes = memory_mib(self.process.pid)
         if sizes is not None:
             self._peak = max(self._peak, sizes[0])
@@ -105,7 +111,12 @@ class Client:
         self.process.send_signal(signal.SIGKILL)
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._log.read_text().splitlines() if line.endswith("}")]
+        return json_lines(self._log)
+
+    def complete(self) -> Ended:
+        """Waits for the end; kills the process if the wait fails."""
+        with ending(self):
+            return self.end()
 
     def end(self) -> Ended:
         """Waits for the end."""
@@ -122,23 +133,33 @@ class Driver(Client):
     """``python -m nightshift.driver`` on a run. log: the file that gets its lines."""
 
     def __init__(self, run_url: str, engine_url: str, log: Path, *, index: int | None = 0, **settings: str) -> None:
-        environment = {
+        variables = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(ROOT / "plugins"),
+            "PYTHONPATH": PLUGINS,
             "NIGHTSHIFT_RUN_URL": run_url,
             "ENGINE_URL": engine_url,
             **({} if index is None else {"JOB_COMPLETION_INDEX": str(index)}),
             **settings,
         }
         if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
-            environment["STORAGE_EMULATOR_HOST"] = emulator
-        super().__init__([sys.executable, "-m", "nightshift.driver"], environment, log)
+            variables["STORAGE_EMULATOR_HOST"] = emulator
+        super().__init__([sys.executable, "-m", "nightshift.driver"], variables, log)
 
     def wait_for(self, message: str, times: int = 1) -> None:
         while sum(line["message"] == message for line in self.lines()) < times:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the driver ended before {message!r}: {self._log.read_text()[-2000:]}")
             time.sleep(0.02)
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's, with the product on the path."""
+    return {**os.environ, "PYTHONPATH": PLUGINS, **variables}
+
+
+def json_lines(log: Path) -> list[dict[str, Any]]:
+    """The complete lines of a driver's log."""
+    return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
 
 
 def memory_mib(pid: int) -> tuple[float, float] | None:
@@ -158,7 +179,7 @@ def cpu_s(pid: int) -> float:
 
 
 def tree(pid: int) -> dict[int, str]:
-    """A process and its descendants, by pid, with the words that say what each one is."""
+    """A process and its descendants, by pid, each with its command line."""
     found = {pid: _title(pid)}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

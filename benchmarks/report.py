@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+PLUGINS: Final = str(ROOT / "plugins")
 PAGE: Final = ROOT / "docs" / "develop" / "benchmarks.md"
 LIBRARIES: Final = ("uvloop", "orjson", "pyarrow", "obstore", "aiohttp", "openai")
 
@@ -125,12 +127,6 @@ def replaced(page: str, measure: str, section: str) -> str:
     others = [each.rstrip() + "\n\n" for each in old if not each.startswith(f"### {measure},")]
     others.insert(mine[0] if mine else len(others), new)
     return (head + "".join(others)).rstrip() + "\n"
-
-
-def median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def spread(values: Sequence[float], form: str = ".3f") -> str:

@@ -16,7 +16,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
-from tests.builders import a_spec
+from tests.builders import a_spec, bound
 
 SHORT: Final = "package {n} reads settings files and checks each value"
 """About 14 tokens for MiniLM."""
@@ -43,7 +43,8 @@ class Run:
 
     def committed_rows(self) -> int:
         """Rows in the ledger, according to the files' footers."""
-        return sum(pq.read_metadata(path).num_rows for path in self.folder.glob("ledger/*.parquet"))
+        ledger = self.bucket / self.run.work(self.plan.uid).ledger_folder
+        return sum(pq.read_metadata(path).num_rows for path in ledger.glob("*.parquet"))
 
     def check(self, code: int) -> None:
         """Raises AssertionError unless the driver reported that it is done and the ledger has each row."""
@@ -81,7 +82,7 @@ def prepare(
         groups = write(bucket / run.prefix / path, ordinals, per_group, texts)
         meta = obstore.head(store, f"{run.prefix}/{path}")
         files.append(InputFile(path, len(ordinals), groups, meta["size"], str(meta["e_tag"])))
-    plan = save_plan(store, run, Plan(run.run_id, rows, chunk_rows, workers, tuple(files)))
+    plan = save_plan(store, run, bound(store, run, Plan(run.run_id, rows, chunk_rows, workers, tuple(files))))
     return Run(bucket, run, spec, plan)
 
 

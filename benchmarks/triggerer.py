@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from benchmarks.processes import cpu_s, tree
 from benchmarks.report import ROOT
 
-DAG: Final = "p9"
+DAG: Final = "waiting_jobsets"
 CONNECTION: Final = "cluster"
 START_S: Final = 180.0
 
@@ -27,7 +27,7 @@ class Triggerer:
         folder.mkdir()
         dags = folder / "dags"
         dags.mkdir()
-        (dags / "p9.py").write_text(
+        (dags / f"{DAG}.py").write_text(
             "from airflow.sdk import DAG\n"
             "from airflow.providers.standard.operators.empty import EmptyOperator\n"
             f"with DAG({DAG!r}, schedule=None):\n"

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import random
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -22,14 +19,14 @@ from typing import Any, Final
 import orjson
 import uvloop
 
+from benchmarks import long_tailed
+from benchmarks.engines import ON_THE_CPU, one_thread, running
 from benchmarks.figures.data import CONTINUOUS, FILE, STATIC, WAYS, Embedded, Figures, Generated, save
 from benchmarks.report import commit, load, machine, say
 from benchmarks.runs import short_sentences
 from local import hub, models
 from nightshift.driver.http import HttpClient
-from nightshift.spec import JobSpec
 from tests.builders import a_spec
-from tests.integration.driver.vllm import Vllm
 
 SEATS: Final = 64
 """`max_num_seqs` of both engines."""
@@ -47,9 +44,7 @@ TIMES: Final = 3
 TIMEOUT_S: Final = 600.0
 SETTINGS: Final[dict[str, Any]] = {
     "engine__max_num_seqs": SEATS,
-    "engine__max_model_len": 256,
-    "engine__dtype": "float32",
-    "engine__args": {"enforce-eager": True},
+    **ON_THE_CPU,
 }
 
 Ask = Callable[[int], Awaitable[None]]
@@ -63,6 +58,7 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=FILE, help="the file to write (default: %(default)s)")
     options = parser.parse_args()
     began, load_before = datetime.now(UTC), load()
+    one_thread()
     with tempfile.TemporaryDirectory(prefix="nightshift-figures-") as folder:
         generated, version = _generate(Path(folder), options.times, quick=options.quick)
         embedded = _embed(Path(folder), options.times, quick=options.quick)
@@ -83,23 +79,10 @@ def main() -> int:
     return 0
 
 
-@contextmanager
-def _engine(spec: JobSpec, log: Path) -> Iterator[Vllm]:
-    # A core for the model, and the others for API server and client: otherwise threads that wait for a core are measured.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    server = Vllm(spec, log)
-    try:
-        server.await_health()
-        yield server
-    finally:
-        server.kill()
-
-
 def lengths(rows: int) -> list[int]:
     """Tokens of each answer: exponential, the form that P5 in docs/develop/benchmarks.md gives its sources for. The same each
     time."""
-    rng = random.Random(14)
-    return [min(MOST_TOKENS, 1 + int(rng.expovariate(1 / MEAN_TOKENS))) for _ in range(rows)]
+    return long_tailed.lengths(rows, seed=14, mean=MEAN_TOKENS, most=MOST_TOKENS)
 
 
 def _generate(folder: Path, times: int, *, quick: bool) -> tuple[tuple[Generated, ...], str]:
@@ -113,7 +96,7 @@ def _generate(folder: Path, times: int, *, quick: bool) -> tuple[tuple[Generated
         **SETTINGS,
     )
     found = []
-    with _engine(spec, folder / "chat.log") as server:
+    with running(spec, folder / "chat.log") as server:
         uvloop.run(_chat(server.url, CONTINUOUS, SEATS, SEATS))
         for _ in range(times):
             for size in SIZES:
@@ -144,7 +127,7 @@ async def _chat(url: str, way: str, size: int, rows: int) -> Generated:
             took[row] = time.perf_counter() - began
             counted = orjson.loads(reply.body)["usage"]["completion_tokens"] if reply.status == 200 else reply.body
             if counted != tokens[row]:
-                raise RuntimeError(f"asked for {tokens[row]} tokens, got {counted!r}")
+                raise RuntimeError(f"requested {tokens[row]} tokens, got {counted!r}")
 
         began = time.perf_counter()
         if way == STATIC:
@@ -186,7 +169,7 @@ def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
 def _embed(folder: Path, times: int, *, quick: bool) -> tuple[Embedded, ...]:
     spec = a_spec(model__uri=f"hf://{hub.REPOSITORY}", model__revision=hub.REVISION, **SETTINGS)
     found = []
-    with _engine(spec, folder / "embeddings.log") as server:
+    with running(spec, folder / "embeddings.log") as server:
         uvloop.run(_vectors(server.url, SEATS, 1, SEATS * 4))
         for _ in range(times):
             for in_flight in IN_FLIGHT:

@@ -16,13 +16,13 @@ QUIET_LOAD: Final = 1.0
 
 
 class Untrue(Exception):
-    """The page says in words what the figures do not show: the words have to be written again."""
+    """The page states in words what the figures do not show: the words have to be written again."""
 
 
 def render(figures: Figures) -> str:
     """The whole page. Raises Untrue."""
     if wrong := [words for words, is_so in claims(figures).items() if not is_so]:
-        raise Untrue(f"{TEMPLATE} says what the figures do not show: {'; '.join(wrong)}")
+        raise Untrue(f"{TEMPLATE} states what the figures do not show: {'; '.join(wrong)}")
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -40,12 +40,12 @@ def render(figures: Figures) -> str:
 
 
 def busy(figures: Figures) -> bool:
-    """Whether other work ran on the machine: the page says so."""
+    """Whether other work ran on the machine: the page then notes it."""
     return float(figures.about["load_before"].partition("/")[0]) >= QUIET_LOAD
 
 
 def claims(figures: Figures) -> dict[str, bool]:
-    """What the page says without a number, and whether the figures show it."""
+    """What the page states without a number, and whether the figures show it."""
     most, several = figures.sizes[-1], [size for size in figures.sizes if size >= 4]
     full, single = figures.rows_per_request[4], figures.rows_per_request[0]
     return {
@@ -62,12 +62,12 @@ def claims(figures: Figures) -> dict[str, bool]:
 
 
 def harmonic(count: int) -> float:
-    """The longest of so many exponential lengths, as a multiple of their mean (1 + 1/2 + ... + 1/count)."""
+    """The longest of `count` exponential lengths, as a multiple of their mean (1 + 1/2 + ... + 1/count)."""
     return sum(1 / n for n in range(1, count + 1))
 
 
 def _rounded(value: float, digits: int = 2) -> str:
-    """To so many digits that mean something: 1,234.5 is 1,200."""
+    """To `digits` significant digits: 1,234.5 is 1,200."""
     return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 

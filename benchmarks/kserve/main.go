@@ -2,8 +2,8 @@
 //
 // Our own re-implementation of the algorithm, not KServe's code. Read in pkg/batcher/handler.go of github.com/kserve/kserve, as of
 // commit bbccfb59f010. What is kept of it, because it decides what callers see:
-//   - one goroutine collects and sends, so one request is with the server at a time, and nobody is collected meanwhile;
-//   - it looks every 100 microseconds whether the batch is full or its first caller has waited long enough;
+//   - one goroutine collects and sends, so one request is with the server at a time, and no caller is collected meanwhile;
+//   - it checks every 100 microseconds whether the batch is full or its first caller has waited long enough;
 //   - callers are added whole, whatever their number of instances and whatever their path: the last path is used;
 //   - any status but 200, a reply that cannot be parsed and a wrong number of predictions go to every caller of the batch as the
 //     field "message" of a reply with status 200.
@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-const look = 100 * time.Microsecond
+const poll = 100 * time.Microsecond
 
 type caller struct {
 	path      string
@@ -84,7 +84,7 @@ func (b *batcher) collect() {
 			}
 			b.instances = append(b.instances, one.instances...)
 			b.callers = append(b.callers, one)
-		case <-time.After(look):
+		case <-time.After(poll):
 		}
 		waited := time.Since(b.since).Milliseconds() >= b.latency.Milliseconds()
 		if len(b.instances) >= b.most || (waited && len(b.instances) > 0) {

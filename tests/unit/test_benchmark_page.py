@@ -1,10 +1,18 @@
-"""The page of measures holds one section of each: the latest."""
+"""The measures have two names each, and the page has one section of each: the latest."""
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
-from benchmarks.report import replaced
+from benchmarks.measures import MEASURES, number_of
+from benchmarks.report import PAGE as WRITTEN
+from benchmarks.report import ROOT, replaced
+from benchmarks.runs import prepare
+from nightshift.run.opening import load_run, planned
+from nightshift.store import open_store
 
 pytestmark = pytest.mark.unit
 
@@ -22,3 +30,31 @@ def test_a_measure_without_a_section_goes_to_the_end() -> None:
     page = replaced("# Benchmarks\n\n### P2, monday\n\nstays\n", "P3", "### P3, today\n\nnew\n")
 
     assert page == "# Benchmarks\n\n### P2, monday\n\nstays\n\n### P3, today\n\nnew\n"
+
+
+@pytest.mark.parametrize("word", ["p6b", "P6b", "P6B", "billion_rows"])
+def test_a_measure_is_named_by_its_number_or_by_its_subject(word: str) -> None:
+    assert number_of(word) == "P6b"
+
+
+def test_a_word_that_names_no_measure() -> None:
+    assert number_of("p99") is None
+
+
+@pytest.mark.parametrize(("number", "subject"), MEASURES.items())
+def test_the_module_and_the_page_give_a_subject_the_same_number(number: str, subject: str) -> None:
+    module = ast.parse((ROOT / "benchmarks" / f"{subject}.py").read_text())
+    page = WRITTEN.read_text()
+
+    assert (ast.get_docstring(module) or "").startswith(f"{number}: ")
+    assert f"\n| {number} | `{subject}` | " in page
+    assert f"\n### {number}, " in page
+
+
+def test_a_driver_accepts_the_run_of_a_measure(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, 20, chunk_rows=10)
+    store = open_store(f"file://{tmp_path}")
+
+    _, record = load_run(store, prepared.run)
+
+    assert planned(store, prepared.run, record) == prepared.plan

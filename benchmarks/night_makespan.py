@@ -34,17 +34,17 @@ PREEMPTED_AN_HOUR: Final = 0.2
 BACK_AFTER_S: Final = 180.0
 LATENCY_S: Final = 0.03
 METHOD: Final = f"""
-The real Worker, Feeder, Ranges, Scheduler, Commits and Ledger of each worker run in virtual time on
-`tests/simulation`'s event loop and store (30 ms a request, pages of 1,000 names). Each worker's engine computes one row
-after another at its own speed, drawn uniformly from 0.7 to 1.3; a chunk is 6 rows, as long as
-`nightshift.planner.sizing.chunk_seconds` plans it for the night ({chunk_seconds(3 * 3600):.0f} s at three hours,
+The real Worker, Feeder, Ranges, Scheduler, Commits and Ledger of each worker run in virtual time, on the event loop and the
+store of `tests/simulation` (30 ms a request, pages of 1,000 names). Each worker's engine computes one row after another at
+its own speed, drawn uniformly from 0.7 to 1.3. A chunk is 6 rows and takes as long as
+`nightshift.planner.sizing.chunk_seconds` plans for the night ({chunk_seconds(3 * 3600):.0f} s at three hours,
 {chunk_seconds(3600):.0f} s at one). Each worker is preempted at random, 0.2 times an hour (exponential): SIGTERM, a real
-drain, and a new worker with the same index after 3 minutes on average (exponential). Ideal = work / mean available
-capacity (sum over workers of speed x time up; a drain counts as up). Waste = what engines computed beyond each row once,
-including parts of abandoned rows and what is still being computed when the last chunk is committed. Two things differ
-from a real night: the window is 2 rows (one computed, one waiting) and the engine is not asked for its load; LISTs of
-more than 1,000 names copy the truth after the time that their pages take, without parsing each name again
-(`WholeLedger`), which alone would take an hour on this machine.
+drain, and a new worker with the same index after 3 minutes on average (exponential). Ideal = work / mean available capacity,
+which is the sum over workers of speed x time up, drains included. Waste = what engines computed beyond each row once. It
+includes parts of abandoned rows, and what is still being computed when the last chunk is committed. Two things differ from a
+real night. The window is 2 rows (one computed, one waiting), and workers do not read the engine's load. LISTs of more than
+1,000 names copy the truth after the time that their pages take, without parsing each name again (`WholeLedger`): the parsing
+alone would take an hour on this machine.
 """
 
 
@@ -253,8 +253,7 @@ class World:
 WEATHER: Final = Weather(latency_s=LATENCY_S)
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P7", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     nights = [(60, 0.5)] if quick else [(1000, 1.0), (1000, 3.0)]
     for workers, hours in nights:
         began = time.monotonic()
@@ -267,7 +266,6 @@ def measure(folder: Path, quick: bool) -> Report:
             f"{name}: makespan {makespan:,.0f} s, ideal {ideal:,.0f} s, {preemptions:,} preemptions, seed 7; "
             f"simulated in {time.monotonic() - began:.0f} s"
         )
-    return report
 
 
 def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float, int]:
@@ -286,6 +284,6 @@ def simulate(workers: int, hours: float, seed: int) -> tuple[float, float, float
         gc.set_threshold(700, 10, 10)
         asyncio.set_event_loop(None)
     tally = world.tally
-    say(f"P7 {workers} workers, {hours} h: computed {tally.computed:,.0f} of {world.plan.rows:,} rows")
+    say(f"{workers} workers, {hours} h: computed {tally.computed:,.0f} of {world.plan.rows:,} rows")
     work = world.plan.rows * world.row_s
     return makespan, work / (tally.capacity / makespan), tally.computed / world.plan.rows - 1, tally.preemptions

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from benchmarks import models
-from benchmarks.processes import Driver, Ended, cpu_s, ending, tree
-from benchmarks.report import ROOT, Report, median, say, spread
+from benchmarks.engines import ON_THE_CPU, running
+from benchmarks.processes import Driver, Ended, cpu_s, tree
+from benchmarks.report import ROOT, Report, say, spread
 from benchmarks.runs import prepare, sentences, short_sentences
 from local import hub, vllm
 from local import models as local_models
@@ -25,12 +27,12 @@ from tests.integration.driver.vllm import Vllm
 WARM_UP: Final = 128
 MAX_TOKENS: Final = 32
 METHOD: Final = """
-The same rows through (A) `python -m nightshift.driver` -> HTTP -> `vllm serve`, from Parquet to committed Parquet, and
-(B) `LLM.embed` or `LLM.generate` on a list of texts in memory; one vLLM build, same model, dtype, max_num_seqs,
-max_model_len and variables (`local/vllm.py`), eager, greedy, so that both generate the same tokens. Short rows have about 14
-tokens, the others of MiniLM and BERT about 22. Both engines are up all the time, one of them idle;
-A and B alternate, medians are compared. A's time is from "resumed" to the last commit, by the driver's log; it excludes
-the start of the process, and a warm-up of 128 rows on each side. CPU seconds are of the median run's processes.
+The same rows go two ways: (A) `python -m nightshift.driver` -> HTTP -> `vllm serve`, from Parquet to committed Parquet; (B)
+`LLM.embed` or `LLM.generate` on a list of texts in memory. Both use one vLLM build with the same model, dtype, max_num_seqs,
+max_model_len and variables (`local/vllm.py`), eager and greedy, so both generate the same tokens. Short rows have about 14
+tokens, the others of MiniLM and BERT about 22. Both engines are up all the time, one of them idle. A and B alternate; medians
+are compared. A's time is from "resumed" to the last commit, by the driver's log. It excludes the start of the process and,
+like B's, a warm-up of 128 rows. CPU seconds are those of the median run's processes.
 """
 
 
@@ -54,9 +56,7 @@ class Case:
             "model__uri": f"hf://{self.repository}",
             "model__revision": self.revision,
             "engine__max_num_seqs": self.max_num_seqs,
-            "engine__max_model_len": 256,
-            "engine__dtype": "float32",
-            "engine__args": {"enforce-eager": True},
+            **ON_THE_CPU,
         }
         if self.generates:
             request = {"prompt": "{{ text }}", "max_tokens": MAX_TOKENS, "temperature": 0.0}
@@ -79,12 +79,10 @@ def cases(quick: bool) -> list[Case]:
     return every
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P1", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     for case in cases(quick):
         rows, times = (200, 1) if quick else (case.rows, 3)
         _compare(report, case, rows, times, folder / case.name.replace(" ", "-"))
-    return report
 
 
 def _compare(report: Report, case: Case, rows: int, times: int, folder: Path) -> None:
@@ -97,7 +95,7 @@ def _compare(report: Report, case: Case, rows: int, times: int, folder: Path) ->
         for _ in range(times):
             ours.append(server.compute(rows))
             theirs.append(process.compute(rows))
-            say(f"P1 {case.name}: {_rate(ours[-1], rows):.1f} and {_rate(theirs[-1], rows):.1f} rows/s")
+            say(f"{case.name}: {_rate(ours[-1], rows):.1f} and {_rate(theirs[-1], rows):.1f} rows/s")
     ratio = median([_rate(one, rows) for one in ours]) / median([_rate(one, rows) for one in theirs])
     report.add(case.name, f"{ratio:.3f}", ">= 0.98", ratio >= 0.98)
     for words, runs in (("through the driver", ours), ("in process", theirs)):
@@ -183,9 +181,7 @@ class Served:
         folder, chunk_rows = self._folder / f"run-{self._runs}", max(64, rows // 10)
         run = prepare(folder, rows, chunk_rows=chunk_rows, texts=self._case.texts, **self._case.settings)
         before = self._cpu()
-        driver = Driver(run.url, self._server.url, self._folder / f"driver-{self._runs}.log")
-        with ending(driver):
-            ended = driver.end()
+        ended = Driver(run.url, self._server.url, self._folder / f"driver-{self._runs}.log").complete()
         run.check(ended.code)
         spent = {name: seconds - before.get(name, 0.0) for name, seconds in self._cpu().items()}
         last = [line for line in ended.log if line["message"] == "done"][-1]
@@ -216,9 +212,5 @@ def _merged(spent: dict[str, float]) -> dict[str, float]:
 
 @contextmanager
 def _served(case: Case, folder: Path) -> Iterator[Served]:
-    server = Vllm(a_spec(**case.settings), folder / "vllm.log")
-    try:
-        server.await_health()
+    with running(a_spec(**case.settings), folder / "vllm.log") as server:
         yield Served(server, server._process.pid, case, folder)
-    finally:
-        server.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import random
 import shutil
 import subprocess
@@ -15,16 +14,18 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 import orjson
 import uvloop
 
-from benchmarks.processes import Canned, cpu_s
-from benchmarks.report import ROOT, Report, median, say, spread
+from benchmarks.engines import one_thread, running
+from benchmarks.processes import Canned, Server, cpu_s
+from benchmarks.report import ROOT, Report, say, spread
 from nightshift.driver.http import ConnectionLost, HttpClient
 from tests.builders import a_spec
-from tests.integration.driver.vllm import MINILM, Vllm
+from tests.integration.driver.vllm import MINILM
 from tests.integration.stream.servers import BatcherProcess
 
 ITEMS: Final = 32
@@ -44,14 +45,15 @@ QUIET_S: Final = 10.0
 QUIET_RATE: Final = 300.0
 METHOD: Final = """
 Callers send single instances to KServe's V1 `:predict` at random times (Poisson), whatever becomes of earlier ones.
-Throughput at equal p99: the highest rate at which 99% of the answers come within the bound, all of them right, found by steps
-of 1.5 and three halvings, 4 s each. The bound is twice the batcher's 20 ms and three times the engine's time, and 500 ms for
-vLLM; latency counts from when a caller meant to send. Both batchers have 32 items and 20 ms. KServe's algorithm
-(`benchmarks/kserve/main.go`) is our own re-implementation in Go, read in its public source: its module could not be had.
-Engines: a canned one with 128 seats that takes 20 or 50 ms for a request, as an accelerator takes nearly as long for one row
-as for 32; and a real vLLM on the CPU (MiniLM, one thread, rows of 14 tokens) behind a V1 predictor of ours that both use
-(`benchmarks/predictor.py`). "Bad" is a text that is too long, in one full batch of 32 callers. CPU is the batcher's process
-alone, at 300 callers a second and with none, in front of an engine that answers at once. The sides take turns; medians count.
+Throughput at equal p99 is the highest rate at which 99% of the answers come within the bound and all of them are right. Steps
+of 1.5 and three halvings find it, 4 s each. The bound is twice the batcher's 20 ms plus three times the engine's time, and
+500 ms for vLLM. Latency counts from when a caller meant to send. Both batchers have 32 items and 20 ms. KServe's algorithm
+(`benchmarks/kserve/main.go`) is our own re-implementation in Go, after its public source: its module was not available. There
+are two engines. The canned one has 128 seats and takes 20 or 50 ms for a request, as an accelerator takes nearly as long for
+one row as for 32. The other is a real vLLM on the CPU (MiniLM, one thread, rows of 14 tokens) behind our V1 predictor
+(`benchmarks/predictor.py`), which both batchers use. "Bad" is a text that is too long, in one full batch of 32 callers. CPU
+is the batcher's process alone, at 300 callers a second and with none, in front of an engine that answers at once. The sides
+take turns; medians are compared.
 """
 
 
@@ -64,7 +66,7 @@ class Batcher:
 
 
 Start = Callable[[str, int], AbstractContextManager[Batcher]]
-"""Starts a batcher in front of a URL, which waits so many milliseconds."""
+"""Starts a batcher in front of a URL, which waits up to that number of milliseconds."""
 
 
 @dataclass
@@ -80,8 +82,7 @@ class Load:
         return not self.given_up and not self.wrong and slow <= len(self.took) / 100
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P14", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     sides: dict[str, Start] = {"ours": _ours, "KServe's": partial(_kserve, _built(folder))}
     times, step_s = (1, 1.5) if quick else (TIMES, STEP_S)
     for seconds in SERVICE_S:
@@ -96,7 +97,6 @@ def measure(folder: Path, quick: bool) -> Report:
         report.add(name, f"{ours} / {theirs}", "1", ours == 1)
     with Canned(width=8) as engine:
         _overhead(report, sides, engine.url)
-    return report
 
 
 def _compare(
@@ -107,7 +107,7 @@ def _compare(
         for side, begin in sides.items():
             with begin(url, LATENCY_MS) as batcher:
                 rates[side].append(_most(batcher.url, bound_s, start, step_s))
-            say(f"P14 {name}, {side}: {rates[side][-1]:.0f} callers/s")
+            say(f"{name}, {side}: {rates[side][-1]:.0f} callers/s")
     ours, theirs = (median(each) for each in rates.values())
     ratio = ours / theirs
     report.add(f"callers/s with p99 <= {bound_s * 1000:.0f} ms, {name}: ours / KServe's", f"{ratio:.2f}", ">= 1", ratio >= 1)
@@ -137,7 +137,7 @@ def _most(url: str, bound_s: float, rate: float, step_s: float) -> float:
 
 def _holds(url: str, rate: float, bound_s: float, step_s: float) -> bool:
     load = uvloop.run(_offer(url, rate, step_s, 8 * bound_s))
-    say(f"P14 {rate:.0f}/s: {sorted(load.took)[-len(load.took) // 100 - 1]:.3f} s, {load.wrong} wrong")
+    say(f"{rate:.0f}/s: {sorted(load.took)[-len(load.took) // 100 - 1]:.3f} s, {load.wrong} wrong")
     return load.holds(bound_s)
 
 
@@ -197,7 +197,7 @@ def _overhead(report: Report, sides: dict[str, Start], url: str) -> None:
             idle[name] = (cpu_s(batcher.pid) - began) / QUIET_S
     for name in sides:
         report.add(f"CPU of the batcher a caller, at {QUIET_RATE:.0f} callers/s, {name}", f"{spent[name]:.0f} us")
-        report.add(f"CPU of the batcher while nobody calls, {name}", f"{idle[name]:.1%} of a core")
+        report.add(f"CPU of the batcher without callers, {name}", f"{idle[name]:.1%} of a core")
 
 
 @contextmanager
@@ -208,41 +208,27 @@ def _ours(url: str, latency_ms: int) -> Iterator[Batcher]:
 
 @contextmanager
 def _kserve(program: Path, url: str, latency_ms: int) -> Iterator[Batcher]:
-    with _said_port([str(program), url, str(ITEMS), str(latency_ms)]) as batcher:
-        yield batcher
+    with Server([str(program), url, str(ITEMS), str(latency_ms)]) as server:
+        yield Batcher(server.url, server.pid)
 
 
 @contextmanager
 def _vllm(folder: Path) -> Iterator[str]:
     """A real vLLM behind the predictor: the predictor's URL."""
-    # A core for the model, and the others for the rest: otherwise threads that wait for a core are measured.
-    os.environ["OMP_NUM_THREADS"] = "1"
-    server = Vllm(a_spec(**{**MINILM, "engine__max_num_seqs": 64}), folder / "vllm.log")
-    try:
-        server.await_health()
-        with _said_port([sys.executable, "-m", "benchmarks.predictor", server.url, MINILM["model__name"]]) as predictor:
-            yield predictor.url
-    finally:
-        server.kill()
-
-
-@contextmanager
-def _said_port(command: list[str]) -> Iterator[Batcher]:
-    """A process that prints its port."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield Batcher(f"http://127.0.0.1:{int(process.stdout.readline())}", process.pid)
-        finally:
-            process.kill()
+    one_thread()
+    spec, name = a_spec(**{**MINILM, "engine__max_num_seqs": 64}), MINILM["model__name"]
+    with (
+        running(spec, folder / "vllm.log") as server,
+        Server([sys.executable, "-m", "benchmarks.predictor", server.url, name]) as predictor,
+    ):
+        yield predictor.url
 
 
 def _built(folder: Path) -> Path:
     """KServe's algorithm, as a program. Raises RuntimeError without Go."""
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
-        raise RuntimeError("P14 compares with a program in Go, and there is no 'go' on the PATH or in /usr/local/go/bin")
+        raise RuntimeError("this compares with a program in Go, and there is no 'go' on the PATH or in /usr/local/go/bin")
     program = folder / "kserve"
     subprocess.run([go, "build", "-o", str(program), "."], cwd=ROOT / "benchmarks" / "kserve", check=True)
     return program

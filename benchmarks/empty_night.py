@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 
-from benchmarks.p17 import job_texts
-from benchmarks.report import ROOT, Report, median, say, spread
+from benchmarks.job_files import deployment, job_name
+from benchmarks.report import Report, say, spread
 from local.demo.airflow_api import AirflowApi, refused
 from local.stack import Stack
 from local.stack.environment import PROJECT
 
 METHOD: Final = """
-The local stack: Airflow standalone with LocalExecutor on SQLite, its DAG processor and scheduler at work, and the emulators of
-BigQuery and Cloud Storage. The job files are P17's, each called after its job; the source is an empty table, so a night is its
-seven tasks and no engine. The last job's DAG is run for one day after another. A task starts when Airflow has queued it and its
-process has parsed the DAG file: `start_date` - `queued_when`, and `dag_file_parse_ms` of the task's own log. Medians over all
-tasks of the nights; the first night is not counted.
+The local stack: Airflow standalone with LocalExecutor on SQLite, its DAG processor and scheduler at work, and the emulators
+of BigQuery and Cloud Storage. The job files are P17's, each named after its job. The source is an empty table, so a night is
+its seven tasks and no engine. The last job's DAG runs for one day after another. A task has started when Airflow has queued
+it and its process has parsed the DAG file: `start_date` - `queued_when`, and `dag_file_parse_ms` of the task's own log.
+Medians over all tasks of the nights; the first night does not count.
 """
 TASKS: Final = ("plan", "extract", "infer", "seal", "publish", "audit")
 DAYS: Final = ("2026-11-20", "2026-11-21", "2026-11-22", "2026-11-23")
@@ -48,8 +48,7 @@ class Taken:
         return [queued + parsed for queued, parsed in zip(self.queued, self.parsed, strict=True)]
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P18", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     sizes = (1, 30) if quick else (1, 300, 1000)
     found = {size: _of(folder / str(size), size) for size in sizes}
     one = found[1]
@@ -63,24 +62,17 @@ def measure(folder: Path, quick: bool) -> Report:
             ratio = median(taken.starts) / median(one.starts)
             report.add(f"from queued to running and parsed, {files} / 1 file", f"{ratio:.2f}", "<= 1.5", ratio <= 1.5)
             report.add(f"an empty night, {files} / 1 file", f"{median(taken.nights) / median(one.nights):.2f}")
-    return report
 
 
 def _of(folder: Path, size: int) -> Taken:
-    dags = folder / "dags"
-    (dags / "jobs").mkdir(parents=True)
-    for name in ("batch_inference.py", "broken_jobs.py"):
-        shutil.copy(ROOT / "dags" / name, dags)
-    for number, text in enumerate(job_texts(size)):
-        (dags / "jobs" / f"job-{number:04}.yaml").write_text(text)
-    job = f"job-{size - 1:04}"
+    dags, job = deployment(folder / "dags", size), job_name(size - 1)
     with Stack(folder / "state", parts=("storage", "bigquery", "airflow"), dags=dags) as stack:
         _empty_source(stack.environment()["BIGQUERY_EMULATOR_HOST"])
         api = AirflowApi(**stack.airflow())
         began = time.monotonic()
         api.wait_for_dag(job, PATIENCE_S)
         taken = Taken(time.monotonic() - began)
-        say(f"P18 {size} files: Airflow knows {job} after {taken.known:.0f} s")
+        say(f"{size} files: Airflow knows {job} after {taken.known:.0f} s")
         for number, day in enumerate(DAYS):
             night = _night(api, job, day)
             if number:
@@ -112,12 +104,12 @@ def _night(api: AirflowApi, job: str, day: str) -> Mapping[str, Any]:
             if refused(error) and "already exists" not in str(error):
                 raise
             # A busy machine: it may have the run all the same.
-            run = run or {"state": "asked for"}
+            run = run or {"state": "requested"}
     if run["state"] != "success":
         states = {name: task["state"] for name, task in api.task_instances(job, day).items()}
         failed = next((name for name, state in states.items() if state == "failed"), "plan")
         raise RuntimeError(f"{job} of {day} has failed: {states}\n" + "\n".join(api.log(job, day, failed, 1)[-20:]))
-    say(f"P18 {job} of {day}: {_seconds(run['queued_at'], run['end_date']):.1f} s")
+    say(f"{job} of {day}: {_seconds(run['queued_at'], run['end_date']):.1f} s")
     return run
 
 

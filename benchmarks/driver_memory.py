@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.processes import Canned, Driver, Ended, ending
+from benchmarks.processes import Canned, Driver, Ended
 from benchmarks.report import Report, say
 from benchmarks.runs import prepare, sentences
 
@@ -16,17 +16,16 @@ AS_PLANNED: Final = 50_000
 PER_GROUP: Final = 2_048
 SETTINGS: Final[dict[str, Any]] = {"engine__max_num_seqs": 1024, "request__rows_per_request": 256}
 METHOD: Final = """
-`python -m nightshift.driver` as a process, from real Parquet files in a folder to committed chunks in that folder, 256
-texts a request, against a canned engine that answers at once with vectors of 8 floats, so that the driver is the
-bottleneck. Peak RSS is VmHWM, read every 0.2 s. All sizes have chunks of 1,024 rows and input row groups of 2,048, so that
-10,000 rows go through everything ten times: memory depends on the sizes of chunks and row groups, and must not depend on
-the number of rows. A run with chunks of 50,000 is shown too. A LIST of a folder looks at all its names, and every chunk is
-looked up before it is opened: with many chunks that is a large part of the CPU here, and costs nothing on Cloud Storage.
+`python -m nightshift.driver` as a process, from real Parquet files in a folder to committed chunks in that folder, 256 texts
+a request. The canned engine answers at once with vectors of 8 floats, so the driver is the bottleneck. Peak RSS is VmHWM,
+read every 0.2 s. All sizes have chunks of 1,024 rows and input row groups of 2,048, so 10,000 rows go through everything ten
+times: memory depends on the sizes of chunks and row groups, and must not depend on the number of rows. One more run has
+chunks of 50,000. A LIST of a folder reads all its names, and the driver checks each chunk before it opens it. With many
+chunks that is a large part of the CPU here; on Cloud Storage it costs none.
 """
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P6", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     sizes = SIZES[:2] if quick else SIZES
     peaks: dict[int, float] = {}
     # One batch of texts for all: the measure covers reading them, not making them.
@@ -43,7 +42,6 @@ def measure(folder: Path, quick: bool) -> Report:
         ended, trace = _run(folder, rows, AS_PLANNED, texts)
         report.add(f"{rows:,} rows with chunks of {AS_PLANNED:,}", f"peak {ended.peak_mib:.0f} MiB")
         report.note(f"{rows:,} rows, chunks of {AS_PLANNED:,}: {_words(ended, rows)}; {trace}")
-    return report
 
 
 def _run(folder: Path, rows: int, chunk_rows: int, texts: list[str]) -> tuple[Ended, str]:
@@ -51,8 +49,7 @@ def _run(folder: Path, rows: int, chunk_rows: int, texts: list[str]) -> tuple[En
     run = prepare(bucket, rows, chunk_rows=chunk_rows, per_group=PER_GROUP, texts=lambda part: texts[: len(part)], **SETTINGS)
     with Canned(width=8) as engine:
         driver = Driver(run.url, engine.url, folder / f"{rows}-{chunk_rows}.log")
-        with ending(driver):
-            ended = driver.end()
+        ended = driver.complete()
     run.check(ended.code)
     shutil.rmtree(bucket)
     say(_words(ended, rows))

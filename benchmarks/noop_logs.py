@@ -1,6 +1,6 @@
 """A kubelet's logs for simulated pods: every container writes a line each minute.
 
-python -m benchmarks.hollow_logs --port PORT --certificate FILE --key FILE
+python -m benchmarks.noop_logs --port PORT --certificate FILE --key FILE
 """
 
 from __future__ import annotations

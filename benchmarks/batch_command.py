@@ -6,15 +6,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-from benchmarks.report import ROOT, Report, median, say, spread
+from benchmarks.processes import NIGHTSHIFT
+from benchmarks.report import PLUGINS, ROOT, Report, say, spread
 from benchmarks.runs import SENTENCE
 from local import models, vllm
 from local.environments import python_of
@@ -27,19 +28,17 @@ PAIRS: Final = 3
 KILLS: Final = (0.5, 0.9)
 """Shares of the lines after which both are killed. By arithmetic alone, a kill at 50% can hardly save 40% of the time."""
 METHOD: Final = """
-A file of chat requests (32 tokens each, greedy) for the tiny Llama, float32, max_num_seqs 64, eager,
-one build of vLLM. "Both from nothing" starts the engine each time: `vllm run-batch`, and `vllm serve` + `nightshift
-batch` started together. One kill: SIGKILL of the whole of run-batch, or of `nightshift batch`, or of `nightshift batch`
-and the server, when that share of the lines' time has passed, and the same command follows at once; the time is from
-the first start to the output file. run-batch starts from nothing again, as it keeps no progress. "From nothing" is the
-median of three each, in turn, as an engine's start takes 45 to 65 s here; the others ran once. Outputs have a line
-for each request on both sides.
+A file of chat requests (32 tokens each, greedy) for the tiny Llama, float32, max_num_seqs 64, eager, with one build of vLLM.
+"Both from nothing" starts the engine each time: `vllm run-batch`, against `vllm serve` and `nightshift batch` started
+together. One kill: SIGKILL for the whole of run-batch, or for `nightshift batch`, or for `nightshift batch` and the server,
+when that share of the lines has an answer; the same command follows at once. The time is from the first start to the output
+file. run-batch starts from nothing again, as it keeps no progress. "From nothing" is the median of three each, in turn,
+because an engine's start takes 45 to 65 s here; the others ran once. Both outputs have a line for each request.
 """
 FLAGS: Final = ("--served-model-name", SERVED, "--max-num-seqs", str(SEATS), "--max-model-len", "512", "--dtype", "float32")
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P8", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     lines = 100 if quick else int(os.environ.get("P8_LINES", "1500"))
     model = models.ensure(models.TINY_LLAMA)
     side = Side(folder, lines, (*FLAGS, "--enforce-eager", "--model", model.repository, "--revision", model.revision))
@@ -64,7 +63,6 @@ def measure(folder: Path, quick: bool) -> Report:
         f"{lines:,} lines; from nothing: {spread([ours for ours, _ in pairs], '.0f')} s, run-batch:"
         f" {spread([theirs for _, theirs in pairs], '.0f')} s"
     )
-    return report
 
 
 class Side:
@@ -78,7 +76,7 @@ class Side:
         self._log = folder / "log"
 
     def run_batch(self, *, kill_at: int | None) -> float:
-        """Seconds of `vllm run-batch`; killed once after so many lines."""
+        """Seconds of `vllm run-batch`; kill_at: after how many lines it is killed once."""
         count = self._lines
         out = self._folder / f"theirs-{time.monotonic_ns()}.jsonl"
         command = ["-m", "vllm.entrypoints.openai.run_batch", "-i", str(self._file(count)), "-o", str(out), *self._flags]
@@ -95,7 +93,7 @@ class Side:
         seconds = time.monotonic() - began
         assert code == 0, self._log.read_text()[-2000:]
         _check(out, count)
-        say(f"P8 run-batch, {count} lines, kill at {kill_at}: {seconds:.1f} s")
+        say(f"run-batch, {count} lines, kill at {kill_at}: {seconds:.1f} s")
         return seconds
 
     def nightshift(self, name: str, *, kill: str | None = None, at_lines: int = 0) -> float:
@@ -118,7 +116,7 @@ class Side:
         now = time.monotonic()
         assert code == 0, self._log.read_text()[-2000:]
         _check(self._out(name), self._lines)
-        say(f"P8 nightshift, {name}: {now - began:.1f} s")
+        say(f"nightshift, {name}: {now - began:.1f} s")
         return now - began
 
     def batch(self, url: str, name: str, lines: int | None = None) -> float:
@@ -147,17 +145,10 @@ class Side:
         return sum(float(line.rsplit(" ", 1)[1]) for line in page if line.startswith("vllm:request_success_total"))
 
     def _client(self, url: str, name: str, lines: int | None = None) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable,
-            "-c",
-            "from nightshift.cli import main; raise SystemExit(main())",
-            "batch",
-            "--base-url",
-            url,
-        ]
-        command += ["-i", str(self._file(lines or self._lines)), "-o", str(self._out(name))]
+        files = ["-i", str(self._file(lines or self._lines)), "-o", str(self._out(name))]
+        command = [*NIGHTSHIFT, "batch", "--base-url", url, *files]
         with self._log.open("ab") as log:
-            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "plugins")}
+            environment = {"PATH": os.environ["PATH"], "PYTHONPATH": PLUGINS}
             return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.hollow import NAMESPACE, Hollow, hollow
+from benchmarks.noop import NAMESPACE, NoopCluster, noop_cluster
 from benchmarks.report import Report, say
 from benchmarks.triggerer import CONNECTION, Triggerer
 
@@ -20,15 +20,15 @@ PODS: Final = 25
 GOAL: Final = 0.25
 STARTS_S: Final = 3600.0
 SETTLE_S: Final = 30.0
-LOOK_S: Final = 30.0
+READ_S: Final = 30.0
 METHOD: Final = """
-A real kube-apiserver with the JobSet and Job controllers; its nodes and pods are kwok's, whose pods run until they are deleted
-(`benchmarks/hollow.py`); each container writes a line a minute, through our own kubelet that serves only logs. Each side is a
-real `airflow triggerer` with its own database and as many deferred tasks as JobSets, all side by side on the same cluster:
+A real kube-apiserver with the JobSet and Job controllers. Its nodes and pods are kwok's; the pods run until they are deleted
+(`benchmarks/noop.py`). Each container writes a line a minute, through our own kubelet that serves only logs. Each side is a
+real `airflow triggerer` with its own database and as many deferred tasks as JobSets; all sides share the cluster. They are
 KubernetesJobSetTrigger as the operator makes it, the same without logs, and KubernetesJobTrigger on the JobSets' child Jobs
 with the 10 s of `GKEStartJobOperator.job_poll_interval`. GKEJobTrigger itself needs Google's endpoint; it waits by the same
-method of the same hook, and asks as often. Requests are counted by the API server, by user (requests that flow control has
-dispatched: a watch counts when it begins) and for logs (which only ours reads: requests that have ended, which is all of
+method of the same hook, and polls as often. The API server counts the requests: by user (requests that flow control has
+dispatched; a watch counts when it begins) and for logs, which only ours reads (requests that have ended, which is all of
 them, as the triggerers are killed first). Memory is the proportional set size of the process that runs the triggers: the
 largest of the readings, one every 30 s. CPU is that process's user and system time.
 """
@@ -53,13 +53,12 @@ class Cost:
     cpu_s: float = 0.0
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P9", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     # Otherwise, ending the measure leaves its triggerers and nodes behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     jobsets = 20 if quick else int(os.environ.get("P9_JOBSETS", "200"))
     minutes = 2.0 if quick else float(os.environ.get("P9_MINUTES", "60"))
-    with hollow(folder, jobsets * PODS) as cluster:
+    with noop_cluster(folder, jobsets * PODS) as cluster:
         names = [f"night-{number}" for number in range(jobsets)]
         cluster.apply(*(_jobset(name) for name in names))
         _await_pods(cluster, jobsets * PODS)
@@ -79,10 +78,7 @@ def measure(folder: Path, quick: bool) -> Report:
         report.add(f"{label}: ours, without logs, theirs", ", ".join(read(cost) for cost in (ours, quiet, theirs)))
     report.note(f"{jobsets} JobSets of {PODS} pods of 2 containers, {minutes:.0f} min")
     report.note(f"sockets of ours at the end: {ours.sockets}, without logs {quiet.sockets}")
-    report.note(
-        f"{logs:,} of our requests were for logs; to {failed:,} of them this cluster had no answer, and they were repeated"
-    )
-    return report
+    report.note(f"{logs:,} of our requests were for logs; {failed:,} of them got no answer from this cluster and were repeated")
 
 
 def _memory(cost: Cost) -> str:
@@ -93,8 +89,8 @@ def _cpu(cost: Cost) -> str:
     return f"{cost.cpu_s:.0f} s"
 
 
-def _costs(cluster: Hollow, folder: Path, sides: list[Side], minutes: float) -> dict[str, Cost]:
-    """What they have cost when so much time has passed since their triggers were made; by then they are all gone."""
+def _costs(cluster: NoopCluster, folder: Path, sides: list[Side], minutes: float) -> dict[str, Cost]:
+    """What each side has cost `minutes` after its triggers were made. The triggerers have ended by then."""
     costs = {side.name: Cost() for side in sides}
     with ExitStack() as stack:
         triggerers = {}
@@ -104,17 +100,17 @@ def _costs(cluster: Hollow, folder: Path, sides: list[Side], minutes: float) -> 
         time.sleep(SETTLE_S)
         for side in sides:
             before = triggerers[side.name].memory_mib()
-            say(f"P9 {side.name}: {before:.0f} MiB before")
+            say(f"{side.name}: {before:.0f} MiB before")
             triggerers[side.name].defer([(side.path, arguments) for arguments in side.arguments])
         end = time.monotonic() + minutes * 60
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_S))
+            time.sleep(min(left, READ_S))
             for name, cost in costs.items():
                 triggerer = triggerers[name]
                 cost.memory_mib = max(cost.memory_mib, triggerer.memory_mib())
                 cost.sockets, cost.cpu_s = triggerer.sockets(), triggerer.cpu_s()
                 cost.requests = cluster.requests(name)
-                say(f"P9 {name}: {cost}, {max(left - LOOK_S, 0):.0f} s left")
+                say(f"{name}: {cost}, {max(left - READ_S, 0):.0f} s left")
     return costs
 
 
@@ -153,8 +149,8 @@ def _sides(names: list[str], uids: dict[str, str]) -> list[Side]:
 def _jobset(name: str) -> dict[str, Any]:
     pod = {
         "restartPolicy": "Never",
-        "initContainers": [{"name": "server", "image": "hollow", "restartPolicy": "Always"}],
-        "containers": [{"name": "driver", "image": "hollow"}],
+        "initContainers": [{"name": "server", "image": "noop", "restartPolicy": "Always"}],
+        "containers": [{"name": "driver", "image": "noop"}],
     }
     job = {"completionMode": "Indexed", "completions": PODS, "parallelism": PODS, "backoffLimitPerIndex": 1}
     return {
@@ -165,9 +161,9 @@ def _jobset(name: str) -> dict[str, Any]:
     }
 
 
-def _await_pods(cluster: Hollow, count: int) -> None:
+def _await_pods(cluster: NoopCluster, count: int) -> None:
     end = time.monotonic() + STARTS_S
     while (running := cluster.running_pods()) < count:
         assert time.monotonic() < end, f"{running} of {count} pods run after {STARTS_S:.0f} s"
-        say(f"P9 {running} of {count} pods run")
+        say(f"{running} of {count} pods run")
         time.sleep(10)

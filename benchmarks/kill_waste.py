@@ -16,17 +16,16 @@ from tests.builders import a_spec
 SEATS: Final = 16
 SPEED: Final = 20.0
 """Rows per second of the planned engine (the profile "cpu"); the canned one is faster, so that a night takes a minute."""
-QUICKER: Final = 100
+FASTER: Final = 100
 METHOD: Final = """
-`nightshift.planner.sizing` plans the chunks of 100,000 rows for the "cpu" profile (20 rows/s, deadline 2h); one driver process
-works on all of them with a canned engine of 16 seats that is 100 times as fast as planned, so that an hour and a half takes
-a minute (the store is not faster, so relatively more is in flight at a kill). The driver is killed with SIGKILL at a
-random moment in the middle third and started again. Computed again = rows that reached the engine - 100,000.
+`nightshift.planner.sizing` plans the chunks of 100,000 rows for the "cpu" profile (20 rows/s, deadline 2h). One driver
+process works on all of them. Its canned engine has 16 seats and is 100 times as fast as planned, so an hour and a half takes
+a minute. The store is not faster, so relatively more is in flight at a kill. SIGKILL ends the driver at a random moment in
+the middle third; then it starts again. Computed again = rows that reached the engine - 100,000.
 """
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P3", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     rows, times = (5_000, 2) if quick else (100_000, 5)
     settings: dict[str, Any] = {
         "engine__max_num_seqs": SEATS,
@@ -39,7 +38,7 @@ def measure(folder: Path, quick: bool) -> Report:
     rng = random.Random(3)
     for number in range(times):
         run = prepare(folder / str(number), rows, chunk_rows=planned, **settings)
-        with Canned(seats=SEATS, seconds=SEATS / (SPEED * QUICKER), width=8) as engine:
+        with Canned(seats=SEATS, seconds=SEATS / (SPEED * FASTER), width=8) as engine:
             first = Driver(run.url, engine.url, folder / f"{number}-first.log")
             with ending(first):
                 first.wait_for("resumed")
@@ -50,8 +49,7 @@ def measure(folder: Path, quick: bool) -> Report:
                 first.kill()
                 first.process.wait()
             second = Driver(run.url, engine.url, folder / f"{number}-second.log")
-            with ending(second):
-                ended = second.end()
+            ended = second.complete()
             again.append(int(engine.counts()["rows"]) - rows)
         run.check(ended.code)
         window = max((line["window"] for line in progress), default=2 * SEATS)
@@ -64,4 +62,3 @@ def measure(folder: Path, quick: bool) -> Report:
     )
     report.add("the same, each kill", counts, f"<= window + open chunks ({min(bounds):,})", worst <= min(bounds))
     report.note(f"chunks of {planned:,} rows ({'; '.join(why)}); all rows in the ledger once after each kill")
-    return report

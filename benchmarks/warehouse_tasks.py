@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Final
 import obstore
 from google.cloud import bigquery
 
+from benchmarks.emulated import emulated_bucket
 from benchmarks.report import Report
 from nightshift.run import chunks
 from nightshift.run import seal as sealing
@@ -34,7 +34,7 @@ from nightshift.tasks.base import load_kind
 from nightshift.warehouse import Warehouse
 from nightshift.warehouse.extract import build_plan
 from tests.builders import a_fix, a_spec
-from tests.integration.emulators import ANONYMOUS, PROJECT, start_bigquery, start_storage
+from tests.integration.emulators import ANONYMOUS, PROJECT, start_bigquery
 
 ROWS: Final = 10_000_000
 FEWER: Final = 2_000_000
@@ -44,15 +44,14 @@ DAYS: Final = ("2026-11-20", "2026-11-21")
 ASKED_AT: Final = "2026-11-21T01:00:00+00:00"
 MIB: Final = 1 << 20
 METHOD: Final = """
-Extract, seal and publish as the tasks run them (export, plan from the files' footers, proof over every chunk,
-comparison of object versions before and after the load, staging, assertions, transaction, count), against the
-project's emulators on this machine. The peer is a raw copy of the same bytes by the same emulators: EXPORT DATA of
-the same query, a load job of the same chunk objects, and one transaction that deletes the partition and inserts the
-same columns, with nothing proven. The rows have two key columns and a score each, in chunks of 50,000 rows. What
-`infer` does (the chunks) is made before and not timed. Each side does two nights and goes first on one of them,
-after an export that is not timed; the times are the sums. Both sides ask for the state of their jobs every 50 ms.
-BigQuery itself is not measured: its emulator runs on DuckDB, on the same two cores. Each task has a process of its own;
-the time of its imports is not counted, and its memory is the peak RSS (VmHWM).
+Extract, seal and publish run as in the tasks, against the project's emulators on this machine: export, plan from the files'
+footers, proof over every chunk, comparison of object versions before and after the load, staging, assertions, transaction,
+count. The peer is a raw copy of the same bytes by the same emulators: EXPORT DATA of the same query, a load job of the same
+chunk objects, and one transaction that deletes the partition and inserts the same columns. It proves nothing. The rows have
+two key columns and a score each, in chunks of 50,000 rows. What `infer` does (the chunks) is made before and not timed. Each
+side does two nights and goes first on one of them, after an export that is not timed; the times are the sums. Both sides poll
+their jobs every 50 ms. BigQuery itself is not measured: its emulator runs on DuckDB, on the same two cores. Each task has a
+process of its own. The time of its imports does not count; its memory is the peak RSS (VmHWM).
 """
 
 
@@ -97,8 +96,7 @@ class Place:
         assert state.error is None, state.error
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P12", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     sizes = (100_000, 200_000) if quick else (FEWER, ROWS)
     peaks: list[dict[str, float]] = []
     with _emulators(folder) as (url, bucket):
@@ -122,7 +120,6 @@ def measure(folder: Path, quick: bool) -> Report:
     for name in few:
         text = f"{many[name] / few[name]:.2f} ({few[name]:.0f} / {many[name]:.0f} MiB)"
         report.add(f"peak memory of {name}, {sizes[-1]:,} rows / {sizes[0]:,}", text, "<= 1.25", many[name] <= 1.25 * few[name])
-    return report
 
 
 def _night(place: Place, *, ours_first: bool) -> dict[str, tuple[float, float]]:
@@ -184,7 +181,7 @@ def publish(place: Place) -> None:
 def export_raw(place: Place) -> None:
     uri = f"gs://{place.bucket}/raw/{place.rows}-{place.day}-*.parquet"
     options = f"uri='{uri}', format='PARQUET', compression='SNAPPY', overwrite=true"
-    _asked(place, f"EXPORT DATA OPTIONS ({options}) AS {place.spec.source.query}")
+    _query(place, f"EXPORT DATA OPTIONS ({options}) AS {place.spec.source.query}")
 
 
 def load_raw(place: Place) -> None:
@@ -200,8 +197,8 @@ def insert_raw(place: Place) -> None:
     """Replaces a partition by what was loaded."""
     shown = f"{PROJECT}.bench.raw_shown_{place.rows}"
     columns = "name STRING, version INT64, score FLOAT64, snapshot_date DATE, run_id STRING, row_ordinal INT64"
-    _asked(place, f"CREATE TABLE IF NOT EXISTS `{shown}` ({columns}) PARTITION BY snapshot_date")
-    _asked(
+    _query(place, f"CREATE TABLE IF NOT EXISTS `{shown}` ({columns}) PARTITION BY snapshot_date")
+    _query(
         place,
         f"""
         BEGIN TRANSACTION;
@@ -221,7 +218,7 @@ OURS: Final[tuple[Task, ...]] = (extract, seal, publish)
 RAW: Final[tuple[Task, ...]] = (export_raw, load_raw, insert_raw)
 
 
-def _asked(place: Place, sql: str) -> None:
+def _query(place: Place, sql: str) -> None:
     config = bigquery.QueryJobConfig(query_parameters=[bigquery.ScalarQueryParameter("partition", "DATE", place.day)])
     place.finish(place.client.query(sql, job_config=config).job_id)
 
@@ -230,12 +227,12 @@ def _source(place: Place) -> None:
     """Rows of about 60 bytes."""
     step = 1_000_000
     table = f"`bench.source_{place.rows}`"
-    _asked(place, f"CREATE TABLE {table} (name STRING, version INT64, text STRING, day DATE) PARTITION BY day")
+    _query(place, f"CREATE TABLE {table} (name STRING, version INT64, text STRING, day DATE) PARTITION BY day")
     for start in range(0, place.rows, step):
         numbers = f"UNNEST(GENERATE_ARRAY({start}, {min(start + step, place.rows) - 1})) AS n"
         text = "CONCAT('What package number ', CAST(n AS STRING), ' is good for')"
         values = f"CONCAT('package-', CAST(n AS STRING)), n, {text}, @partition"
-        _asked(place, f"INSERT INTO {table} SELECT {values} FROM {numbers}")
+        _query(place, f"INSERT INTO {table} SELECT {values} FROM {numbers}")
 
 
 def _in_a_process(task: Task, place: Place) -> tuple[float, float]:
@@ -254,22 +251,10 @@ def _timed(task: Task, place: Place) -> tuple[float, float]:
 @contextmanager
 def _emulators(folder: Path) -> Iterator[tuple[str, str]]:
     """BigQuery's address, and a bucket. Processes started meanwhile find the storage."""
-    storage = start_storage(folder / "storage")
-    warehouse = start_bigquery(folder / "warehouse", storage)
-    with _variable("STORAGE_EMULATOR_HOST", storage.url):
+    with emulated_bucket(folder / "storage", "bench") as storage:
+        warehouse = start_bigquery(folder / "warehouse", storage)
         try:
-            storage.client().create_bucket("bench")
             warehouse.client().create_dataset("bench")
             yield warehouse.url, "bench"
         finally:
             warehouse.kill()
-            storage.kill()
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]

@@ -20,13 +20,13 @@ from local.cluster.ground import HOST
 from local.ports import new_port
 
 PODS_PER_NODE: Final = 500
-NODE_LABEL: Final = "nightshift.dev/hollow"
-NAMESPACE: Final = "hollow"
+NODE_LABEL: Final = "nightshift.dev/noop"
+NAMESPACE: Final = "noop"
 START_S: Final = 120.0
 AT_ONCE: Final = 10
 
 
-class Hollow:
+class NoopCluster:
     """kubectl acts as administrator; `user` makes other users, whose requests are counted."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
@@ -102,13 +102,13 @@ class Hollow:
 
 
 @contextmanager
-def hollow(folder: Path, pods: int) -> Iterator[Hollow]:
-    """A cluster with room for so many pods."""
+def noop_cluster(folder: Path, pods: int) -> Iterator[NoopCluster]:
+    """A cluster with room for that number of pods."""
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(folder / "c", nodes=0, kwok=0, kueue=False))
         kubelet, server = new_port(), new_port()
         stack.enter_context(
-            _running("logs", folder, kubelet, [sys.executable, "-m", "benchmarks.hollow_logs", *_serving(cluster, kubelet)])
+            _running("logs", folder, kubelet, [sys.executable, "-m", "benchmarks.noop_logs", *_serving(cluster, kubelet)])
         )
         config = folder / "kwok.yaml"
         config.write_text(yaml.safe_dump_all(_stages()))
@@ -117,8 +117,8 @@ def hollow(folder: Path, pods: int) -> Iterator[Hollow]:
         kwok += [f"--node-ip={HOST}", f"--node-port={kubelet}", f"--server-address={HOST}:{server}", "--cidr=10.0.0.0/8"]
         stack.enter_context(_running("kwok", folder, server, kwok))
         cluster.kubectl("create", "namespace", NAMESPACE)
-        made = Hollow(cluster, folder)
-        names = [f"hollow-{number}" for number in range(-(-pods // PODS_PER_NODE))]
+        made = NoopCluster(cluster, folder)
+        names = [f"noop-{number}" for number in range(-(-pods // PODS_PER_NODE))]
         made.apply(*(_node(name) for name in names))
         cluster.kubectl("wait", "--for=condition=Ready", "--timeout=120s", *(f"node/{name}" for name in names))
         yield made
@@ -175,6 +175,6 @@ def _stages() -> list[dict[str, Any]]:
             text = stage["spec"]["next"]["statusTemplate"]
             container = "- image: {{ .image | Quote }}\n"
             assert text.count(container) == 2, "kwok's stage for pods is not the one that this was written for"
-            identity = '  containerID: {{ printf "hollow://%s/%s" $.metadata.uid .name | Quote }}\n'
+            identity = '  containerID: {{ printf "noop://%s/%s" $.metadata.uid .name | Quote }}\n'
             stage["spec"]["next"]["statusTemplate"] = text.replace(container, container + identity)
     return kept

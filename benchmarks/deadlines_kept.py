@@ -9,18 +9,18 @@ from typing import Final
 from benchmarks.report import Report
 from tests.simulation.nights import HELPS, Night, World, draw
 
-METHOD: Final = """ `tests/simulation/nights.py`: 1,000 workers in steps of a minute, under the real forecast, keeping and
-falling back, with the same weather and the same workers once with and once without keeping the deadline (falling back is on in
-both). The plan's speed is wrong by a factor between 0.5 and 2, workers differ (0.7 to 1.3; 3 % at 0.3), Spot storms take 1 to 4
-workers of each an hour for 20 to 70 minutes and leave room for 0 to 600; the quota is 1 to 3 times the planned workers,
-deadlines are 2, 3 and 5 hours. A night without a deadline is stopped there, so that a night that is not kept costs less than
-one that is.
+METHOD: Final = """
+`tests/simulation/nights.py` simulates 1,000 workers in steps of a minute, under the real forecast, keeping and falling back.
+Each night runs twice with the same weather and the same workers: with and without keeping the deadline (falling back is on in
+both). The plan's speed is wrong by a factor between 0.5 and 2. Workers differ (0.7 to 1.3; 3 % at 0.3). In a Spot storm, each
+worker is preempted 1 to 4 times an hour for 20 to 70 minutes, and there is room for 0 to 600. The quota is 1 to 3 times the
+planned workers; deadlines are 2, 3 and 5 hours. Every night stops at its deadline, so a night that misses it costs less than
+one that keeps it.
 """
 NIGHTS: Final = 400
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P16", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     seeds = range(40 if quick else NIGHTS)
     kept = [World(draw(seed), kept=True).run() for seed in seeds]
     without = [World(draw(seed), kept=False).run() for seed in seeds]
@@ -46,7 +46,6 @@ def measure(folder: Path, quick: bool) -> Report:
     ]
     roomy_words = f"the {len(roomy)} whose quota is twice the plan or more and whose workers are faster than 0.6 of it"
     report.note(f"{len(seeds)} nights; of {roomy_words}: {', '.join(with_room)}")
-    return report
 
 
 def _met(nights: Sequence[Night]) -> int:

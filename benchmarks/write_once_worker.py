@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import os
-import random
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from statistics import median
+from typing import Final
 
 import pyarrow.parquet as pq
 
+from benchmarks import long_tailed
 from benchmarks.processes import Canned, Client, Driver, Ended, ending
-from benchmarks.report import ROOT, Report, median, spread
+from benchmarks.report import ROOT, Report, spread
 from benchmarks.runs import Run, prepare
 
-SEATS: Final = 64
-MEAN_TOKENS: Final = 338
-MOST_TOKENS: Final = 2048
-PER_TOKEN_S: Final = 0.0005
 ROWS: Final = 8_000
 TIMES: Final = 3
 SIZES: Final = (10_000, 50_000, 200_000)
 METHOD: Final = """
 The peer (`benchmarks/semaphore.py`) is our own re-implementation of the shape of the public reference worker for offline
-batches, not its code: a semaphore of 100 requests in flight, the shard and all answers in memory, one write at the end, no
-resume; over aiohttp. Both sides are processes, from the same Parquet rows to Parquet answers in a folder, a chat request a
-row. Undisturbed and killed: the canned engine of P5 (64 seats, 0.5 ms a token, answers of exponential length with a mean of
-338 tokens). The kill is SIGKILL when half of the rows have reached the engine, and the same command follows at once. The time
-is from the start of the first process to the end of the last one, so starting Python is in it. CPU and memory: an engine that
-answers at once, so that the client is the bottleneck. CPU seconds are the client process's, including its start; memory is
-its peak RSS (VmHWM, read every 0.2 s). The sides take turns; medians are compared.
+batches, not its code. It has a semaphore of 100 requests in flight over aiohttp, holds the shard and all answers in memory,
+writes once at the end, and cannot resume. Both sides are processes, from the same Parquet rows to Parquet answers in a
+folder, a chat request a row. Undisturbed and killed: the canned engine of P5 (64 seats, 0.5 ms a token, answers of
+exponential length with a mean of 338 tokens). The kill is SIGKILL when half of the rows have reached the engine; the same
+command follows at once. The time is from the start of the first process to the end of the last one, so it includes starting
+Python. CPU and memory: an engine that answers at once, so the client is the bottleneck. CPU seconds are the client process's,
+including its start. Memory is its peak RSS (VmHWM, read every 0.2 s). The sides take turns; medians are compared.
 """
 Start = Callable[[str], Client]
 """Starts a client for the engine at an address."""
@@ -47,27 +44,24 @@ class Work:
     check: Callable[[], None]
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P10", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     rows, times, sizes = (600, 1, SIZES[:1]) if quick else (ROWS, TIMES, SIZES)
     for kill in (False, True):
         _throughput(report, folder / f"kill-{kill}", rows, times, kill=kill)
     _quick_rows(report, folder, sizes, times)
-    return report
 
 
 def _throughput(report: Report, folder: Path, rows: int, times: int, *, kill: bool) -> None:
-    rng = random.Random(10)
-    lengths = [min(MOST_TOKENS, 1 + int(rng.expovariate(1 / MEAN_TOKENS))) for _ in range(rows)]
+    lengths = long_tailed.lengths(rows, seed=10)
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
     again: dict[str, list[float]] = {"ours": [], "peer": []}
     for number in range(times):
         for work in _works(folder / str(number), rows, lengths):
-            with Canned(seats=SEATS, per_token_s=PER_TOKEN_S) as engine:
+            with long_tailed.engine() as engine:
                 began = time.monotonic()
                 if kill:
                     _killed_at(rows // 2, work.start(engine.url), engine)
-                _to_the_end(work.start(engine.url))
+                _complete(work.start(engine.url))
                 seconds[work.name].append(time.monotonic() - began)
                 again[work.name].append(engine.counts()["rows"] - rows)
             work.check()
@@ -95,7 +89,7 @@ def _quick_rows(report: Report, folder: Path, sizes: tuple[int, ...], times: int
         for rows in sizes:
             for work in _works(folder / f"{rows}-{number}", rows, None):
                 with Canned() as engine:
-                    ended = _to_the_end(work.start(engine.url))
+                    ended = _complete(work.start(engine.url))
                 work.check()
                 found.setdefault((work.name, rows), []).append(ended)
     for rows in sizes:
@@ -121,26 +115,19 @@ def _cpu_us(runs: list[Ended], rows: int) -> float:
     return 1e6 * median([ended.cpu_s for ended in runs]) / rows
 
 
-def _to_the_end(client: Client) -> Ended:
-    with ending(client):
-        ended = client.end()
+def _complete(client: Client) -> Ended:
+    ended = client.complete()
     assert ended.code == 0, f"exit code {ended.code}"
     return ended
 
 
 def _works(folder: Path, rows: int, lengths: list[int] | None) -> tuple[Work, Work]:
     """Both sides on the same rows. lengths: tokens in each row's answer; None if it does not matter."""
-    settings: dict[str, Any] = {
-        "task": "chat",
-        "request": {"user": "{{ text }}", "max_tokens": MOST_TOKENS},
-        "destination__column": "answer",
-        "engine__max_num_seqs": SEATS,
-    }
 
     def texts(ordinals: range) -> list[str]:
-        return [f"Tell me about package {n} in {lengths[n] if lengths else 1}" for n in ordinals]
+        return [long_tailed.prompt(n, lengths[n] if lengths else 1) for n in ordinals]
 
-    run = prepare(folder, rows, chunk_rows=500, texts=texts, **settings)
+    run = prepare(folder, rows, chunk_rows=500, texts=texts, **long_tailed.JOB)
     target = folder / "answers.parquet"
     return Work("ours", lambda url: Driver(run.url, url, folder / "driver.log"), lambda: run.check(0)), Work(
         "peer", lambda url: _peer(run, target, url), lambda: _whole(target, rows)

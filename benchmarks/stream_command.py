@@ -4,42 +4,40 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import psycopg
 import yaml
 
-from benchmarks.processes import Canned, Client, Driver, Ended, ending
-from benchmarks.report import ROOT, Report, median, spread
+from benchmarks import long_tailed
+from benchmarks.long_tailed import SEATS
+from benchmarks.processes import NIGHTSHIFT, Canned, Client, Driver, Ended, ending
+from benchmarks.report import PLUGINS, Report, spread
 from benchmarks.runs import prepare
 from tests.integration.emulators import PostgresServer, PubSubEmulator, start_postgres, start_pubsub
 from tests.integration.pubsub.support import PubSub
 
-SEATS: Final = 64
-MEAN_TOKENS: Final = 338
-MOST_TOKENS: Final = 2048
-PER_TOKEN_S: Final = 0.0005
 ROWS: Final = 6_000
 TIMES: Final = 3
 FLUSH_S: Final = 0.5
 SERVICE_S: Final = 0.2
 LATENCY_ROWS: Final = 3_000
 METHOD: Final = """
-The engine is the canned one of P5 and P10: 64 seats, 0.5 ms a token, chat answers of exponential length, 338 tokens on average.
-The stream is `nightshift stream` between our Pub/Sub emulator and a real PostgreSQL; the nightly driver reads the same texts
-from Parquet in a folder. Throughput at a full backlog is counted by the engine, from the first to the last request that reaches
-it. The peer (`benchmarks/pull_wait.py`) is our own re-implementation of the shape of the public reference subscriber, not its
-code: it pulls 64, waits for the slowest, acknowledges in one call, and stores nothing. CPU is that of the client process, with
-its start and from its first request on: a subscriber runs for days. Latency: embeddings at half of what the engine can answer
-(16 seats, 0.2 s a request), a flush of 0.5 s, from publish time to the database's own clock at the commit; the bound is flush +
-2 x service time. The sides take turns; medians count.
+The engine is the canned one of P5 and P10: 64 seats, 0.5 ms a token, chat answers of exponential length, 338 tokens on
+average. The stream is `nightshift stream` between our Pub/Sub emulator and a real PostgreSQL. The nightly driver reads the
+same texts from Parquet in a folder. The peer (`benchmarks/pull_wait.py`) is our own re-implementation of the shape of the
+public reference subscriber, not its code: it pulls 64, waits for the slowest, acknowledges in one call, and stores nothing.
+The engine counts the throughput at a full backlog, from the first request that reaches it to its last answer. CPU is that of
+the client process, with its start and from its first request on: a subscriber runs for days. Latency: embeddings at half of
+what the engine can answer (16 seats, 0.2 s a request), with a flush of 0.5 s, from publish time to the database's own clock
+at the commit. The bound is flush + 2 x service time. The sides take turns; medians are compared.
 """
 
 
@@ -52,8 +50,7 @@ class Ground:
     pubsub: PubSub
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P13", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     emulator, server = start_pubsub(folder), start_postgres(folder)
     ground = Ground(emulator, server, PubSub(emulator))
     try:
@@ -63,18 +60,16 @@ def measure(folder: Path, quick: bool) -> Report:
         ground.pubsub.close()
         server.stop()
         emulator.stop()
-    return report
 
 
 def _throughput(report: Report, ground: Ground, folder: Path, rows: int, times: int) -> None:
-    rng = random.Random(13)
-    texts = [f"text {n} {min(MOST_TOKENS, 1 + int(rng.expovariate(1 / MEAN_TOKENS)))}" for n in range(rows)]
+    texts = [f"text {n} {tokens}" for n, tokens in enumerate(long_tailed.lengths(rows, seed=13))]
     rates: dict[str, list[float]] = {"stream": [], "driver": [], "peer": []}
     cpu: dict[str, list[float]] = {"stream": [], "driver": [], "peer": []}
     working: dict[str, list[float]] = {"stream": [], "driver": [], "peer": []}
     for number in range(times):
         for name in rates:
-            with Canned(seats=SEATS, per_token_s=PER_TOKEN_S) as engine:
+            with long_tailed.engine() as engine:
                 log = folder / f"{name}-{number}.log"
                 ended = {"stream": _stream, "driver": _driver, "peer": _peer}[name](ground, folder, engine, texts, log)
                 counts = engine.counts()
@@ -113,7 +108,7 @@ def _run_stream(
     """Runs a subscriber until everything is acknowledged (and `over` is set)."""
     table = f"t_{time.monotonic_ns()}"
     stream = {
-        "job": "p13",
+        "job": "bench",
         "owner": "benchmark",
         "source": {"subscription": subscription},
         "model": {"name": "m", "uri": "hf://a/b", "revision": "1"},
@@ -128,12 +123,12 @@ def _run_stream(
     file.write_text(yaml.safe_dump(stream))
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT / "plugins"),
+        "PYTHONPATH": PLUGINS,
         "PUBSUB_EMULATOR_HOST": ground.emulator.target,
         "NIGHTSHIFT_SINK_URL": ground.server.url,
         "ENGINE_URL": url,
     }
-    client = Client([sys.executable, "-m", "nightshift.cli", "stream", str(file)], environment, log)
+    client = Client([*NIGHTSHIFT, "stream", str(file)], environment, log)
     with ending(client):
         while (over and not over.is_set()) or ground.pubsub.statistics(subscription)["num_undelivered_messages"]:
             if client.process.poll() is not None:
@@ -154,9 +149,7 @@ def _driver(ground: Ground, folder: Path, engine: Canned, texts: Sequence[str], 
         model__name="m",
         engine__max_num_seqs=SEATS,
     )
-    driver = Driver(run.url, engine.url, log)
-    with ending(driver):
-        ended = driver.end()
+    ended = Driver(run.url, engine.url, log).complete()
     run.check(ended.code)
     return ended
 
@@ -167,9 +160,7 @@ def _peer(ground: Ground, folder: Path, engine: Canned, texts: Sequence[str], lo
     _publish(ground, topic, texts)
     environment = {**os.environ, "PUBSUB_EMULATOR_HOST": ground.emulator.target}
     command = [sys.executable, "-m", "benchmarks.pull_wait", subscription, engine.url, str(len(texts))]
-    client = Client(command, environment, log.with_suffix(".answers"))
-    with ending(client):
-        ended = client.end()
+    ended = Client(command, environment, log.with_suffix(".answers")).complete()
     assert ended.code == 0, "the peer failed"
     return ended
 

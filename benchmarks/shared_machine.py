@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -10,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-from benchmarks.report import ROOT, Report, median, say, spread
+from benchmarks.engines import ON_THE_CPU
+from benchmarks.processes import json_lines
+from benchmarks.report import PLUGINS, Report, say, spread
 from benchmarks.runs import Run, prepare, short_sentences
 from local import hub, vllm
 from local.environments import python_of
@@ -30,18 +32,16 @@ JOB: Final[dict[str, Any]] = {
     "model__uri": f"hf://{hub.REPOSITORY}",
     "model__revision": hub.REVISION,
     "engine__max_num_seqs": 64,
-    "engine__max_model_len": 256,
-    "engine__dtype": "float32",
-    "engine__args": {"enforce-eager": True},
+    **ON_THE_CPU,
     "request": {"input": "{{ text }}"},
 }
 METHOD: Final = """
-Embeddings of short rows (14 tokens) by MiniLM: the JobSet that the product renders, run by the local runtime's agent as real
-pods of vLLM and driver; the run lies in a folder. One worker has all cores; each of two has half of them. "Every engine on
-every core" is two workers under an agent that believes the machine has twice its cores, so that each engine starts a
-thread for every real core, as vLLM does by default. Rows/s are measured while all workers are up: rows committed
-between the last driver's "resumed" and the last commit. The sides take turns; medians are compared. "With start-up" is the
-time from the JobSet's submission to its end, both engines' starts included.
+Embeddings of short rows (14 tokens) by MiniLM. The local runtime's agent runs the JobSet that the product renders, as real
+pods of vLLM and driver; the run is in a folder. One worker has all cores; each of two has half of them. "Every engine on
+every core" is two workers under an agent that believes the machine has twice its cores, so each engine starts a thread for
+every real core, as vLLM does by default. Rows/s are measured while all workers are up: rows committed between the last
+driver's "resumed" and the last commit. "With start-up" is the time from submitting the JobSet to its end, both engines'
+starts included. The sides take turns; medians are compared.
 """
 
 
@@ -65,15 +65,14 @@ class Night:
     seconds: float
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P11", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     rows = 1_000 if quick else int(os.environ.get("P11_ROWS", ROWS))
     nights: dict[str, list[Night]] = {side.name: [] for side in SIDES}
     for number in range(1 if quick else TIMES):
         for place, side in enumerate(SIDES):
             night = _night(folder / f"{number}-{place}", side, rows)
             nights[side.name].append(night)
-            say(f"P11 {side.name}: {night.rate:.0f} rows/s, {night.seconds:.0f} s with start-up")
+            say(f"{side.name}: {night.rate:.0f} rows/s, {night.seconds:.0f} s with start-up")
     rates = {name: median([night.rate for night in each]) for name, each in nights.items()}
     one, two, crowded = (rates[side.name] for side in SIDES)
     report.add("rows/s of 2 workers / of 1", f"{two / one:.3f}", ">= 0.9", two >= 0.9 * one)
@@ -82,7 +81,6 @@ def measure(folder: Path, quick: bool) -> Report:
         seconds = spread([night.seconds for night in each], ".0f")
         report.note(f"{name}: {spread([night.rate for night in each], '.0f')} rows/s; {seconds} s with start-up")
     report.note(f"{rows:,} rows; {len(os.sched_getaffinity(0))} cores")
-    return report
 
 
 def _night(folder: Path, side: Side, rows: int) -> Night:
@@ -111,7 +109,7 @@ def _manifest(run: Run) -> dict[str, Any]:
 @contextmanager
 def _agent(folder: Path, side: Side) -> Iterator[AgentProcess]:
     images = {
-        SETTINGS.driver_image: {"path": [str(python_of("driver").parent)], "env": {"PYTHONPATH": str(ROOT / "plugins")}},
+        SETTINGS.driver_image: {"path": [str(python_of("driver").parent)], "env": {"PYTHONPATH": PLUGINS}},
         SETTINGS.cpu_server_image: {"path": [str(python_of("server").parent)], "env": vllm.environment()},
     }
     cores = side.cores * len(os.sched_getaffinity(0))
@@ -126,16 +124,12 @@ def _agent(folder: Path, side: Side) -> Iterator[AgentProcess]:
 def _to_the_end(agent: AgentProcess, workers: int, deadline: float) -> list[list[dict[str, Any]]]:
     """The lines of each driver, once all are done."""
     while True:
-        drivers = [_lines(path) for path in agent.state.glob(f"jobsets/night/logs/*/{DRIVER}.log")]
+        drivers = [json_lines(path) for path in agent.state.glob(f"jobsets/night/logs/*/{DRIVER}.log")]
         if sum(any(line["message"] == "done" for line in lines) for lines in drivers) == workers:
             return drivers
         if time.monotonic() > deadline:
             raise RuntimeError(f"the JobSet did not end: {agent.state}/jobsets/night/logs")
         time.sleep(0.2)
-
-
-def _lines(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
 
 
 def _rate(drivers: list[list[dict[str, Any]]]) -> float:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Final
 
-from benchmarks.report import ROOT, Report, median, spread
+from benchmarks.job_files import DAG_FILES, deployment, job_name
+from benchmarks.processes import environment
+from benchmarks.report import Report, spread
 
 METHOD: Final = """
-CPU seconds of importing a DAG file in a process of its own, what it imports already loaded: files of 2 KB like
-`dags/jobs/package-embeddings.yaml`, each with its own name and table. The DAG processor's parse is `batch_inference.py` and
-`broken_jobs.py` together, the first time and when no file has changed. A task's is `batch_inference.py` with Airflow's parsing
-context, for the last job, whose file is called after it, or has another name. The peer is the plain factory that people write:
-`yaml.safe_load` of the same files, and a DAG of 7 PythonOperators in a chain for each. The sides take turns; medians count.
+CPU seconds of importing a DAG file in a process of its own, with everything that it imports already loaded. The job files
+have 2 KB, like `dags/jobs/package-embeddings.yaml`, each with its own name and table. The DAG processor's parse is
+`batch_inference.py` and `broken_jobs.py` together, the first time and when no file has changed. A task's is
+`batch_inference.py` with Airflow's parsing context for the last job, whose file is named after it or has another name. The
+peer is the plain factory that people write: `yaml.safe_load` of the same files, and for each a DAG of 7 PythonOperators in a
+chain. The sides take turns; medians are compared.
 """
 TIMES: Final = 3
 FACTORY: Final = """
@@ -55,8 +56,7 @@ print(json.dumps(sum(took)))
 """
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P17", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     sizes = (1, 30) if quick else (1, 300, 1000)
     found = {size: _of(folder / str(size), size) for size in sizes}
     one = found[1]
@@ -70,61 +70,40 @@ def measure(folder: Path, quick: bool) -> Report:
             report.add(f"{side}, {size:,} files / 1 file", f"{ratio:.2f}", "<= 1.5", ratio <= 1.5)
         for side in ("DAG processor, first", "DAG processor, again"):
             report.add(f"{side} / plain factory, {size:,} files", f"{median(taken[side]) / median(taken['plain factory']):.2f}")
-    return report
 
 
 def _of(folder: Path, size: int) -> dict[str, list[float]]:
     """Seconds by side."""
-    named, other = _deployment(folder / "named", size, "job-{}"), _deployment(folder / "other", size, "file-{}")
-    last = f"job-{size - 1:04}"
-    both = ("batch_inference.py", "broken_jobs.py")
+    named, other = deployment(folder / "named", size), deployment(folder / "other", size, stem="file")
+    (named / "factory.py").write_text(FACTORY)
+    last = job_name(size - 1)
     taken: dict[str, list[float]] = {}
     for turn in range(TIMES):
         memory = folder / f"memory-{turn}"
         memory.mkdir()
         sides: dict[str, tuple[Path, tuple[str, ...], str]] = {
             "plain factory": (named, ("factory.py",), ""),
-            "DAG processor, first": (named, both, ""),
-            "DAG processor, again": (named, both, ""),
-            "task": (named, both[:1], last),
-            "task, file with another name": (other, both[:1], last),
+            "DAG processor, first": (named, DAG_FILES, ""),
+            "DAG processor, again": (named, DAG_FILES, ""),
+            "task": (named, DAG_FILES[:1], last),
+            "task, file with another name": (other, DAG_FILES[:1], last),
         }
         for side, (dags, files, task) in sides.items():
             taken.setdefault(side, []).append(_seconds(dags, memory, files, task))
     return taken
 
 
-def _deployment(folder: Path, size: int, stem: str) -> Path:
-    (folder / "jobs").mkdir(parents=True)
-    for name in ("batch_inference.py", "broken_jobs.py"):
-        shutil.copy(ROOT / "dags" / name, folder)
-    (folder / "factory.py").write_text(FACTORY)
-    for number, text in enumerate(job_texts(size)):
-        (folder / "jobs" / f"{stem.format(f'{number:04}')}.yaml").write_text(text)
-    return folder
-
-
-def job_texts(size: int) -> Iterator[str]:
-    """The repository's job file under `size` names, each with a table of its own."""
-    text = (ROOT / "dags" / "jobs" / "package-embeddings.yaml").read_text()
-    for number in range(size):
-        named = text.replace("job: package-embeddings", f"job: job-{number:04}")
-        yield named.replace("table: catalog.package_embeddings", f"table: catalog.table_{number:04}")
-
-
 def _seconds(dags: Path, memory: Path, files: tuple[str, ...], task: str) -> float:
-    environment = {
-        **os.environ,
+    variables = {
         "AIRFLOW_HOME": str(memory / "airflow"),
         "NIGHTSHIFT_BUCKET": "bench",
         "NIGHTSHIFT_PROJECT": "bench",
-        "PYTHONPATH": str(ROOT / "plugins"),
         "TMPDIR": str(memory),
         **({"_AIRFLOW_PARSING_CONTEXT_DAG_ID": task} if task else {}),
     }
     done = subprocess.run(
         [sys.executable, "-c", IMPORT, *(str(dags / name) for name in files)],
-        env=environment,
+        env=environment(**variables),
         capture_output=True,
         text=True,
         check=True,

@@ -1,36 +1,36 @@
 """P2: what a request costs the client's CPU: the driver, compared with bare aiohttp and the OpenAI SDK.
 
-``python -m benchmarks.p2 CLIENT URL REQUESTS [BUCKET]`` is one client in its own process; it prints its figures as JSON.
+``python -m benchmarks.http_cpu CLIENT URL REQUESTS [BUCKET]`` is one client in its own process; it prints its figures as JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-from benchmarks.processes import Canned
-from benchmarks.report import ROOT, Report, median, spread
+from benchmarks.processes import Canned, environment
+from benchmarks.report import ROOT, Report, spread
 from benchmarks.runs import SENTENCE, prepare
 
 IN_FLIGHT: Final = 64
 WARM_UP: Final = 1_000
 CHUNK_ROWS: Final = 2_000
 METHOD: Final = """
-CPU seconds (user and system) of the client's process / requests, a request a row, 64 in flight, keep-alive, against one
-canned server in another process that answers at once with a reply of vLLM's form (chat: 0.6 KB; embedding: 384 floats,
-2.4 KB). "Driver" is the real Worker as `nightshift.driver` starts it, under uvloop, from Parquet rows to committed
-Parquet chunks of 2,000 rows: this includes decode, template, send, validate, record, encode and commit, but not the
-process's start. "aiohttp" posts a ready body and parses the reply with `json` (asyncio's own loop, and uvloop). "SDK" is
-`AsyncOpenAI.chat.completions.create` with httpx under asyncio. Each client warms up with 1,000 requests; clients
-alternate and medians are compared.
+CPU seconds (user and system) of the client's process / requests. A request has one row; 64 are in flight, with keep-alive.
+One canned server, in another process, answers at once with a reply of vLLM's form (chat: 0.6 KB; embedding: 384 floats, 2.4
+KB). "Driver" is the real Worker as `nightshift.driver` starts it, under uvloop, from Parquet rows to committed Parquet chunks
+of 2,000 rows. That includes decode, template, send, validate, record, encode and commit, but not the process's start.
+"aiohttp" posts a ready body and parses the reply with `json` (asyncio's own loop, and uvloop). "SDK" is
+`AsyncOpenAI.chat.completions.create` with httpx under asyncio. Each client warms up with 1,000 requests. Clients alternate;
+medians are compared.
 """
 KINDS: Final[dict[str, dict[str, Any]]] = {
     "chat": {"task": "chat", "request": {"user": "Label this: {{ text }}"}, "destination__column": "label"},
@@ -38,8 +38,7 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P2", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     requests, times = (2_000, 1) if quick else (20_000, 5)
     clients = ("driver-chat", "driver-embedding", "aiohttp", "aiohttp-uvloop", "sdk")
     found: dict[str, list[dict[str, float]]] = {name: [] for name in clients}
@@ -61,13 +60,11 @@ def measure(folder: Path, quick: bool) -> Report:
     for name in ("aiohttp", "aiohttp-uvloop", "sdk"):
         report.add(f"CPU per request, {name}", f"{spread(micros[name], '.0f')} us")
     report.note(f"best rate of the driver {best:,.0f} requests/s; rates need an idle machine, CPU time hardly does")
-    return report
 
 
 def _client(name: str, url: str, requests: int, bucket: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.p2", name, url, str(requests), str(bucket)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "plugins")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    command = [sys.executable, "-m", "benchmarks.http_cpu", name, url, str(requests), str(bucket)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 
@@ -102,6 +99,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
             engine=engine,
             codec=ParquetCodec(
                 run_id=run.run.run_id,
+                plan_uid=run.plan.uid,
                 attempt="a",
                 node="n",
                 model={},
@@ -121,7 +119,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
 
 
 async def _together(requests: int, send: Callable[[int], Awaitable[None]]) -> dict[str, float]:
-    """Sends so many requests, 64 at a time, after a warm-up."""
+    """Sends `requests` requests, 64 at a time, after a warm-up."""
     numbers = iter(range(WARM_UP + requests))
 
     async def sender(until: int) -> None:

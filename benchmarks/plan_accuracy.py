@@ -15,11 +15,12 @@ import obstore
 from obstore.store import ObjectStore
 
 from benchmarks import models
-from benchmarks.report import Report, say
+from benchmarks.emulated import emulated_bucket
+from benchmarks.report import PLUGINS, Report, say
 from benchmarks.runs import sentences
 from local import hub, vllm
 from local import models as local_models
-from local.environments import ROOT, python_of
+from local.environments import python_of
 from local.stack.parts import node_configuration
 from nightshift.jobset.identity import digest_name
 from nightshift.jobset.local.client import LocalRuntime
@@ -39,8 +40,7 @@ from nightshift.run.pod_startup import Starts, save_starts
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
-from tests.builders import a_spec, write_input
-from tests.integration.emulators import start_storage
+from tests.builders import a_spec, bound, write_input
 from tests.integration.runtime.agents import AgentProcess
 
 BUCKET: Final = "runs"
@@ -50,11 +50,11 @@ LONGER: Final = 4
 """How many times as long the rows of the third night are: up to about 100 tokens, of the 256 that the model may read."""
 POLL_S: Final = 0.25
 METHOD: Final = """
-Three nights of each job on the local runtime, with real vLLM on the CPU (float32, eager), one worker, on an empty bucket of the
-Cloud Storage emulator. Each is opened, decided, rendered, run and sealed by the code of the tasks, without Airflow and
-BigQuery; its rows are written as an export would. The first plan is an estimate, whose start-up is the most that the
-profile allows. The second has half as many rows again and is planned from the first's record. The third has rows four times
-as long, half as many as the first, and is planned from the second's record and the two mean lengths. Planned is the finish that
+Each job has three nights on the local runtime, with real vLLM on the CPU (float32, eager), one worker, and an empty bucket of
+the Cloud Storage emulator. The code of the tasks opens, decides, renders, runs and seals each night, without Airflow and
+BigQuery; its rows are written as an export would. The first plan is an estimate, whose start-up is the most that the profile
+allows. The second night has half as many rows again and is planned from the first's record. The third has rows four times as
+long, half as many as the first, and is planned from the second's record and the two mean lengths. Planned is the finish that
 the decision names, without its margin: start-up, work, and what preemptions would take. Actual is the time from submitting
 the JobSet to the last commit, by the store's clock.
 """
@@ -107,8 +107,7 @@ def cases(quick: bool) -> list[Case]:
     return [Case("embedding", embedding, 600 if quick else 9_000), Case("chat", chat, 200 if quick else 1_600)]
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P15", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     for case in cases(quick):
         with _place(folder / case.name) as place:
             first = place.night(case.spec, case.rows, "2026-11-20")
@@ -120,11 +119,10 @@ def measure(folder: Path, quick: bool) -> Report:
         name = f"planned / actual finish, {case.name}, rows {LONGER} times as long, from the second's record"
         report.add(name, f"{1 + longer.off:.3f}")
         for words, night in (("first", first), ("second", second), ("third", longer)):
-            report.note(f"{case.name}, {words} night: {_told(night)}")
-    return report
+            report.note(f"{case.name}, {words} night: {_words(night)}")
 
 
-def _told(night: Night) -> str:
+def _words(night: Night) -> str:
     decision, speed = night.decision, night.decision.speed
     return (
         f"{decision.rows:,} rows; planned {decision.finish_s or 0:.0f} s (start-up {speed.start_up_s:.0f}, work "
@@ -163,11 +161,11 @@ class Place:
     def _plan(self, spec: JobSpec, run: RunRef, texts: list[str], decision: Decision) -> Plan:
         files = write_input(self.store, run, texts, per_file=len(texts), per_group=1000)
         workers, chunk_rows, reasons = fixed(decision, spec, len(texts), sum(file.size for file in files))
-        say(f"P15 {spec.job} {run.partition}: {'; '.join(reasons)}")
+        say(f"{spec.job} {run.partition}: {'; '.join(reasons)}")
         plan = Plan(
             run.run_id, len(texts), chunk_rows, workers, files, reasons, decision=save_decision(self.store, run, decision)
         )
-        return save_plan(self.store, run, plan)
+        return save_plan(self.store, run, bound(self.store, run, plan))
 
     def _infer(self, spec: JobSpec, run: RunRef, plan: Plan) -> float:
         """Seconds from the JobSet's start to the last commit."""
@@ -179,29 +177,20 @@ class Place:
             time.sleep(POLL_S)
         assert outcome.ending is Ending.SUCCEEDED, f"{outcome.explanation}\n{outcome.evidence}"
         save_starts(self.store, run, name, Starts(starts_of(seen)))
-        committed = obstore.list(self.store, f"{run.prefix}/ledger").collect()
+        committed = obstore.list(self.store, run.work(plan.uid).ledger_folder).collect()
         return max(each["last_modified"].timestamp() for each in committed) - began
 
 
 @contextmanager
 def _place(folder: Path) -> Iterator[Place]:
     folder.mkdir()
-    storage = start_storage(folder)
-    before = dict(os.environ)
-    os.environ["STORAGE_EMULATOR_HOST"] = storage.url
-    agent: AgentProcess | None = None
-    try:
-        storage.client().create_bucket(BUCKET)
+    with emulated_bucket(folder, BUCKET) as storage:
         shared = {"STORAGE_EMULATOR_HOST": storage.url}
         driver, server = Path(sys.executable).parent, python_of("server").parent
-        config = node_configuration(shared, driver, server, {"PYTHONPATH": str(ROOT / "plugins")})
-        agent = AgentProcess(folder, **config)
-        agent.start()
-        settings = Settings(BUCKET, "local", runtime=f"local:{agent.state}")
-        yield Place(open_store(f"gs://{BUCKET}"), settings, {**os.environ, **vllm.environment()})
-    finally:
-        if agent is not None:
+        agent = AgentProcess(folder, **node_configuration(shared, driver, server, {"PYTHONPATH": PLUGINS}))
+        try:
+            agent.start()
+            settings = Settings(BUCKET, "local", runtime=f"local:{agent.state}")
+            yield Place(open_store(f"gs://{BUCKET}"), settings, {**os.environ, **vllm.environment()})
+        finally:
             agent.close()
-        storage.kill()
-        os.environ.clear()
-        os.environ.update(before)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-from benchmarks.processes import Canned, Driver, ending
-from benchmarks.report import Report, median, spread
+from benchmarks.processes import Canned, Driver
+from benchmarks.report import Report, spread
 from benchmarks.runs import Run, prepare
 from nightshift.planner.sizing import chunk_rows as planned_rows
 from tests.builders import a_spec
@@ -15,15 +16,14 @@ SEATS: Final = 256
 SECONDS: Final = 0.25
 SPEED: Final = SEATS / SECONDS
 METHOD: Final = """
-A driver process against a canned engine with 256 seats and 250 ms a row (1,024 rows/s, a request a row), the same rows
-with chunks as `nightshift.planner.sizing` plans them, with chunks of 600 rows (a checkpoint each 0.6 s, a hundred times as
-often as planned) and with one chunk for everything. Throughput = rows / time from the first request's arrival to the
-process's end, so that the last commit counts. Runs alternate; medians are compared.
+A driver process against a canned engine with 256 seats and 250 ms a row (1,024 rows/s, a request a row). The same rows run
+with chunks as `nightshift.planner.sizing` plans them, with chunks of 600 rows (a checkpoint every 0.6 s), and with one chunk
+for everything. Throughput = rows / time from the first request's arrival to the process's end, so the last commit counts.
+Runs alternate; medians are compared.
 """
 
 
-def measure(folder: Path, quick: bool) -> Report:
-    report = Report("P4", METHOD)
+def measure(report: Report, folder: Path, quick: bool) -> None:
     rows, times = (4_000, 1) if quick else (40_000, 3)
     settings: dict[str, Any] = {
         "engine__max_num_seqs": SEATS,
@@ -43,14 +43,12 @@ def measure(folder: Path, quick: bool) -> Report:
         report.add(f"throughput with {words} / without", f"{ratio:.4f}", ">= 0.99", ratio >= 0.99)
     for name, values in rates.items():
         report.note(f"rows/s, {name}: {spread(values, '.1f')}")
-    return report
 
 
 def _rate(run: Run, log: Path) -> float:
     with Canned(seats=SEATS, seconds=SECONDS) as engine:
         driver = Driver(run.url, engine.url, log)
-        with ending(driver):
-            ended = driver.end()
+        ended = driver.complete()
         counts = engine.counts()
     run.check(ended.code)
     # Both times are from the machine's monotonic clock.
