@@ -10,8 +10,7 @@ from airflow.sdk import DAG
 from obstore.store import ObjectStore
 
 from nightshift.operators.publish import PublishOperator
-from nightshift.run import opening
-from nightshift.run import seal as sealing
+from nightshift.run import manifest, opening
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.seal import seal
@@ -118,7 +117,7 @@ def test_keys_come_out_as_they_went_in_though_the_source_is_dropped_before_publi
         reads.append(run)
         return load_manifest(store, run)
 
-    monkeypatch.setattr(sealing, "load_manifest", counted)
+    monkeypatch.setattr(manifest, "load_manifest", counted)
     counts = published(keyed, run)
 
     assert (shown(keyed, "vectors", "TRUE"), types(keyed, "vectors")) == there
