@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are told; one that needs another stands after it."""
+"""All checks, in the order of the report; one that needs another stands after it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 
 from nightshift.doctor import (
     bucket,
-    clocks,
     cluster,
     components,
     identity,
@@ -58,8 +57,6 @@ CHECKS: Final = (
     Check(cluster.JOBSET, cluster.jobset, "infer", needs=(cluster.NAME,)),
     Check(cluster.KUEUE, cluster.kueue, "infer of jobs with queue:", needs=(cluster.NAME,)),
     Check(cluster.RIGHTS_NAME, cluster.rights, "infer", needs=(cluster.NAME,)),
-    Check(clocks.GOOGLE, clocks.google, clocks.BREAKS, needs=(identity.NAME,)),
-    Check(clocks.CLUSTER, clocks.cluster, clocks.BREAKS, needs=(cluster.NAME,)),
 )
 JOB_CHECKS: Final = (
     Check(warehouse.QUERY, warehouse.query, "plan", needs=(job.NAME, warehouse.JOBS, warehouse.LOCATION)),

@@ -17,8 +17,7 @@ def setting(name: str, value: str) -> str:
 
 
 def bucket_role(settings: Settings, role: str, email: str | None) -> str:
-    member = f"--member=serviceAccount:{email or 'ACCOUNT'}"
-    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {member} --role=roles/{role} --condition=None"
+    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {_granted(role, email)}"
 
 
 def own_prefix(settings: Settings, member: str, role: str, prefix: str) -> str:
@@ -33,8 +32,11 @@ def own_prefix(settings: Settings, member: str, role: str, prefix: str) -> str:
 
 
 def project_role(settings: Settings, role: str, email: str | None) -> str:
-    member = f"--member=serviceAccount:{email or 'ACCOUNT'}"
-    return f"gcloud projects add-iam-policy-binding {settings.project} {member} --role=roles/{role} --condition=None"
+    return f"gcloud projects add-iam-policy-binding {settings.project} {_granted(role, email)}"
+
+
+def _granted(role: str, email: str | None) -> str:
+    return f"--member=serviceAccount:{email or 'ACCOUNT'} --role=roles/{role} --condition=None"
 
 
 def dataset_role(settings: Settings, dataset: str, role: str, email: str | None) -> str:
