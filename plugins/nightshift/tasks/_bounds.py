@@ -21,8 +21,7 @@ from typing import Any, Final
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import SandboxedFormatter
 
-from nightshift.tasks._subprocess_errors import Large
-from nightshift.tasks._values import STYLES, VIEWS, Rendering, Style
+from nightshift.tasks._values import STYLES, VIEWS, Large, Rendering, Style
 
 SIZE_MAX: Final = 8 * 1024 * 1024
 """Size of what an expression may produce (`_size`), and characters of output."""

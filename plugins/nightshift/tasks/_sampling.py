@@ -232,6 +232,20 @@ class Sampling:
         return self._typed.parse(text)
 
 
+class Generating:
+    """What the task kinds that generate text have in common."""
+
+    server_args: tuple[str, ...] = ("--runner=generate",)
+    rows_per_request = 1
+
+    def __init__(self, job: Job, request: SamplingRequest) -> None:
+        self._sampling = Sampling(job, request)
+
+    @property
+    def prediction_type(self) -> pa.DataType:
+        return self._sampling.prediction_type
+
+
 def the_choice(reply: Any) -> Mapping[str, Any]:
     """The one choice of a reply. Raises NotDone if it was aborted, and InvalidReply for a reply without exactly one."""
     choices = reply.get("choices") if isinstance(reply, dict) else None

@@ -29,6 +29,15 @@ class Rendering(StrEnum):
     PYTHON = "python"
 
 
+class Large(BaseException):
+    """The rendering meets more than this process computes with. No error of the template: code that handles errors must not
+    see it."""
+
+
+class NoProcess(OSError):
+    """There is no process for the rendering of a row: the machine's fault, not the row's."""
+
+
 class NoValue(TypeError):
     """Something that is no value would have been written."""
 

@@ -10,12 +10,10 @@ from pydantic import Field, model_validator
 from nightshift.fields import section
 from nightshift.fields.mistakes import mistake
 from nightshift.tasks import Rendering
-from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling, the_choice
+from nightshift.tasks._sampling import Generating, MessageRequest, Prompt, Sampling, the_choice
 from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from nightshift.tasks.base import Job, RowName
 
 ROLES: Final = ("system", "user", "assistant")
@@ -48,23 +46,16 @@ class Request(MessageRequest):
         return self
 
 
-class Chat:
+class Kind(Generating):
     """`nightshift.tasks.base.TaskKind` for chat models."""
 
-    server_args = ("--runner=generate",)
-    rows_per_request = 1
-
     def __init__(self, job: Job, request: Request) -> None:
+        super().__init__(job, request)
         self._system = Text(request.system, job.rendering, blank=True) if request.system is not None else None
         self._user = Text(request.user, job.rendering) if request.user is not None else None
         self._column, self._rendering = request.messages_column, job.rendering
-        self._sampling = Sampling(job, request)
         texts = [text.columns for text in (self._system, self._user) if text]
         self.columns = union(*texts, (self._column,) if self._column else ())
-
-    @property
-    def prediction_type(self) -> pa.DataType:
-        return self._sampling.prediction_type
 
     def render(self, row: Mapping[str, Any], name: RowName) -> Prompt:
         if self._user is not None:
@@ -126,8 +117,3 @@ def _message(index: int, item: Any, rendering: Rendering) -> dict[str, str]:
             raise BadInput(f"message {index} has the role {role!r}; the roles are {', '.join(ROLES)}")
         return {"role": role, "content": content}
     return {"role": "assistant" if index % 2 else "user", "content": plain_text(item, rendering)}
-
-
-def make(job: Job) -> Chat:
-    assert isinstance(job.request, Request)
-    return Chat(job, job.request)

@@ -55,7 +55,7 @@ class Request(ListRequest):
         return max(VECTOR_BYTES_LEAST, 4 * (numbers if isinstance(numbers, int) and numbers > 0 else VECTOR_MOST))
 
 
-class Embedding:
+class Kind:
     """`nightshift.tasks.base.TaskKind` for embedding models."""
 
     server_args = ("--runner=pooling",)
@@ -128,8 +128,3 @@ def _vector(encoded: str) -> array[float]:
     if not math.isfinite(sum(vector)):
         raise InvalidReply("the embedding has a value that is not a finite number")
     return vector
-
-
-def make(job: Job) -> Embedding:
-    assert isinstance(job.request, Request)
-    return Embedding(job, job.request)
