@@ -10,8 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from nightshift.fields.mistakes import Finding
-from nightshift.spec import stream_checks
-from nightshift.spec.checks import check
+from nightshift.spec import job_checks, stream_checks
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
@@ -63,7 +62,7 @@ def parse(content: bytes, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
         spec = model.model_validate(document.value)
     except ValidationError as error:
         explained = explain(error, document, model)
-    checked = stream_checks.check(document) if streams else check(document)
+    checked = stream_checks.check(document) if streams else job_checks.check(document)
     # Each finding may cost a search through all keys or columns, so no more are made than are reported.
     findings = list(islice(chain(document.findings, explained, checked), MISTAKES_MAX))
     if findings or spec is None:

@@ -1,6 +1,6 @@
 """The job a user writes, as pydantic models: a class for each mapping of the YAML. `JobSpec` is the whole file.
 
-Only single values are checked here, so a frozen spec is reloaded without parsing SQL or templates; `nightshift.spec.checks`
+Only single values are checked here, so a frozen spec is reloaded without parsing SQL or templates; `nightshift.spec.job_checks`
 checks values against each other. Descriptions and examples go into the JSON schema,
 and examples into messages too.
 """

@@ -19,7 +19,7 @@ Source: the docstrings of vLLM 0.32.0 in ``vllm.config`` and ``vllm.entrypoints.
 - ``load-format``: ``dummy`` makes random weights. ``limit-mm-per-prompt``: it refuses rows.
 
 Each of these flags says what it takes. A flag outside the digest may be changed while a run is open, so it takes numbers,
-switches and words of a list, and never a text of the author's own (`nightshift.spec.checks`).
+switches and words of a list, and never a text of the author's own (`nightshift.spec.engine_checks`).
 """
 
 from __future__ import annotations
