@@ -4,6 +4,7 @@ it cost; and one for each DAG run that failed, by the task that failed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -11,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.formats import AUDIT
 from nightshift.run.names import canonical_json
 from nightshift.run.redo import COMPLETES, digest_of, totals
-from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.schema import own_table, quoted
+from nightshift.warehouse.schema import own_table, quoted, scalar_parameters
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import ScalarQueryParameter, Table
+    from google.cloud.bigquery import ScalarQueryParameter
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import Plan
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
+TABLE: Final = "audit"
 COLUMNS: Final[Mapping[str, str]] = {
     "run_id": "STRING",
     "job": "STRING",
@@ -204,18 +205,12 @@ _COUNTS: Final = {"input_rows": "rows", "predictions": "predictions", "dead_lett
 
 def digest(value: Any) -> str:
     """sha256, in hex, of a JSON value in canonical form."""
-    import hashlib
-
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def table(settings: Settings) -> str:
     """``project.dataset.table``."""
-    return own_table(settings, "audit")
-
-
-def as_created(settings: Settings) -> Table:
-    return schema.day_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="job")
+    return own_table(settings, TABLE)
 
 
 def insert(settings: Settings, state: str) -> str:
@@ -244,11 +239,9 @@ def selection(settings: Settings, *, of_job: bool) -> str:
 
 def audit_parameters(row: Mapping[str, Any]) -> list[ScalarQueryParameter]:
     """Raises WarehouseError for a row without what identifies it, or with a column that the table lacks."""
-    from google.cloud.bigquery import ScalarQueryParameter
-
     unknown = sorted(set(row) - set(COLUMNS))
     absent = [name for name in _KEYS[state_of(row)] if not row.get(name)]
     if unknown or absent:
         wrong = f"the columns {', '.join(unknown)}, which the table lacks" if unknown else f"no {absent[0]}"
         raise WarehouseError(f"The audit row has {wrong}. Its columns are {', '.join(COLUMNS)}.")
-    return [ScalarQueryParameter(name, kind, row.get(name)) for name, kind in COLUMNS.items()]
+    return scalar_parameters(*((name, kind, row.get(name)) for name, kind in COLUMNS.items()))
