@@ -91,7 +91,7 @@ class UnknownModel(ValueError):
     """Its config does not say what is needed; the message names what is missing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A model as the roofline sees it. All but layers are counts of numbers, not bytes.
 
@@ -105,21 +105,21 @@ class Model:
     """
 
     body: float
-    embedding: float
-    head: float
-    tied: bool
-    experts: int
-    chosen: int
-    expert: float
-    cached: float | None
-    width: float
-    heads: int | None
-    groups: int
-    encoder: bool
+    embedding: float = 0
+    head: float = 0
+    tied: bool = True
+    experts: int = 0
+    chosen: int = 0
+    expert: float = 0
+    cached: float | None = None
+    width: float = 0
+    heads: int | None = None
+    groups: int = 1
+    encoder: bool = False
     weight_bytes: float
     number_bytes: float
     cache_bytes: float
-    length_max: int | None
+    length_max: int | None = None
     source: str
 
     @property
@@ -194,24 +194,11 @@ def model_of_size(size: float, dtype: str = "auto") -> Model:
     """A model of which only the bytes of its weights are known: dense, one type of number, every weight read for every
     token."""
     number_bytes = BYTES.get(dtype, 2.0)
-    count = size / number_bytes
     return Model(
-        body=count,
-        embedding=0,
-        head=0,
-        tied=True,
-        experts=0,
-        chosen=0,
-        expert=0,
-        cached=None,
-        width=0,
-        heads=None,
-        groups=1,
-        encoder=False,
+        body=size / number_bytes,
         weight_bytes=number_bytes,
         number_bytes=number_bytes,
         cache_bytes=number_bytes,
-        length_max=None,
         source="the size of its files",
     )
 
