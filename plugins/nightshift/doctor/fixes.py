@@ -6,6 +6,11 @@ import shlex
 
 from nightshift.settings import Settings
 
+PACKAGE = (
+    "make composer-bundle, then step 4 of dist/composer/commands.txt (elsewhere: pip install the wheel in every component)"
+)
+"""nightshift in every component of Airflow."""
+
 
 def setting(name: str, value: str) -> str:
     """A variable of every component of Airflow."""
@@ -43,10 +48,3 @@ def dataset_role(settings: Settings, dataset: str, role: str, email: str | None)
     """dataset: project.dataset."""
     grant = f"GRANT `roles/{role}` ON SCHEMA `{dataset}` TO 'serviceAccount:{email or 'ACCOUNT'}'"
     return f"bq --location={settings.location} query --use_legacy_sql=false {shlex.quote(grant)}"
-
-
-def package() -> str:
-    """nightshift in every component of Airflow."""
-    return (
-        "make composer-bundle, then step 4 of dist/composer/commands.txt (elsewhere: pip install the wheel in every component)"
-    )

@@ -208,7 +208,7 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
         planned = answer(question)
         for workers in sorted({max(1, planned.workers // 2), planned.workers, 2 * planned.workers}):
             chosen = workers == planned.workers
-            other = question if chosen else question.with_workers(workers)
+            other = question if chosen else replace(question, workers=workers)
             reply = planned if chosen else answer(other)
             problem = "; ".join(reply.problems)
             if not chosen and workers > other.useful:

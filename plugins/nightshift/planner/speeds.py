@@ -50,7 +50,7 @@ _LAST_MOMENT: Final = 10**10
 
 
 def records_of(run: RunRef, spec: JobSpec, manifest: Mapping[str, Any], row_tokens: float | None = None) -> list[Record]:
-    """A record for each profile whose engines answered rows. None for attempts that do not know their profile, and none of a
+    """A record for each profile whose engines answered rows. None for attempts that were not told their profile, and none of a
     run with more than `DEAD_MOST` dead letters: most of these cost an engine nothing, and the rest is not like other runs.
 
     row_tokens: of a mean row, as the planner counted them; None if it did not.

@@ -99,9 +99,9 @@ def _candidates(question: SizingRequest, spec: JobSpec, known: Known) -> Iterato
         if question.chunk_rows is not None:
             yield Change.NO_CHUNK_ROWS, "leave out chunk_rows", replace(question, chunk_rows=None)
         if question.workers is not None:
-            yield Change.NO_WORKERS, "leave out compute.workers", question.with_workers(None)
+            yield Change.NO_WORKERS, "leave out compute.workers", replace(question, workers=None)
             if question.needed is not None:
-                other = question.with_workers(question.needed)
+                other = replace(question, workers=question.needed)
                 yield Change.WORKERS, f"compute.workers: {question.needed}", other
         elif question.room < question.useful and question.needed is not None:
             yield from _more_room(question, question.needed)

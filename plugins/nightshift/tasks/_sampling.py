@@ -173,7 +173,10 @@ class Prompt:
 
 
 class Sampling:
-    """A job's sampling parameters, bound once."""
+    """What the task kinds that generate text have in common: a job's sampling parameters, bound once."""
+
+    server_args: tuple[str, ...] = ("--runner=generate",)
+    rows_per_request = 1
 
     def __init__(self, job: Job, request: SamplingRequest) -> None:
         values = {name: getattr(request, name) for name in SAMPLING}
@@ -200,7 +203,7 @@ class Sampling:
             body["seed"] = row_seed(self._seed, prompt.name, retry)
         return orjson.dumps(body)
 
-    def answers(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any], reasoning: str | None = None) -> Answers:
+    def read(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any], reasoning: str | None = None) -> Answers:
         """The one answer of a reply. text: None if there is none. reasoning: what was written before. Raises InvalidReply."""
         reason = choice.get("finish_reason")
         if text is None and reason not in ("stop", "length"):
@@ -230,20 +233,6 @@ class Sampling:
         if not text.strip() and reasoning is not None:
             raise InvalidAnswer("the answer is empty: the model ended after its reasoning")
         return self._typed.parse(text)
-
-
-class Generating:
-    """What the task kinds that generate text have in common."""
-
-    server_args: tuple[str, ...] = ("--runner=generate",)
-    rows_per_request = 1
-
-    def __init__(self, job: Job, request: SamplingRequest) -> None:
-        self._sampling = Sampling(job, request)
-
-    @property
-    def prediction_type(self) -> pa.DataType:
-        return self._sampling.prediction_type
 
 
 def the_choice(reply: Any) -> Mapping[str, Any]:

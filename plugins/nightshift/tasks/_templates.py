@@ -116,7 +116,8 @@ class Environment(ImmutableSandboxedEnvironment):
         for name, filter_ in self.filters.items():
             self.filters[name] = _guarded(name, filter_)
         self.filters |= {"attr": self.getattr, "join": jinja2.pass_environment(_joined_list)}
-        self.filters |= {name: _guarded(name, filter_) for name, filter_ in (("tojson", _to_json), ("pprint", _pretty))}
+        self.filters["tojson"] = _guarded("tojson", lambda value, indent=None: Now.style.json(value, indent))
+        self.filters["pprint"] = _guarded("pprint", lambda value: Now.style.pretty(value))
 
     def joined(self, parts: tuple[Any, ...]) -> str:
         texts = [str(_shown(part)) for part in parts]
@@ -210,14 +211,6 @@ def _joined_list(environment: Environment, value: Iterable[Any], d: Any = "", at
     between = str(Now.style.written(d))
     Foresight.joined(between, (texts,))
     return kept(between.join(texts))
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return Now.style.json(value, indent)
-
-
-def _pretty(value: Any) -> str:
-    return Now.style.pretty(value)
 
 
 _environment: Environment | None = None

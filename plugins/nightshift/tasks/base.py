@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
-from nightshift.tasks._values import Large, NoProcess, scalar
+from nightshift.tasks._values import STYLES, Large, NoProcess
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -288,7 +288,7 @@ def plain_text(value: Any, rendering: Rendering = Rendering.SQL) -> str:
     if isinstance(value, list | dict):
         raise BadInput("the row has an array or a struct where text is expected")
     try:
-        return encodable(scalar(value, rendering))
+        return encodable(str(STYLES[rendering].taken(value, "")))
     except UnicodeDecodeError as error:
         raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from nightshift.fields import section
 from nightshift.fields.mistakes import mistake
 from nightshift.tasks import Rendering
-from nightshift.tasks._sampling import Generating, MessageRequest, Prompt, Sampling, the_choice
+from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling, the_choice
 from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Request(MessageRequest):
         return self
 
 
-class Kind(Generating):
+class Kind(Sampling):
     """`nightshift.tasks.base.TaskKind` for chat models."""
 
     def __init__(self, job: Job, request: Request) -> None:
@@ -66,10 +66,10 @@ class Kind(Generating):
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads
-        return PATH, self._sampling.body(prompt, retry, {"messages": prompt.content})
+        return PATH, self.body(prompt, retry, {"messages": prompt.content})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        return read_message(self._sampling, reply)
+        return read_message(self, reply)
 
 
 def read_message(sampling: Sampling, reply: Any) -> Answers:
@@ -81,7 +81,7 @@ def read_message(sampling: Sampling, reply: Any) -> Answers:
     reasoning = _reasoning(message)
     if "content" not in message and reasoning is None:
         raise InvalidReply("the reply's message has no content")
-    return sampling.answers(choice, message.get("content"), reply, reasoning)
+    return sampling.read(choice, message.get("content"), reply, reasoning)
 
 
 def _reasoning(message: Mapping[str, Any]) -> str | None:

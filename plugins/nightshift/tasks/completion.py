@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from nightshift.fields import section
-from nightshift.tasks._sampling import Generating, Prompt, SamplingRequest, the_choice
+from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
 from nightshift.tasks.base import Answers, InvalidReply, Text
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Request(SamplingRequest):
     )
 
 
-class Kind(Generating):
+class Kind(Sampling):
     """`nightshift.tasks.base.TaskKind` for models that continue a text."""
 
     def __init__(self, job: Job, request: Request) -> None:
@@ -39,10 +39,10 @@ class Kind(Generating):
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads
-        return "/v1/completions", self._sampling.body(prompt, retry, {"prompt": prompt.content})
+        return "/v1/completions", self.body(prompt, retry, {"prompt": prompt.content})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         choice = the_choice(reply)
         if "text" not in choice:
             raise InvalidReply("the reply's choice has no text")
-        return self._sampling.answers(choice, choice["text"], reply)
+        return self.read(choice, choice["text"], reply)

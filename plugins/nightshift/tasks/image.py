@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field
 
 from nightshift.fields import section
 from nightshift.fields.mistakes import mistake
-from nightshift.tasks._sampling import Generating, MessageRequest, Prompt
+from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling
 from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
 from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
 
@@ -59,7 +59,7 @@ class Picture(Prompt):
     uri: str | None
 
 
-class Kind(Generating):
+class Kind(Sampling):
     """`nightshift.tasks.base.TaskKind` for models that see; also `nightshift.tasks.base.Fetching`."""
 
     server_args = ("--runner=generate", '--limit-mm-per-prompt={"image": 1}')
@@ -91,10 +91,10 @@ class Kind(Generating):
         system, text = picture.content
         url = f"data:image/{_form(picture.image)};base64,{base64.b64encode(picture.image).decode()}"
         content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
-        return PATH, self._sampling.body(picture, retry, {"messages": [*system, {"role": "user", "content": content}]})
+        return PATH, self.body(picture, retry, {"messages": [*system, {"role": "user", "content": content}]})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        return read_message(self._sampling, reply)
+        return read_message(self, reply)
 
 
 def _checked(body: bytes) -> bytes:

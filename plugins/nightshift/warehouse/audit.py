@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.formats import AUDIT
 from nightshift.run.names import canonical_json
 from nightshift.run.redo import COMPLETES, digest_of, totals
+from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.schema import own_table, quoted, scalar_parameters
+from nightshift.warehouse.schema import own_table, quoted
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter
@@ -244,4 +245,4 @@ def audit_parameters(row: Mapping[str, Any]) -> list[ScalarQueryParameter]:
     if unknown or absent:
         wrong = f"the columns {', '.join(unknown)}, which the table lacks" if unknown else f"no {absent[0]}"
         raise WarehouseError(f"The audit row has {wrong}. Its columns are {', '.join(COLUMNS)}.")
-    return scalar_parameters(*((name, kind, row.get(name)) for name, kind in COLUMNS.items()))
+    return schema.scalar_parameters(*((name, kind, row.get(name)) for name, kind in COLUMNS.items()))

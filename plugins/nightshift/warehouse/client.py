@@ -233,7 +233,7 @@ class Warehouse:
         return [dict(row) for row in self._statements.rows_if_there("The audit table", sql, parameters) or ()]
 
     def bytes_billed(self, run: RunRef, manifest: Mapping[str, Any] | None = None, asked_at: str | None = None) -> int | None:
-        """By BigQuery for the run's export, and for its publication, if manifest and asked_at are given; load jobs are free.
+        """By BigQuery for the run's export, and for its publication, if manifest and asked_at are said; load jobs are free.
 
         None if no job says it.
         """
@@ -329,6 +329,6 @@ def _step(name: str, manifest: Mapping[str, Any]) -> str:
 
 
 def _publish_step(manifest: Mapping[str, Any], asked_at: str) -> str:
-    """A run that a user asks for again has another job: that of the first request may be at work, and be refused."""
+    """A run that a person asks for again has another job: that of the first request may be at work, and be refused."""
     asked = datetime.fromisoformat(asked_at).astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
     return _step(f"{asked}-publish", manifest)
