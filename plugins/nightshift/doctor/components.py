@@ -1,7 +1,7 @@
 """Whether Airflow sees nightshift: its plugin and its provider here, its triggers in the triggerer.
 
 A task runs in a worker, which loads plugins and providers from the same entry points as scheduler, DAG processor and API server
-do. A task cannot look into those; each has the package exactly if it was installed there.
+do. A task cannot see into those; each has the package exactly if it was installed there.
 """
 
 from __future__ import annotations

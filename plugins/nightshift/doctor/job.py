@@ -15,7 +15,7 @@ NAME: Final = "job"
 
 @dataclass(frozen=True)
 class Asked:
-    """spec: None if no job was named, or its file has mistakes; finding says which."""
+    """spec: None if no job was named, or its file has mistakes; they are in finding."""
 
     finding: Finding
     spec: JobSpec | None = None

@@ -75,6 +75,6 @@ def _plain(quantity: Decimal) -> str:
 
 
 def _rendered(here: Surroundings, profile: str) -> dict[str, Any]:
-    """As `infer` would submit it, with one worker unless the job says how many. Raises PatchError and ValueError."""
+    """As `infer` would submit it, with one worker unless the job states how many. Raises PatchError and ValueError."""
     job = here.named_job
     return kueue.sample(job, here.settings, here.partition, profile, job.compute.workers or 1)

@@ -1,6 +1,6 @@
 """Options of commands, each declared once: as a field of a dataclass, which both the parser and the command read.
 
-The other functions read one value: each returns what a text says, or raises argparse.ArgumentTypeError.
+The other functions read one value: each returns the value of a text, or raises argparse.ArgumentTypeError.
 """
 
 from __future__ import annotations

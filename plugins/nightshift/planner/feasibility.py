@@ -2,8 +2,8 @@
 
 Bounds. A worker has at least ``max_num_seqs`` rows: with fewer, its engine is partly idle. It has done them before the deadline
 (``activeDeadlineSeconds`` of the JobSet), its start-up and a margin taken off. No more workers than the queue's quota and the
-deployment's limit allow. The working time is that of the worker with the most rows, in whole chunks as far as the job says how
-large these are; so more rows never need fewer workers.
+deployment's limit allow. The working time is that of the worker with the most rows, in whole chunks if the job states how large
+these are; so more rows never need fewer workers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SizingRequest:
 @dataclass(frozen=True)
 class Sizing:
     """workers: at least 1, as planned or as near as the bounds allow. work_s: of each; None if the speed is unknown. finish_s:
-    from the start of the JobSet to the last row. problems: why it cannot be, in words; empty if it fits, or if that is unknown."""
+    from the start of the JobSet to the last row. problems: why it cannot be, in words; empty if it fits or is unknown."""
 
     workers: int
     work_s: float | None

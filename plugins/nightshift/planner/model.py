@@ -24,7 +24,7 @@ BYTES: Final[Mapping[str, float]] = {
     "fp8_e5m2": 1,
 }
 BITS_OF: Final[Mapping[str, float]] = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4.25, "awq": 4, "gptq": 4, "bitsandbytes": 4}
-"""Bits of a weight by ``quant_method``, where the config says nothing closer. mxfp4: 4 and a scale of 8 for each 32."""
+"""Bits of a weight by ``quant_method``, where the config has nothing closer. mxfp4: 4 and a scale of 8 for each 32."""
 _BITS_OF_MODELOPT: Final[Mapping[str, float]] = {"FP8": 8, "NVFP4": 4.5}
 """By ``quant_algo``. NVFP4: 4 and a scale of 8 for each 16."""
 _WITHOUT_CACHE: Final = frozenset(["linear_attention", "mamba", "mamba2", "conv", "recurrent", "moe", "mlp", "linear", "ssm"])
@@ -88,7 +88,7 @@ _ENCODERS: Final = _LIKE_BERT | frozenset(
 
 
 class UnknownModel(ValueError):
-    """Its config does not say what is needed; the message names what is missing."""
+    """Its config lacks what is needed; the message names what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ class Model:
         return (self.body + self.experts * self.expert) * self.weight_bytes + rest * self.number_bytes
 
     def read_bytes(self, tokens: float) -> float:
-        """Of weights that are read for a step over so many tokens.
+        """Of weights that are read for a step over this many tokens.
 
         Of a mixture, the experts that at least one of the tokens is sent to: E (1 - (1 - k/E)^tokens), if each is as likely.
         """

@@ -74,7 +74,7 @@ class Speed:
     def lost(self) -> float:
         """The share of a worker's time that preemptions take: each a start-up, and half of a chunk of a minute.
 
-        Starts are preempted too. At `LOST_MOST` a worker does hardly anything else, and the plan says so by its length.
+        Starts are preempted too. At `LOST_MOST` a worker does hardly anything else, and the plan shows it by its length.
         """
         return min(LOST_MOST, self.preemptions_per_hour / 3600 * (self.start_up_s + 30))
 
@@ -97,7 +97,7 @@ class Speed:
 class Known:
     """What is known of a job's work besides its file.
 
-    model: None if its config cannot be had; why_not says why. tokens: of a mean row. records: the nearest record by the name of
+    model: None if its config cannot be had; why_not has the reason. tokens: of a mean row. records: the nearest record by the name of
     a profile; a profile that is not in it has none.
     """
 
@@ -169,7 +169,7 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
 
 
 def _doubt(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> str:
-    """Why a record says nothing of a worker's speed, as the end of a sentence; '' if it does."""
+    """Why a record is no measure of a worker's speed, as the end of a sentence; '' if it does."""
     if not record.rows_per_second or not record.filled:
         return f"; run {record.run} had less than max_num_seqs rows for each worker, so its speed says little"
     if known.model is None:
@@ -195,7 +195,7 @@ def _lengths(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) ->
     """How many times as long these rows are as the recorded ones, how many times as fast a worker is with them, and that in
     words.
 
-    The roofline says how speed depends on length; its efficiency factors, which are guesses, cancel out in a ratio. Lengths
+    The roofline gives how speed depends on length; its efficiency factors, which are guesses, cancel out in a ratio. Lengths
     are compared as the planner counted both: what the engine counts includes its chat template.
     """
     if known.tokens.assumed or not record.row_tokens or known.model is None:
@@ -228,7 +228,7 @@ def _plain(value: Any) -> str:
 def _is_the_jobs(spec: JobSpec, shape: WorkerShape) -> bool:
     try:
         return spec.compute.worker(shape.profile.name) == shape
-    except ValueError:  # What the job says of its own profile does not fit this one.
+    except ValueError:  # What the job states of its own profile does not fit this one.
         return False
 
 
@@ -238,7 +238,7 @@ def _bought_alike(record: Record, shape: WorkerShape) -> bool:
 
 
 def _start_up(shape: WorkerShape, record: Record | None) -> tuple[float, str]:
-    """A record whose run did not see the weights being loaded says less than the profile, and so does one that says more than
+    """A record whose run did not see the weights being loaded is worth less than the profile, and so is one that has more than
     the profile allows: then a worker that waited for its machine is the exception."""
     most = float(shape.load_seconds)
     if record and record.start_up_s.get("weights") and _bought_alike(record, shape):

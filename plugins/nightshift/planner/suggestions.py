@@ -24,7 +24,7 @@ _STEP_S: Final = 900
 
 
 class Change(Enum):
-    """What a way changes, whatever its words say: of several ways that change the same, one is shown."""
+    """What a way changes, whatever its words are: of several ways that change the same, one is shown."""
 
     DEADLINE = auto()
     NO_CHUNK_ROWS = auto()

@@ -44,7 +44,7 @@ def _compute(document: Document) -> Iterator[Finding]:
     """Whether topology, hosts and parallelism fit the profile, and every profile that the job may fall back to."""
     stated = {name: document.get("compute", name) for name in Span.__dataclass_fields__}
     if any(value is not None and not _may_be(name, value) for name, value in stated.items()):
-        return  # the model says so
+        return  # the model reports it
     span, own = Span(**stated), document.get("compute", "profile")
     mine = list(misfits(PROFILES[own], span)) if _is_profile(own) else []
     yield from (Finding(("compute", each.field), each.problem, each.remedy) for each in mine)
@@ -132,7 +132,7 @@ def _reasoning(document: Document) -> Iterator[Finding]:
 def _may_be_a_flags(value: Any) -> bool:
     try:
         values.engine_value(value)
-    except PydanticCustomError:  # the model says so
+    except PydanticCustomError:  # the model reports it
         return False
     return True
 

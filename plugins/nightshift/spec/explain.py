@@ -1,4 +1,4 @@
-"""Pydantic's errors, explained to the person who wrote the file: what is wrong, with the value, and what to write."""
+"""Pydantic's errors, explained to the author of the file: what is wrong, with the value, and what to write."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def explain(error: ValidationError, document: Document, model: type[Work]) -> It
 class _Words:
     """Problem and remedy of pydantic's errors. parts: the models of sections that have several, by their names.
 
-    None: which one it is cannot be told.
+    None: which one it is is unknown.
     """
 
     def __init__(self, document: Document, model: type[Work], parts: Mapping[str, type[BaseModel] | None]) -> None:

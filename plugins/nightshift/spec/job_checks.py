@@ -88,7 +88,7 @@ def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
     key = document.get("source", "key")
     for index, column in enumerate(key if isinstance(key, list) else ()):
         if not isinstance(column, str) or not re.fullmatch(COLUMN_PATTERN, column):
-            continue  # the model says so
+            continue  # the model reports it
         path: FieldPath = ("source", "key", index)
         if column.casefold() in CHUNK_COLUMNS:
             yield Finding(
@@ -119,7 +119,7 @@ def _chunk(document: Document) -> Iterator[Finding]:
 def _days(document: Document) -> Iterator[Finding]:
     """Whether the schedule names days, and the first one is one that Airflow and BigQuery know."""
     schedule, first = document.get("schedule"), document.get("start_date")
-    with contextlib.suppress(PydanticCustomError):  # The model says so.
+    with contextlib.suppress(PydanticCustomError):  # The model reports it.
         if isinstance(schedule, str) and (found := cron.seldom(cron.schedule(schedule)) or cron.often(schedule)):
             yield Finding(("schedule",), *found)
     try:
@@ -229,7 +229,7 @@ def _reads_destination(document: Document, sources: tuple[str, ...]) -> Iterator
 def _deadline(document: Document) -> Iterator[Finding]:
     value = document.get("deadline")
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
-        return  # the model says so
+        return  # the model reports it
     least = START_UP_SECONDS + WORK_SECONDS_MIN
     if 0 < duration_seconds(value) < least:
         problem = f"Within {value} no rows are answered: a worker may take {START_UP_SECONDS / 60:.0f} min to start"

@@ -1,4 +1,4 @@
-"""What bounds a template. Rows may come from anybody, so whatever an expression makes is measured.
+"""What bounds a template. Rows may come from anyone, so whatever an expression makes is measured.
 
 `kept` sees the result of every call, filter, operator and literal, and of every step of a generator. A value counts as large
 as it is when written out, however often its parts are shared, so what takes time and memory in proportion to a value is bounded

@@ -144,7 +144,7 @@ class SamplingRequest(TaskRequest):
             schema = json.loads(schema) if isinstance(schema, str) else schema
             json.dumps(schema, allow_nan=False)
         except (ValueError, TypeError):
-            return found  # the field's own type says so
+            return found  # the field's own type reports it
         problems = _typed.compile_schema(schema)[1] if isinstance(schema, dict) else []
         return found + [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
 

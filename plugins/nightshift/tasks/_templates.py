@@ -1,6 +1,6 @@
 """Jinja2 for job files: sandboxed, deterministic and bounded (`nightshift.tasks._bounds`).
 
-A template is its author's program, but its rows may come from anybody. It holds values only (`nightshift.tasks._values`):
+A template is its author's program, but its rows may come from anyone. It holds values only (`nightshift.tasks._values`):
 functions, methods and the like are there to be called, and never written.
 """
 
@@ -220,7 +220,7 @@ _environment: Environment | None = None
 class Examined:
     """columns: what the template reads, sorted. reads_files: it includes or imports some.
 
-    problems: what it would write although it is no value.
+    problems: what it would write although it is not a value.
     """
 
     columns: tuple[str, ...]

@@ -308,8 +308,8 @@ class _Compiler:
             pair, agree = ("minimum", "maximum"), kind != "number" or _some_number(schema)
         if not agree:
             given = {key: schema[key] for key in (*pair, *_COMPARISONS) if key in schema}
-            said = ", ".join(f"{key} {value}" for key, value in given.items())
-            self.problem((*path, next(iter(given))), f"No {kind} is within the limits: {said}", "Write limits that one meets")
+            shown = ", ".join(f"{key} {value}" for key, value in given.items())
+            self.problem((*path, next(iter(given))), f"No {kind} is within the limits: {shown}", "Write limits that one meets")
         return agree
 
     def _choices_hold(self, node: SchemaNode, choices: tuple[Any, ...], path: Path) -> None:

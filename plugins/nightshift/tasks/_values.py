@@ -85,7 +85,7 @@ def is_null(value: Any) -> bool:
 
 
 def checked(value: Any) -> Any:
-    """The value itself. Raises NoValue if it, or a part of it, is none, and UndefinedError."""
+    """The value itself. Raises NoValue if it, or a part of it, is not a value, and UndefinedError."""
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, dict):

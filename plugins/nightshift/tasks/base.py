@@ -215,7 +215,7 @@ def load_kind(job: Job) -> TaskKind:
 
 
 def usage(reply: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens from a reply's ``usage``; 0 if it does not say. ``/v1/responses`` has other names."""
+    """Prompt and completion tokens from a reply's ``usage``; 0 if it has none. ``/v1/responses`` has other names."""
     counts = reply.get("usage")
     if not isinstance(counts, dict):
         return 0, 0

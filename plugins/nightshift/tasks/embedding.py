@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 VECTOR_MOST: Final = 4096
-"""Numbers in a vector, for planning, if the job does not say: few models have more."""
+"""Numbers in a vector, for planning, if the job does not state it: few models have more."""
 VECTOR_BYTES_LEAST: Final = 512
 """Of a row with a short vector: what Python needs for the row is more than the numbers."""
 

@@ -72,11 +72,11 @@ COLUMNS: Final[Mapping[str, str]] = {
 identify it. bucket, job, by_dag_run_id and failed_task identify a failure (Airflow names the DAG runs of all jobs alike, and
 so do two deployments that share the table), with error and machine_seconds: a task that fails again has another row if its
 error or its cost differs. Other columns of a failure are NULL if they were not known by then; failed_at: when its row was
-written first; error: what the task said, NULL if only its log has it. dag_run_id: the DAG run that opened the run.
+written first; error: what the task reported, NULL if only its log has it. dag_run_id: the DAG run that opened the run.
 by_dag_run_id: the one that published it, or that failed. input_rows = predictions + dead_letters. source_tables, completes:
 comma-separated. completes: the earlier runs whose predictions the partition shows too, the latest first, else NULL; then
 input_rows, predictions and dead_letters are those of the whole partition, and all else is of this run. dead_reasons: JSON
-object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json. attempts: lives of workers that
+object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json. attempts: of workers that
 committed chunks. partition_time: NULL for a day. seconds: from when the run was asked for (opened, or asked for again with
 ``republish``) to when it was published, pauses and repairs included. cost: of the whole run so far, in currency: machines,
 storage operations and bigquery_bytes; NULL if something has no price. cost_estimated: of the machines, as the plan had it.

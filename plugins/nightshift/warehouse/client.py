@@ -146,7 +146,7 @@ class Warehouse:
         for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
             if not uris:
                 if (found := self._tables.find(name)) is not None and found.num_rows:
-                    # From the first life of a run that was computed again: nothing is loaded over its rows.
+                    # From an earlier opening of a run that was computed again: nothing is loaded over its rows.
                     self._tables.drop_staging(name)
                 with translated(f"Staging table {name}"):
                     self._tables.create_staging(name, fields)
@@ -235,7 +235,7 @@ class Warehouse:
     def bytes_billed(self, run: RunRef, manifest: Mapping[str, Any] | None = None, asked_at: str | None = None) -> int | None:
         """By BigQuery for the run's export, and for its publication, if manifest and asked_at are said; load jobs are free.
 
-        None if no job says it.
+        None if no job has it.
         """
         steps = ["extract"]
         if manifest is not None and asked_at is not None:
@@ -245,7 +245,7 @@ class Warehouse:
 
     @property
     def bytes_asked(self) -> int | None:
-        """Billed for the statements that were waited for here, so far; None if no job says it."""
+        """Billed for the statements that were waited for here, so far; None if no job has it."""
         return self._statements.billed
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
@@ -283,7 +283,7 @@ class Warehouse:
         schema.check_compatible(table, fields, (destination.column, REASONING), destination.partition_column)
 
     def _check_location(self, destination: str, location: str | None) -> None:
-        """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""
+        """One BigQuery job reads and writes in one location. Better to refuse before the night than at its end."""
         if location and location.upper() != self._settings.location.upper():
             raise WarehouseError(
                 f"The destination {destination} is in {location}, but jobs run in {self._settings.location} "

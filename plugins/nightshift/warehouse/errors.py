@@ -52,7 +52,7 @@ _REMEDIES: Final = {
 
 
 class WarehouseError(Exception):
-    """BigQuery refused, and would refuse again. The message gives BigQuery's own words and says what to do."""
+    """BigQuery refused, and would refuse again. The message gives BigQuery's own words and the remedy."""
 
 
 class WarehouseUnavailable(Exception):

@@ -39,8 +39,8 @@ def build_plan(
     """Writes the run's plan from the files of the export that has just succeeded; returns the stored plan.
 
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
-    Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
-    BigQuery says it exported, if it does. fix: what the decision becomes for this many rows, in files of this many bytes
+    Only footers are read, by ranges. source: what `Warehouse.read_source` returns after the export. rows: how many rows
+    BigQuery reports as exported, if it does. fix: what the decision becomes for this many rows, in files of this many bytes
     (`nightshift.planner.plan.fixed`). opening: the `uid` of the run's record; empty for a run of release 0.2.0. decision: where
     it is stored. Raises what fix raises; PlanError for a file that lacks a column, is not Parquet or changes meanwhile, and for
     files that do not hold those rows; StoreUnavailable.

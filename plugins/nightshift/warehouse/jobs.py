@@ -27,7 +27,7 @@ ATTEMPTS_MAX: Final = 50
 CALL_TIMEOUT_S: Final = 30.0
 """For one HTTP request."""
 RETRY_TIMEOUT_S: Final = 60.0
-"""For one API call with the client's own retries: callers must be able to say soon that BigQuery is unreachable."""
+"""For one API call with the client's own retries: callers must be able to report soon that BigQuery is unreachable."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Jobs:
         return found[-1] if found else None
 
     def billed(self, run: RunRef, step: str) -> list[int]:
-        """Bytes that the jobs of this step were billed for, as far as they say it."""
+        """Bytes that the jobs of this step were billed for, as far as they have it."""
         return [billed for job in self._of_step(run, step) if (billed := bytes_billed(job)) is not None]
 
     def _of_step(self, run: RunRef, step: str) -> Iterator[AnyJob]:

@@ -1,7 +1,7 @@
 """The table of publications, and the rules that decide whether a run may replace what a partition shows. Pure SQL text.
 
-Each publication adds a row in the transaction that changes the partition. So the table says of each row of a destination which
-job has published it, and of each partition which run was asked for last:
+Each publication adds a row in the transaction that changes the partition. So the table has for each row of a destination the
+job that has published it, and for each partition the run that was asked for last:
 
 - **A destination belongs to one job.** A run replaces only rows that its own job, of its own deployment, has published there.
 - **A later run stays.** No run replaces one that was asked for later. A run is asked for when it is opened, and again when a

@@ -244,7 +244,7 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: Conta
 def _narrowed(field: SchemaField, *, answers: bool) -> str | None:
     """What BigQuery does to values that a column of this type could hold, but this column cannot; None if there are none.
 
-    answers: whether it holds what the model says, which may be of any length. A key that is too long is left to BigQuery: its
+    answers: whether it holds what the model wrote, which may be of any length. A key that is too long is left to BigQuery: its
     length is the table's own business, and BigQuery never cuts it.
     """
     if field.precision is not None:

@@ -26,7 +26,7 @@ class Statements:
         self._client = client
         self._settings = settings
         self.billed: int | None = None
-        """Bytes, of the statements that were waited for; None if none of them says it."""
+        """Bytes, of the statements that were waited for; None if none of them has it."""
 
     def submit(self, sql: str, parameters: Parameters, *, job_id: str | None = None, dry_run: bool = False) -> QueryJob:
         from google.cloud.bigquery import QueryJobConfig
