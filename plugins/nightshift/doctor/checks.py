@@ -79,16 +79,16 @@ def diagnose(
 
     environment: the process's variables; the clients read the same ones for themselves. triggerer: its answer, if it was asked.
     """
-    asked = job.asked(job_file)
-    read = Check(job.NAME, lambda _: iter((asked.finding,)), "its DAG")
+    finding, spec = job.asked(job_file)
+    read = Check(job.NAME, lambda _: iter((finding,)), "its DAG")
     checks = (*CHECKS, read, *JOB_CHECKS)
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
         wrong = Failed(SETTINGS, str(error), NIGHT, setting("NIGHTSHIFT_BUCKET", "BUCKET"))
         silent = [Skipped(check.name, f"{SETTINGS} is not ok", needs=SETTINGS) for check in checks if check is not read]
-        return Report((wrong, asked.finding, *silent))
-    here = Surroundings(settings, connect(settings), asked.spec, triggerer, dict(environment))
+        return Report((wrong, finding, *silent))
+    here = Surroundings(settings, connect(settings), spec, triggerer, dict(environment))
     return examine((Check(SETTINGS, _settings, NIGHT), *checks), here)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nightshift.planner.costs.bill import Machine
-from nightshift.planner.costs.split import Life, split_all
+from nightshift.planner.costs.split import Life, Parts, split
 from nightshift.run.chunks import Part
 from nightshift.run.heartbeats import Ended, Heartbeat, NotAHeartbeat
 from nightshift.run.names import RunRef
@@ -52,7 +52,7 @@ class Seen:
 
 
 async def look(objects: Objects, run: RunRef, plan_uid: str) -> Seen:
-    """Reads the newest heartbeat of each attempt at the plan of the run. Never raises for what is missing, unreadable or slow."""
+    """Reads each attempt's newest heartbeat at the plan of the run. Never raises for what is missing, unreadable or slow."""
     work = run.work(plan_uid)
     newest: dict[str, str] = {}
     beats: list[Heartbeat] = []
@@ -111,7 +111,7 @@ def measure(seen: Seen, parts: Sequence[Part], machine: Callable[[str], Machine]
 
 
 def _of_profile(beats: Sequence[Heartbeat], used: Mapping[str, Sequence[Part]], starts: Starts) -> dict[str, Any]:
-    """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last heartbeat. preempted:
+    """workers: that computed any row. ended: attempts by how they ended; `killed` are those without a last one. preempted:
     those whose machine their cluster took away.
 
     rows: computed. rows_answered: of these, by the engine; the others are dead letters. rows_unused: of all, not in the ledger;
@@ -177,6 +177,6 @@ def _paid(beats: Sequence[Heartbeat], used: Mapping[str, Sequence[Part]], starts
     return {
         "machine": machine.name,
         "machines": machine.count,
-        "machine_s": split_all(lives).to_json(),
+        "machine_s": sum(map(split, lives), Parts()).to_json(),
         "starts_assumed": len(beats) - len(known),
     }

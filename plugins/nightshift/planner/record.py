@@ -46,8 +46,8 @@ class Record:
 
     rows: that an engine answered, also those that were lost or computed twice. workers: that computed any. work_s: their
     seconds of work, added up. start_up_s: median seconds of each stage, by its name in `nightshift.run.pod_startup.STAGES`; a
-    stage that was not observed is missing. profile: the compute profile that the workers were asked for with, which says how their
-    machines are bought. preemptions: of workers, as their cluster saw them; none that a user or nightshift itself has caused.
+    stage that was not observed is missing. profile: the compute profile of the workers, which shows how their machines are
+    bought. preemptions: of workers, as their cluster saw them; none that a user or nightshift itself has caused.
     alive_s: seconds that machines were held for its attempts, added up: from the start of each driver to its end, and before it
     as far as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the planner counted them before
     the run; None if it did not look at any.

@@ -97,8 +97,8 @@ class Speed:
 class Known:
     """What is known of a job's work besides its file.
 
-    model: None if its config cannot be had; why_not has the reason. tokens: of a mean row. records: the nearest record by the name of
-    a profile; a profile that is not in it has none.
+    model: None if its config cannot be had; why_not has the reason. tokens: of a mean row. records: the nearest record by the
+    name of a profile; a profile that is not in it has none.
     """
 
     tokens: Tokens

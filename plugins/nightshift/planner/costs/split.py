@@ -17,7 +17,7 @@ Times are whole milliseconds: shares are rounded by largest remainders, so nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -99,10 +99,6 @@ def split(life: Life) -> Parts:
     if life.well:
         return Parts(useful=useful, start_up=start_up, idle=idle + unused, twice=twice)
     return Parts(useful=useful, twice=twice, lost=unused + start_up + idle)
-
-
-def split_all(lives: Iterable[Life]) -> Parts:
-    return sum(map(split, lives), Parts())
 
 
 def apportion(total: int, shares: Sequence[Fraction | int]) -> list[int]:
