@@ -36,7 +36,7 @@ LIVES_S = (4.0, 7.0, 10.0)
 
 
 def marks_of(prepared: PreparedRun) -> list[Heartbeat]:
-    return list(asyncio.run(look(ObjectStorage(open_store(prepared.url)), prepared.run, prepared.plan.uid)).marks)
+    return list(asyncio.run(look(ObjectStorage(open_store(prepared.url)), prepared.run, prepared.plan.uid)).beats)
 
 
 async def slowly(_: list[str]) -> None:
