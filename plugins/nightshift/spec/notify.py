@@ -87,7 +87,7 @@ class Notifier(Section):
 
 
 class Notify(Section):
-    """Whom to notify. None of it affects answers."""
+    """Whom to tell. None of it affects answers."""
 
     failed: Notifier | None = Field(
         default=None,
