@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.utils import formatdate
-from types import SimpleNamespace
 from typing import Any
 
 from nightshift.jobset.kubernetes.api import JobSetApi
@@ -74,11 +71,6 @@ class Cluster:
     objects: dict[str, dict[str, Any]] = field(default_factory=lambda: copy.deepcopy(_OBJECTS))
     denied: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)
-    ahead_s: float = 0.0
-
-    @property
-    def date(self) -> str:
-        return formatdate(time.time() + self.ahead_s, usegmt=True)
 
     def answer(self, path: str, body: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
         """(HTTP status, document)."""
@@ -116,9 +108,9 @@ class CannedApi(JobSetApi):
         self.cluster = cluster
         self.patience_s = 0.0
 
-    def _reply(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> Any:
+    def _ask_once(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> bytes:
         status, document = self.cluster.answer(path, body)
         text = json.dumps(document)
         if status != 200:
             raise failure(status, text, what)
-        return SimpleNamespace(data=text.encode(), headers={"Date": self.cluster.date})
+        return text.encode()

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from local.environments import ROOT
-from nightshift.doctor import clocks, queue
 from nightshift.doctor import cluster as _cluster
+from nightshift.doctor import queue
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.hooks.connections import AirflowConnections
@@ -78,7 +78,6 @@ def test_everything_is_there(cluster: Kubernetes, namespace: Namespace, api: Job
     assert [type(each) for each in asked(_cluster.jobset, api, namespace)] == [Ok]
     assert [type(each) for each in asked(_cluster.kueue, api, namespace)] == [Ok]
     assert asked(_cluster.rights, api, namespace) == [Ok(str(right), f"in namespace {namespace.name}") for right in RIGHTS]
-    assert [type(each) for each in asked(clocks.cluster, api, namespace)] == [Ok]
 
 
 def test_a_right_that_is_taken_away_is_named(namespace: Namespace, api: JobSetHook) -> None:

@@ -174,7 +174,7 @@ async def test_an_attempt_that_fails_says_so_and_fails() -> None:
         async with Heartbeats(store, WORK, BIRTH, Stats()).kept(lambda error: Ended.FAILED if error else Ended.DONE):
             raise KeyError
 
-    (mark,) = (await look(store, RUN, PLAN_UID)).marks
+    (mark,) = (await look(store, RUN, PLAN_UID)).beats
     assert mark.ended is Ended.FAILED
 
 
@@ -216,7 +216,7 @@ async def test_what_was_not_saved_is_counted_in_the_next_mark(monkeypatch: pytes
     async with Heartbeats(Passing(), WORK, replace(BIRTH, age_s=0.0), Stats()).kept(lambda _: Ended.DONE):
         await back.wait()
 
-    (mark,) = (await look(store, RUN, PLAN_UID)).marks
+    (mark,) = (await look(store, RUN, PLAN_UID)).beats
     assert mark.not_saved == 2
 
 

@@ -197,7 +197,7 @@ class TestLooking:
 
         found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
-        assert [(mark.attempt, mark.rows_answered) for mark in found.marks] == [("a", 11), ("b", 0)]
+        assert [(mark.attempt, mark.rows_answered) for mark in found.beats] == [("a", 11), ("b", 0)]
 
     async def test_what_is_no_mark_is_not_seen(self) -> None:
         store = MemoryStore()
@@ -208,7 +208,7 @@ class TestLooking:
 
         found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
-        assert [mark.attempt for mark in found.marks] == ["a"]
+        assert [mark.attempt for mark in found.beats] == ["a"]
         assert found.attempts == {"a", "torn", "liar"}
 
     async def test_a_mark_that_is_too_large_is_not_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ class TestLooking:
 
         found = await look(ObjectStorage(store, measured.BYTES_MOST), RUN, PLAN_UID)
 
-        assert [mark.attempt for mark in found.marks] == ["a"]
+        assert [mark.attempt for mark in found.beats] == ["a"]
         assert found.attempts == {"a", "long", "huge"}
 
     async def test_only_so_many_attempts_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ class TestLooking:
 
         found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
-        assert [(mark.attempt, mark.rows_answered) for mark in found.marks] == [("a", 2), ("b", 2)]
+        assert [(mark.attempt, mark.rows_answered) for mark in found.beats] == [("a", 2), ("b", 2)]
 
     @pytest.mark.parametrize("fails", ["list", "read"])
     async def test_a_store_that_is_away_stops_nothing(self, fails: str) -> None:
@@ -259,7 +259,7 @@ class TestLooking:
 
         found = await look(Broken(), RUN, PLAN_UID)
 
-        assert found.marks == ()
+        assert found.beats == ()
         assert found.attempts == (frozenset() if fails == "list" else {"a"})
 
     async def test_a_seal_does_not_wait_for_marks_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ class TestLooking:
 
         found = await look(ObjectStorage(store), RUN, PLAN_UID)
 
-        assert found.starts.stages(found.marks[0]) == {}
+        assert found.starts.stages(found.beats[0]) == {}
         assert found.starts.taken == frozenset()
 
     async def test_starts_of_all_jobsets_are_read(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nightshift.fields.mistakes import Finding
-from nightshift.spec import SpecErrors, load, load_all, load_files, load_stream, loading
+from nightshift.spec import SpecErrors, job_checks, load, load_all, load_files, load_stream
 from nightshift.spec.document import Document
 from tests.unit.spec_file import DEMO, job, mistakes, write
 
@@ -152,7 +152,7 @@ class TestFolder:
                 raise RecursionError("too deep")
             return []
 
-        monkeypatch.setattr(loading, "check", breaks)
+        monkeypatch.setattr(job_checks, "check", breaks)
         specs, errors = load_all(tmp_path, relative_to=tmp_path)
 
         assert list(specs) == [good]

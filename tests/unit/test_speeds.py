@@ -17,7 +17,7 @@ from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import decide
 from nightshift.planner.record import Record
 from nightshift.planner.speed import Known, tokens_of
-from nightshift.planner.speeds import Found, Nearness, keep, nearest, path_of, records_for, records_if_any, records_of
+from nightshift.planner.speeds import keep, nearest, path_of, records_for, records_if_any, records_of
 from nightshift.planner.workload import hardware_of, workload_of
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import canonical_json
@@ -205,7 +205,7 @@ class TestRecords:
             manifest = replace(manifest_of(PROFILE), sealed_at=f"2026-11-{day:02}T03:00:00+00:00")
             keep(store, RUN, SPEC, manifest, replace(a_plan(4), decision=path))
 
-        assert [each.record.row_tokens for each in nearest(store, WORKLOAD)] == [123.5, None]
+        assert [each.row_tokens for each in nearest(store, WORKLOAD)] == [123.5, None]
 
     @pytest.mark.parametrize("body", [None, b"{", b'{"version": 99}'])
     def test_a_decision_that_cannot_be_read_costs_no_record(self, body: bytes | None) -> None:
@@ -215,7 +215,7 @@ class TestRecords:
 
         keep(store, RUN, SPEC, manifest_of(PROFILE), replace(a_plan(4), decision="decision"))
 
-        assert nearest(store, WORKLOAD)[0].record.row_tokens is None
+        assert nearest(store, WORKLOAD)[0].row_tokens is None
 
     def test_a_record_from_before_lengths_were_kept_is_read(self) -> None:
         body = RECORD.to_json()
@@ -238,20 +238,16 @@ class TestNearest:
 
         found = nearest(store, WORKLOAD, most=3)
 
-        assert [each.record.run for each in found] == ["job/d20/x", "job/d19/x", "job/d18/x"]
-        assert {each.nearness for each in found} == {Nearness.SAME}
+        assert [each.run for each in found] == ["job/d20/x", "job/d19/x", "job/d18/x"]
 
-    def test_what_is_farther_off_comes_later_however_new(self, store: ObjectStore) -> None:
+    def test_other_settings_come_later_however_new_and_other_work_is_not_near(self, store: ObjectStore) -> None:
         answers = replace(RECORD, workload=replace(WORKLOAD, answers="f" * 16), sealed_at="2026-11-25T03:00:00+00:00")
         size = replace(RECORD, workload=replace(WORKLOAD, accelerators=4), sealed_at="2026-11-24T03:00:00+00:00")
         performance = {**WORKLOAD.performance, "max_num_seqs": 99}
         tuned = replace(RECORD, workload=replace(WORKLOAD, performance=performance), sealed_at="2026-11-23T03:00:00+00:00")
         save(store, answers, size, tuned, RECORD)
 
-        found = nearest(store, WORKLOAD)
-
-        assert [each.record for each in found] == [RECORD, tuned, size, answers]
-        assert [each.nearness for each in found] == list(Nearness)
+        assert nearest(store, WORKLOAD) == [RECORD, tuned]
 
     @pytest.mark.parametrize("change", [{"model_uri": "hf://org/other"}, {"model_revision": "r2"}, {"hardware": "h100"}])
     def test_other_models_and_other_hardware_are_not_near(self, store: ObjectStore, change: dict[str, Any]) -> None:
@@ -262,16 +258,16 @@ class TestNearest:
     def test_the_same_way_to_buy_a_machine_comes_before_a_newer_one(self, store: ObjectStore) -> None:
         save(store, RECORD, replace(RECORD, profile="gpu-l4", sealed_at="2026-11-25T03:00:00+00:00"))
 
-        assert [each.record.profile for each in nearest(store, WORKLOAD)] == ["gpu-l4", "gpu-l4-spot"]
-        assert nearest(store, WORKLOAD, profile="gpu-l4-spot")[0].record == RECORD
+        assert [each.profile for each in nearest(store, WORKLOAD)] == ["gpu-l4", "gpu-l4-spot"]
+        assert nearest(store, WORKLOAD, profile="gpu-l4-spot")[0] == RECORD
 
     def test_who_does_not_know_the_cpus_finds_any(self, store: ObjectStore) -> None:
         record = replace(RECORD, workload=workload_of(a_spec(), "cpu", cpus=6.0), profile="cpu")
         save(store, record)
 
-        nearness = [nearest(store, workload_of(a_spec(), "cpu", cpus=cpus))[0].nearness for cpus in (0.0, 6.0, 2.0)]
+        found = [nearest(store, workload_of(a_spec(), "cpu", cpus=cpus)) for cpus in (0.0, 6.0, 2.0)]
 
-        assert nearness == [Nearness.SAME, Nearness.SAME, Nearness.OTHER_SIZE]
+        assert found == [[record], [record], []]
 
     def test_each_profile_of_a_job_has_its_own_or_that_of_the_same_hardware(self, store: ObjectStore) -> None:
         spec = a_spec(compute={"profile": "gpu-l4-spot", "fallback": ["gpu-l4", "gpu-h100"]})
@@ -280,14 +276,13 @@ class TestNearest:
         save(store, RECORD, own, far)
 
         assert records_for(store, spec) == {"gpu-l4-spot": RECORD, "gpu-l4": own}
-        assert nearest(store, workload_of(spec, "gpu-h100"))[0].record == far
 
     def test_a_run_of_a_few_rows_does_not_hide_a_large_one(self, store: ObjectStore) -> None:
         trial = replace(RECORD, rows=3, workers=1, sealed_at="2026-11-24T03:00:00+00:00")
         save(store, RECORD, trial)
 
         assert records_for(store, SPEC)["gpu-l4-spot"] == RECORD
-        assert nearest(store, WORKLOAD)[0].record == trial
+        assert nearest(store, WORKLOAD)[0] == trial
 
     def test_what_is_no_record_is_passed_over(self, store: ObjectStore) -> None:
         save(store, RECORD)
@@ -296,7 +291,7 @@ class TestNearest:
         obstore.put(store, f"{folder}/0000000001-later.json", b'{"version": 99}')
         obstore.put(store, f"{folder.rpartition('/')[0]}/somebody/else.txt", b"hello")
 
-        assert [each.record for each in nearest(store, WORKLOAD)] == [RECORD]
+        assert nearest(store, WORKLOAD) == [RECORD]
 
     @pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
     def test_an_odd_one_costs_itself_alone(self, store: ObjectStore, body: bytes) -> None:
@@ -317,13 +312,13 @@ class TestNearest:
         for number, record in enumerate((other, replace(RECORD, rows=10**6))):
             obstore.put(store, f"{folder}/{number:010d}-x.json", canonical_json(record.to_json()))
 
-        assert nearest(store, WORKLOAD) == [Found(RECORD, Nearness.SAME)]
+        assert nearest(store, WORKLOAD) == [RECORD]
 
     def test_one_that_a_fast_clock_has_dated_is_none(self, store: ObjectStore) -> None:
         """Else it would be the newest until that day."""
         save(store, RECORD, replace(RECORD, sealed_at=(datetime.now(UTC) + timedelta(days=400)).isoformat(timespec="seconds")))
 
-        assert nearest(store, WORKLOAD) == [Found(RECORD, Nearness.SAME)]
+        assert nearest(store, WORKLOAD) == [RECORD]
 
     def test_a_huge_one_is_not_read(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
         store = MemoryStore()
@@ -338,7 +333,7 @@ class TestNearest:
 
         monkeypatch.setattr(speeds, "get_bytes", counted)
 
-        assert nearest(store, WORKLOAD) == [Found(RECORD, Nearness.SAME)]
+        assert nearest(store, WORKLOAD) == [RECORD]
         assert read == [path_of(RECORD)]
         assert "is not a record: NotARecord: it has 65,537 bytes" in caplog.text
 
@@ -355,7 +350,8 @@ class TestNearest:
 
     def test_reads_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         store = MemoryStore()
-        others = [replace(RECORD, workload=replace(WORKLOAD, accelerators=2 + n)) for n in range(60)]
+        tuned = [{**WORKLOAD.performance, "max_num_seqs": 2 + n} for n in range(60)]
+        others = [replace(RECORD, workload=replace(WORKLOAD, performance=each)) for each in tuned]
         save(store, *others)
         reads = 0
 

@@ -12,7 +12,7 @@ import pytest
 from jinja2.exceptions import SecurityError
 
 from nightshift.tasks import Rendering, _templates
-from nightshift.tasks._subprocess_errors import Large
+from nightshift.tasks._values import Large
 from nightshift.tasks.base import BadInput, load_kind
 from tests.builders import a_spec
 

@@ -18,8 +18,8 @@ from nightshift.hooks.connections import AirflowConnections
 from nightshift.settings import Settings
 
 DESCRIPTION: Final = (
-    "Checks this deployment's settings, account, bucket, datasets, cluster and clocks, and with a job its query, queue, "
-    "quota, images and model too. Run it where Airflow runs: it uses Airflow's connections. The DAG nightshift_doctor does "
+    "Checks this deployment's settings, account, bucket, datasets and cluster, and with a job its query, queue, quota, "
+    "images and model too. Run it where Airflow runs: it uses Airflow's connections. The DAG nightshift_doctor does "
     "the same in a worker, and checks the triggerer too."
 )
 EPILOG: Final = "Exit codes: 0 all checks that ran are ok; 1 something is wrong; 2 wrong command line."

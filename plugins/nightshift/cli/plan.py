@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -203,7 +203,7 @@ def _tell(
 ) -> int:
     from nightshift.planner.plan import Refused, SpeedUnknown, decide, table
     from nightshift.planner.speed import Basis
-    from nightshift.planner.text import lines, to_json
+    from nightshift.planner.text import lines
 
     shown = table(spec, rows, known, limits, prices.machines)
     decision: Decision | None = None
@@ -225,7 +225,7 @@ def _tell(
             "decision": decision and decision.to_json(),
             "problems": list(refused.problems) if isinstance(refused, Refused) else [str(refused)] if refused else [],
             "ways": [{"words": way.words, "sentence": way.sentence} for way in ways],
-            "table": [to_json(row) for row in shown],
+            "table": [asdict(row) for row in shown],
             "currency": prices.currency,
             "prices": prices.name,
         }

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are told; one that needs another stands after it."""
+"""All checks, in the order of the report; one that needs another stands after it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 
 from nightshift.doctor import (
     bucket,
-    clocks,
     cluster,
     components,
     identity,
@@ -58,8 +57,6 @@ CHECKS: Final = (
     Check(cluster.JOBSET, cluster.jobset, "infer", needs=(cluster.NAME,)),
     Check(cluster.KUEUE, cluster.kueue, "infer of jobs with queue:", needs=(cluster.NAME,)),
     Check(cluster.RIGHTS_NAME, cluster.rights, "infer", needs=(cluster.NAME,)),
-    Check(clocks.GOOGLE, clocks.google, clocks.BREAKS, needs=(identity.NAME,)),
-    Check(clocks.CLUSTER, clocks.cluster, clocks.BREAKS, needs=(cluster.NAME,)),
 )
 JOB_CHECKS: Final = (
     Check(warehouse.QUERY, warehouse.query, "plan", needs=(job.NAME, warehouse.JOBS, warehouse.LOCATION)),
@@ -82,16 +79,16 @@ def diagnose(
 
     environment: the process's variables; the clients read the same ones for themselves. triggerer: its answer, if it was asked.
     """
-    asked = job.asked(job_file)
-    read = Check(job.NAME, lambda _: iter((asked.finding,)), "its DAG")
+    finding, spec = job.asked(job_file)
+    read = Check(job.NAME, lambda _: iter((finding,)), "its DAG")
     checks = (*CHECKS, read, *JOB_CHECKS)
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
         wrong = Failed(SETTINGS, str(error), NIGHT, setting("NIGHTSHIFT_BUCKET", "BUCKET"))
         silent = [Skipped(check.name, f"{SETTINGS} is not ok", needs=SETTINGS) for check in checks if check is not read]
-        return Report((wrong, asked.finding, *silent))
-    here = Surroundings(settings, connect(settings), asked.spec, triggerer, dict(environment))
+        return Report((wrong, finding, *silent))
+    here = Surroundings(settings, connect(settings), spec, triggerer, dict(environment))
     return examine((Check(SETTINGS, _settings, NIGHT), *checks), here)
 
 

@@ -51,12 +51,12 @@ def _reach(settings: Settings) -> str:
 
 def jobset(here: Surroundings) -> Iterator[Finding]:
     fix = f"kubectl apply --server-side -f {JOBSET_MANIFESTS}"
-    yield _served(_api(here), JOBSET, JOBSET_API_VERSION, ("jobsets",), "infer: it cannot create a JobSet", fix)
+    yield _served(here.cluster, JOBSET, JOBSET_API_VERSION, ("jobsets",), "infer: it cannot create a JobSet", fix)
 
 
 def kueue(here: Surroundings) -> Iterator[Finding]:
     """Only a job with ``queue:`` needs it."""
-    api = _api(here)
+    api = here.cluster
     wanted = here.job is not None and bool(here.job.queue)
     if not wanted and _versions(api, KUEUE_API_VERSION) is None:
         why = f"the job {here.job.job} names no queue" if here.job else "only jobs with queue: need it, and no job was named"
@@ -69,7 +69,7 @@ def kueue(here: Surroundings) -> Iterator[Finding]:
 
 def rights(here: Surroundings) -> Iterator[Finding]:
     """A finding for each verb. The rights to Kueue's objects are asked even where it is not installed, as they are granted."""
-    api, namespace = _api(here), here.settings.namespace
+    api, namespace = here.cluster, here.settings.namespace
     user = api.whoami()
     for right in RIGHTS:
         if api.may(namespace, right):
@@ -101,9 +101,3 @@ def _versions(api: JobSetApi, api_version: str) -> list[str] | None:
         return [str(each["version"]) for each in api.read(rest.group(api_version))["versions"]]
     except JobSetNotFound:
         return None
-
-
-def _api(here: Surroundings) -> JobSetApi:
-    api = here.connections.cluster()
-    assert api is not None, "its check needs `there`"
-    return api

@@ -1,7 +1,7 @@
 """Whether Airflow sees nightshift: its plugin and its provider here, its triggers in the triggerer.
 
 A task runs in a worker, which loads plugins and providers from the same entry points as scheduler, DAG processor and API server
-do. A task cannot look into those; each has the package exactly if it was installed there.
+do. A task cannot see into those; each has the package exactly if it was installed there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plugin(here: Surroundings) -> Iterator[Finding]:
         yield Failed(PLUGIN, wrong, breaks, "airflow plugins --verbose")
     else:
         wrong = f"Airflow does not list the plugin {PACKAGE!r} here, so the package is not installed (or only on the path)"
-        yield Failed(PLUGIN, wrong, breaks, fixes.package())
+        yield Failed(PLUGIN, wrong, breaks, fixes.PACKAGE)
 
 
 def provider(here: Surroundings) -> Iterator[Finding]:
@@ -48,10 +48,10 @@ def provider(here: Surroundings) -> Iterator[Finding]:
         wrong = (
             f"Airflow does not list the provider {DISTRIBUTION!r} here, so the package is not installed (or only on the path)"
         )
-        yield Failed(PROVIDER, wrong, breaks, fixes.package())
+        yield Failed(PROVIDER, wrong, breaks, fixes.PACKAGE)
     elif version != __version__:
         wrong = f"the package says {version}, but the code that runs is {__version__}: another copy comes first on the path"
-        yield Failed(PROVIDER, wrong, breaks, fixes.package())
+        yield Failed(PROVIDER, wrong, breaks, fixes.PACKAGE)
     else:
         yield Ok(PROVIDER, f"{DISTRIBUTION} {version}")
 
@@ -62,10 +62,10 @@ def triggerer(here: Surroundings) -> Iterator[Finding]:
     if answer is None:
         yield Skipped(TRIGGERER, "only a task can wait in it: trigger the DAG nightshift_doctor")
     elif answer.problem:
-        yield Failed(TRIGGERER, f"it did not run nightshift's trigger: {answer.problem}", breaks, fixes.package())
+        yield Failed(TRIGGERER, f"it did not run nightshift's trigger: {answer.problem}", breaks, fixes.PACKAGE)
     elif answer.version != __version__:
         wrong = f"it runs nightshift {answer.version}, and this worker {__version__}"
-        yield Failed(TRIGGERER, wrong, breaks, fixes.package())
+        yield Failed(TRIGGERER, wrong, breaks, fixes.PACKAGE)
     elif different := _different(here):
         name, value = next(iter(different.items()))
         wrong = f"{', '.join(different)} is set differently there than for this worker"

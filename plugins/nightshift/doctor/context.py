@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nightshift.settings import Settings
@@ -21,15 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP reply. headers: their names in lower case."""
+    """An HTTP reply."""
 
     status: int
     body: bytes
-    headers: Mapping[str, str]
 
 
 class Google(Protocol):
-    """The account of an Airflow connection. Every call is bounded in time and may raise OSError if nobody answers."""
+    """The account of an Airflow connection. Every call is bounded in time and may raise OSError if there is no answer."""
 
     @property
     def email(self) -> str | None:
@@ -70,7 +70,7 @@ class Triggerer:
 
 
 class Connections(Protocol):
-    """Airflow's way to each service. Every call may raise any exception: the check that asked tells it."""
+    """Airflow's way to each service. Every call may raise any exception: it becomes a finding of the check."""
 
     def components(self) -> Components: ...
 
@@ -85,7 +85,7 @@ class Connections(Protocol):
     def warehouse(self) -> Warehouse: ...
 
     def notifier(self, named: Named) -> str | None:
-        """Why a notifier of the operator's cannot be made here; None if it can."""
+        """Why one of the operator's notifiers cannot be made here; None if it can."""
         ...
 
     def cluster(self) -> JobSetApi | None:
@@ -114,6 +114,31 @@ class Surroundings:
         if not host:
             return "https://storage.googleapis.com"
         return host if "://" in host else f"http://{host}"
+
+    @property
+    def named_job(self) -> JobSpec:
+        """The job, for checks that need the check `job`."""
+        assert self.job is not None
+        return self.job
+
+    @property
+    def partition(self) -> str:
+        """The job's last partition that is over."""
+        from nightshift.spec import periods
+
+        return periods.at(datetime.fromtimestamp(self.now(), UTC), self.named_job.every)
+
+    @property
+    def cluster(self) -> JobSetApi:
+        """The cluster's API, for checks that need the check `cluster`."""
+        api = self.connections.cluster()
+        assert api is not None
+        return api
+
+    @property
+    def dataset(self) -> str:
+        """``project.dataset`` of nightshift's own tables."""
+        return f"{self.settings.project}.{self.settings.dataset}"
 
     @property
     def emulated(self) -> bool:

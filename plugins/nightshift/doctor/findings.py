@@ -49,7 +49,7 @@ def is_bad(finding: Finding) -> bool:
 
 @dataclass(frozen=True)
 class Report:
-    """What all checks said, in their order."""
+    """The findings of all checks, in their order."""
 
     findings: tuple[Finding, ...]
 

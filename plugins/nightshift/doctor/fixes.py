@@ -6,6 +6,11 @@ import shlex
 
 from nightshift.settings import Settings
 
+PACKAGE = (
+    "make composer-bundle, then step 4 of dist/composer/commands.txt (elsewhere: pip install the wheel in every component)"
+)
+"""nightshift in every component of Airflow."""
+
 
 def setting(name: str, value: str) -> str:
     """A variable of every component of Airflow."""
@@ -17,8 +22,7 @@ def setting(name: str, value: str) -> str:
 
 
 def bucket_role(settings: Settings, role: str, email: str | None) -> str:
-    member = f"--member=serviceAccount:{email or 'ACCOUNT'}"
-    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {member} --role=roles/{role} --condition=None"
+    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {_granted(role, email)}"
 
 
 def own_prefix(settings: Settings, member: str, role: str, prefix: str) -> str:
@@ -33,18 +37,14 @@ def own_prefix(settings: Settings, member: str, role: str, prefix: str) -> str:
 
 
 def project_role(settings: Settings, role: str, email: str | None) -> str:
-    member = f"--member=serviceAccount:{email or 'ACCOUNT'}"
-    return f"gcloud projects add-iam-policy-binding {settings.project} {member} --role=roles/{role} --condition=None"
+    return f"gcloud projects add-iam-policy-binding {settings.project} {_granted(role, email)}"
+
+
+def _granted(role: str, email: str | None) -> str:
+    return f"--member=serviceAccount:{email or 'ACCOUNT'} --role=roles/{role} --condition=None"
 
 
 def dataset_role(settings: Settings, dataset: str, role: str, email: str | None) -> str:
     """dataset: project.dataset."""
     grant = f"GRANT `roles/{role}` ON SCHEMA `{dataset}` TO 'serviceAccount:{email or 'ACCOUNT'}'"
     return f"bq --location={settings.location} query --use_legacy_sql=false {shlex.quote(grant)}"
-
-
-def package() -> str:
-    """nightshift in every component of Airflow."""
-    return (
-        "make composer-bundle, then step 4 of dist/composer/commands.txt (elsewhere: pip install the wheel in every component)"
-    )

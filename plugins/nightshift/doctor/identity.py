@@ -1,6 +1,6 @@
 """Who Airflow's Google connection is: its e-mail address, and the numeric unique id by which a cluster may know it.
 
-``https://oauth2.googleapis.com/tokeninfo`` tells what a token is: ``azp`` is the unique id of a service account, ``scope`` its
+``https://oauth2.googleapis.com/tokeninfo`` describes a token: ``azp`` is the unique id of a service account, ``scope`` its
 scopes, ``email`` only with the scope userinfo.email (asked as google-auth-library's ``getTokenInfo`` does, fields as in its
 ``TokenInfo``; the token is in a header, so that no log of addresses has it). GKE calls an account by its
 address only if the token has that scope, else by its number (k8s/README.md, step 9).
@@ -29,11 +29,11 @@ def ask(here: Surroundings) -> Iterator[Finding]:
         return
     reply = google.ask("POST", TOKENINFO, headers={"Content-Type": "application/x-www-form-urlencoded"})
     if reply.status != 200:
-        # The body may repeat the token, so only the status is told.
+        # The body may repeat the token, so only the status is shown.
         wrong = f"Google does not accept the token of the connection {here.settings.gcp_conn_id} (HTTP {reply.status})"
         yield Failed(NAME, wrong, BREAKS, f"airflow connections get {here.settings.gcp_conn_id}")
         return
-    yield Ok(NAME, _told(google, json.loads(reply.body)))
+    yield Ok(NAME, _described(google, json.loads(reply.body)))
 
 
 def _anonymous(here: Surroundings) -> Finding:
@@ -46,7 +46,7 @@ def _anonymous(here: Surroundings) -> Finding:
     return Failed(NAME, wrong, BREAKS, fix)
 
 
-def _told(google: Google, info: dict[str, Any]) -> str:
+def _described(google: Google, info: dict[str, Any]) -> str:
     email = google.email or info.get("email") or "an account whose address the token does not tell"
     number = info.get("azp") or info.get("sub") or "unknown"
     sees = "address" if EMAIL_SCOPE in str(info.get("scope", "")).split() else "unique id"

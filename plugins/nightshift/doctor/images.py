@@ -1,8 +1,8 @@
 """Whether the images of a worker's containers are in their registry, as far as Airflow's account can ask.
 
 Artifact Registry takes an access token in the registry API ("Support for the Docker Registry API"). Its answer is about
-Airflow's account, while nodes pull with their own: a refusal says nothing of them. Other registries are not asked: a pod's pull
-secrets and the limits of Docker Hub are the nodes'.
+Airflow's account, while nodes pull with their own: a refusal means nothing for them. Other registries are not asked: a
+pod's pull secrets and the limits of Docker Hub are the nodes'.
 """
 
 from __future__ import annotations

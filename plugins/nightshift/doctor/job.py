@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,23 +12,15 @@ from nightshift.spec.folder import job_files
 NAME: Final = "job"
 
 
-@dataclass(frozen=True)
-class Asked:
-    """spec: None if no job was named, or its file has mistakes; finding says which."""
-
-    finding: Finding
-    spec: JobSpec | None = None
-
-
-def asked(path: Path | None) -> Asked:
-    """path: of a job's file; None if no job was named."""
+def asked(path: Path | None) -> tuple[Finding, JobSpec | None]:
+    """path: of a job's file; None if no job was named. The job is None then, and if its file has mistakes."""
     if path is None:
-        return Asked(Skipped(NAME, "no job was named"))
+        return Skipped(NAME, "no job was named"), None
     try:
         spec = load(path)
     except SpecErrors as error:
-        return Asked(Failed(NAME, str(error), "its DAG: Airflow does not show it", f"nightshift validate {path}"))
-    return Asked(Ok(NAME, f"{spec.job}: {spec.task} on {', '.join(spec.compute.profiles)}"), spec)
+        return Failed(NAME, str(error), "its DAG: Airflow does not show it", f"nightshift validate {path}"), None
+    return Ok(NAME, f"{spec.job}: {spec.task} on {', '.join(spec.compute.profiles)}"), spec
 
 
 def file_of(job: str, folder: Path) -> Path:

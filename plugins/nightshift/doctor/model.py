@@ -17,8 +17,7 @@ NAME: Final = "model"
 
 def ask(here: Surroundings) -> Iterator[Finding]:
     """Raises `nightshift.run.hub_revision.HubUnavailable` if plan would, and StoreUnavailable."""
-    job = here.job
-    assert job is not None, "its check needs the check `job`"
+    job = here.named_job
     scheme, _, place = job.model.uri.partition("://")
     breaks = f"plan of {job.job}, or its engines, which load the model"
     if scheme == "gs":

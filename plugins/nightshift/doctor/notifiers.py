@@ -1,4 +1,4 @@
-"""Whether the deployment's notifiers can be made: nothing of them runs before one is due, and then it is late to learn that."""
+"""Whether the deployment's notifiers can be made: nothing of them runs before one is due, which is too late to find out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BREAKS: Final = "notices of jobs with notify:"
 
 
 def ask(here: Surroundings) -> Iterator[Finding]:
-    """Imports their classes, and makes none: that may read files. Nobody is told anything."""
+    """Imports their classes, and makes none: that may read files. No notice is sent."""
     file = here.settings.notifiers
     if not file:
         yield Skipped(NAME, f"{notifiers.SETTING} is not set: no job of this deployment can notify")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.jobset.kubernetes import kueue, quota
-from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.jobset.runtime import RequestRefused
-from nightshift.spec import JobSpec, periods
 
 MANIFEST: Final = "manifest"
 QUEUE: Final = "queue"
@@ -22,25 +19,25 @@ QUOTA: Final = "quota"
 
 def manifest(here: Surroundings) -> Iterator[Finding]:
     """Whether the job's JobSets can be made at all: profiles, and the override file for pods."""
-    job = _job(here)
+    job = here.named_job
     try:
         for profile in job.compute.profiles:
             _rendered(here, profile)
     except (PatchError, ValueError) as error:
-        fix = f"nightshift render dags/jobs/{job.job}.yaml --partition {_partition(here)}"
+        fix = f"nightshift render dags/jobs/{job.job}.yaml --partition {here.partition}"
         yield Failed(MANIFEST, str(error), f"infer of {job.job}", fix)
         return
     yield Ok(MANIFEST, f"the JobSet of {job.job} can be rendered for {', '.join(job.compute.profiles)}")
 
 
 def queue(here: Surroundings) -> Iterator[Finding]:
-    job = _job(here)
+    job = here.named_job
     if not job.queue:
         yield Skipped(QUEUE, f"the job {job.job} names no queue, so Kueue does not hold it up")
         return
     breaks = f"infer of {job.job}: its JobSet stays suspended"
     try:
-        way = kueue.read_way(_api(here), here.settings.namespace, job.queue)
+        way = kueue.read_way(here.cluster, here.settings.namespace, job.queue)
     except RequestRefused as error:
         yield Skipped(QUEUE, f"Airflow's account may not read it ({error}); {kueue.READERS} allows it")
     except kueue.NotUsable as error:
@@ -51,9 +48,9 @@ def queue(here: Surroundings) -> Iterator[Finding]:
 
 def quotas(here: Surroundings) -> Iterator[Finding]:
     """A finding for each profile that the job may get: whether all its workers fit, or one, if the planner decides how many."""
-    job = _job(here)
+    job = here.named_job
     assert job.queue
-    way = kueue.read_way(_api(here), here.settings.namespace, job.queue)
+    way = kueue.read_way(here.cluster, here.settings.namespace, job.queue)
     workers = "1 worker" if job.compute.workers is None else f"{job.compute.workers} workers"
     for profile in job.compute.profiles:
         name = f"{QUOTA} {profile}"
@@ -78,22 +75,6 @@ def _plain(quantity: Decimal) -> str:
 
 
 def _rendered(here: Surroundings, profile: str) -> dict[str, Any]:
-    """As `infer` would submit it, with one worker unless the job says how many. Raises PatchError and ValueError."""
-    job = _job(here)
-    return kueue.sample(job, here.settings, _partition(here), profile, job.compute.workers or 1)
-
-
-def _partition(here: Surroundings) -> str:
-    """The last one that is over."""
-    return periods.at(datetime.fromtimestamp(here.now(), UTC), _job(here).every)
-
-
-def _job(here: Surroundings) -> JobSpec:
-    assert here.job is not None, "its check needs the check `job`"
-    return here.job
-
-
-def _api(here: Surroundings) -> JobSetApi:
-    api = here.connections.cluster()
-    assert api is not None, "its check needs the check `cluster`"
-    return api
+    """As `infer` would submit it, with one worker unless the job states how many. Raises PatchError and ValueError."""
+    job = here.named_job
+    return kueue.sample(job, here.settings, here.partition, profile, job.compute.workers or 1)

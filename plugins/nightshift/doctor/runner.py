@@ -12,7 +12,7 @@ from nightshift.doctor.findings import Failed, Finding, Report, Skipped, is_bad
 
 LIMIT_S: Final = 75.0
 """Seconds. Longer than the longest wait of a client for one answer (`nightshift.warehouse.jobs`), so that the client's
-own words are told."""
+own words are shown."""
 AGAIN: Final = "nightshift doctor"
 
 
@@ -56,7 +56,7 @@ def _ask(check: Check, surroundings: Surroundings) -> list[Finding]:
     def work() -> None:
         try:
             for finding in check.ask(surroundings):
-                found.append(finding)  # noqa: PERF402 - one by one: what is known when the time is over is told
+                found.append(finding)  # noqa: PERF402 - one by one: what is known when the time is over is kept
         except Exception as error:
             failed.append(error)
 
@@ -64,11 +64,6 @@ def _ask(check: Check, surroundings: Surroundings) -> list[Finding]:
     thread = threading.Thread(target=work, name=f"doctor-{check.name}", daemon=True)
     thread.start()
     thread.join(check.limit_s)
-    late, told = thread.is_alive(), list(found)
-    if late:
-        return [*told, Failed(check.name, f"there was no answer within {check.limit_s:g} s", check.breaks, AGAIN)]
-    return [*told, *(Failed(check.name, f"it could not be asked ({_words(each)})", check.breaks, AGAIN) for each in failed)]
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    problems = [f"there was no answer within {check.limit_s:g} s"] if thread.is_alive() else []
+    problems = problems or [f"it could not be asked ({type(each).__name__}: {each})" for each in failed]
+    return [*found, *(Failed(check.name, each, check.breaks, AGAIN) for each in problems)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final
 
 from nightshift.doctor import bucket, fixes
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
-from nightshift.spec import periods
+from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 
 DATASET: Final = "dataset"
 LOCATION: Final = "location"
@@ -20,9 +19,7 @@ QUERY: Final = "query"
 
 
 def dataset(here: Surroundings) -> Iterator[Finding]:
-    from nightshift.warehouse import WarehouseError
-
-    name = _dataset(here)
+    name = here.dataset
     breaks = "publish and audit, unless the account may create datasets"
     try:
         where = here.connections.trial().location(name)
@@ -43,7 +40,7 @@ def location(here: Surroundings) -> Iterator[Finding]:
     wanted = here.settings.location.upper()
     found = {
         f"gs://{here.settings.bucket}": str(json.loads(bucket.metadata(here).body)["location"]).upper(),
-        _dataset(here): str(here.connections.trial().location(_dataset(here))).upper(),
+        here.dataset: str(here.connections.trial().location(here.dataset)).upper(),
     }
     if set(found.values()) == {wanted}:
         yield Ok(LOCATION, f"bucket, dataset and NIGHTSHIFT_LOCATION: {wanted}")
@@ -56,7 +53,7 @@ def location(here: Surroundings) -> Iterator[Finding]:
         yield Failed(LOCATION, wrong, breaks, fixes.setting("NIGHTSHIFT_LOCATION", shared.pop()))
         return
     place = f"--location={here.settings.location}"
-    if found[_dataset(here)] == wanted:
+    if found[here.dataset] == wanted:
         fix = f"gcloud storage buckets create gs://ANOTHER {place}, then NIGHTSHIFT_BUCKET=ANOTHER"
     else:
         fix = f"bq {place} mk --dataset {here.settings.project}:ANOTHER, then NIGHTSHIFT_DATASET=ANOTHER"
@@ -64,8 +61,6 @@ def location(here: Surroundings) -> Iterator[Finding]:
 
 
 def jobs(here: Surroundings) -> Iterator[Finding]:
-    from nightshift.warehouse import WarehouseError
-
     try:
         here.connections.trial().run_job()
     except WarehouseError as error:
@@ -77,9 +72,7 @@ def jobs(here: Surroundings) -> Iterator[Finding]:
 
 def tables(here: Surroundings) -> Iterator[Finding]:
     """A finding for each permission. The table is dropped whatever happens in between; if not even that works, it expires."""
-    from nightshift.warehouse import WarehouseError, WarehouseUnavailable
-
-    name = _dataset(here)
+    name = here.dataset
     fix = fixes.dataset_role(here.settings, name, "bigquery.dataEditor", here.connections.google().email)
     failed = ""
     for permission, attempt in here.connections.trial().steps(name):
@@ -98,19 +91,12 @@ def tables(here: Surroundings) -> Iterator[Finding]:
 
 def query(here: Surroundings) -> Iterator[Finding]:
     """What the task `plan` asks before it plans: the query, by a dry run, and the destination."""
-    from nightshift.warehouse import WarehouseError
-
-    assert here.job is not None
-    partition = periods.at(datetime.fromtimestamp(here.now(), UTC), here.job.every)
+    job, partition = here.named_job, here.partition
     try:
-        here.connections.warehouse().check_query(here.job, partition)
+        here.connections.warehouse().check_query(job, partition)
     except WarehouseError as error:
         grant = fixes.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
         fix = f"correct the job, or: {grant}"
-        yield Failed(QUERY, str(error), f"plan of {here.job.job}", fix)
+        yield Failed(QUERY, str(error), f"plan of {job.job}", fix)
     else:
-        yield Ok(QUERY, f"{here.job.job} for {partition}, by a dry run; {here.job.destination.table} takes its predictions")
-
-
-def _dataset(here: Surroundings) -> str:
-    return f"{here.settings.project}.{here.settings.dataset}"
+        yield Ok(QUERY, f"{job.job} for {partition}, by a dry run; {job.destination.table} takes its predictions")

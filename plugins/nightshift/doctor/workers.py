@@ -45,8 +45,8 @@ def rights(here: Surroundings) -> Iterator[Finding]:
         "GET", f"{here.storage}/storage/v1/b/{quote(bucket, safe='')}/iam?optionsRequestedPolicyVersion=3"
     )
     if reply.status != 200:
-        look = f"gcloud storage buckets get-iam-policy gs://{bucket} --format=json"
-        because = f"this account may not read the policy of gs://{bucket} (HTTP {reply.status}); look with: {look}"
+        shows = f"gcloud storage buckets get-iam-policy gs://{bucket} --format=json"
+        because = f"this account may not read the policy of gs://{bucket} (HTTP {reply.status}); look with: {shows}"
         yield Skipped(NAME, because)
         return
     bindings = json.loads(reply.body).get("bindings", ())

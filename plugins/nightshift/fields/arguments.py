@@ -1,6 +1,6 @@
 """Options of commands, each declared once: as a field of a dataclass, which both the parser and the command read.
 
-The other functions read one value: each returns what a text says, or raises argparse.ArgumentTypeError.
+The other functions read one value: each returns the value of a text, or raises argparse.ArgumentTypeError.
 """
 
 from __future__ import annotations
@@ -31,9 +31,17 @@ def flag(name: str, help_: str, group: str = "") -> Any:
 
 
 def percent(text: str) -> int:
+    return _whole(text, 100, "a whole number from 0 to 100")
+
+
+def port(text: str) -> int:
+    return _whole(text, 65_535, "a port from 0 to 65535")
+
+
+def _whole(text: str, most: int, what: str) -> int:
     value = int(text) if text.isascii() and text.isdecimal() else -1
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 100")
+    if not 0 <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
 
 
@@ -55,29 +63,25 @@ def day(text: str) -> str:
 
 
 def limit(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to 86400")
-    return value
-
-
-def port(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdecimal() else -1
-    if not 0 <= value <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return value
+    return _seconds(text, 0, 86_400, "above 0 and up to 86400", above=True)
 
 
 def wait(text: str) -> float:
+    return _seconds(text, 0, 60, "from 0 to 60")
+
+
+def seconds(text: str) -> float:
+    return _seconds(text, 0.1, 86_400, "from 0.1 to 86400; write RUN_URL before --watch")
+
+
+def _seconds(text: str, least: float, most: float, range_: str, *, above: bool = False) -> float:
+    """above: `least` itself is refused."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 60")
+    if not least <= value <= most or (above and value == least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds {range_}")
     return value
 
 
@@ -96,14 +100,4 @@ def positive(text: str) -> int:
     value = int(text) if digits else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return value
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 86400; write RUN_URL before --watch")
     return value

@@ -72,7 +72,7 @@ class Section(BaseModel):
         """The JSON form of what affects answers, without the values that were the default when their field was introduced.
 
         So a run keeps its name when a release adds a field. That default stands for an absent entry for ever: if a release
-        changes the default, a job that leaves the field out says something else than before, and is another run.
+        changes the default, a job that leaves the field out means something else than before, and is another run.
         """
         return dict(self._semantic())
 

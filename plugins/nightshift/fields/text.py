@@ -1,10 +1,10 @@
-"""Numbers as people read them."""
+"""Numbers as text for users."""
 
 from __future__ import annotations
 
 
 def minutes(seconds: float) -> str:
-    """A length of time for people."""
+    """A length of time as text."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 3 * 3600:

@@ -61,13 +61,10 @@ def bucket_name(value: str) -> str:
 def duration(value: object) -> str:
     """``90s``, ``45m``, ``3h``, ``1d`` or these from large to small (``1h30m``); more than 0, at most 7 days."""
     form = "Write a whole number and its unit, s, m, h or d, for example 90s, 45m, 3h or 1h30m"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        raise mistake(f"{value!r} has no unit", form)
-    if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
-        raise mistake(f"{shown(value)} is not a duration", form)
-    if not 0 < duration_seconds(value) <= DURATION_SECONDS_MAX:
-        raise mistake(f"{value!r} is not a valid duration", "Write more than 0 and at most 7d, for example 3h")
-    return value
+    text = _with_unit(value, DURATION_PATTERN, "a duration", form)
+    if not 0 < duration_seconds(text) <= DURATION_SECONDS_MAX:
+        raise mistake(f"{text!r} is not a valid duration", "Write more than 0 and at most 7d, for example 3h")
+    return text
 
 
 def duration_seconds(value: str) -> int:
@@ -78,12 +75,17 @@ def duration_seconds(value: str) -> int:
 def moment(value: object) -> str:
     """``500ms``, ``2s``, ``1m``: more than 0, at most 10 minutes."""
     form = "Write a whole number and its unit, ms, s or m, for example 500ms or 2s"
+    text = _with_unit(value, MOMENT_PATTERN, "a short time", form)
+    if not 0 < moment_seconds(text) <= _MOMENT_SECONDS_MAX:
+        raise mistake(f"{text!r} is not valid here", "Write more than 0 and at most 10m, for example 2s")
+    return text
+
+
+def _with_unit(value: object, pattern: str, what: str, form: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise mistake(f"{value!r} has no unit", form)
-    if not isinstance(value, str) or not re.fullmatch(MOMENT_PATTERN, value):
-        raise mistake(f"{shown(value)} is not a short time", form)
-    if not 0 < moment_seconds(value) <= _MOMENT_SECONDS_MAX:
-        raise mistake(f"{value!r} is not valid here", "Write more than 0 and at most 10m, for example 2s")
+    if not isinstance(value, str) or not re.fullmatch(pattern, value):
+        raise mistake(f"{shown(value)} is not {what}", form)
     return value
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NoCredentials(AirflowFailException):
-    """The connection gives no credentials until a person corrects it: the task fails for good."""
+    """The connection gives no credentials until someone corrects it: the task fails for good."""
 
 
 def storage_credentials(settings: Settings) -> GCSCredentialProvider:
@@ -95,11 +95,11 @@ def explained(connection: str, unavailable: type[Exception]) -> Iterator[None]:
 
 
 def _refused(error: Any) -> bool:
-    """Whether Google's token service said why it gives no token, and will say it again.
+    """Whether Google's token service gave the reason why it gives no token, and will give it again.
 
-    Other services answer with texts, from which it cannot be told: a role that was granted is not known everywhere at once.
+    Other services answer with texts, which do not show it: a role that was granted is not known everywhere at once.
     """
-    return not error.retryable and any(isinstance(said, Mapping) for said in error.args[1:])
+    return not error.retryable and any(isinstance(each, Mapping) for each in error.args[1:])
 
 
 def _no_credentials(connection: str, problem: object) -> NoCredentials:

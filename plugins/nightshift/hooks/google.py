@@ -49,7 +49,7 @@ class GoogleAccount:
         if self.token is not None:
             sent["Authorization"] = f"Bearer {self.token}"
         reply = self._session.request(method, url, headers=sent, timeout=TIMEOUT_S, allow_redirects=False)
-        return Reply(reply.status_code, reply.content, {name.lower(): value for name, value in reply.headers.items()})
+        return Reply(reply.status_code, reply.content)
 
     @cached_property
     def _credentials(self) -> Credentials:

@@ -1,4 +1,4 @@
-"""An operator's notifier, which is anybody's code: its class, and a thread of its own in which it runs.
+"""An operator's notifier, which is foreign code: its class, and a thread of its own in which it runs.
 
 What it raises (`sys.exit` too) ends neither the DAG processor nor the triggerer, signals reach Airflow as ever, and one that
 hangs holds up its caller for `LIMIT_S`.
@@ -26,7 +26,7 @@ _PLACE_MAX: Final = 500
 
 
 class NotTold(Exception):
-    """A notifier was due, and did not do its work. Says why."""
+    """A notifier was due, and did not do its work. Has the reason."""
 
 
 def isolated_class(named: Named) -> type[BaseNotifier]:

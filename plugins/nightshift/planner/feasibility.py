@@ -2,15 +2,15 @@
 
 Bounds. A worker has at least ``max_num_seqs`` rows: with fewer, its engine is partly idle. It has done them before the deadline
 (``activeDeadlineSeconds`` of the JobSet), its start-up and a margin taken off. No more workers than the queue's quota and the
-deployment's limit allow. The working time is that of the worker with the most rows, in whole chunks as far as the job says how
-large these are; so more rows never need fewer workers.
+deployment's limit allow. The working time is that of the worker with the most rows, in whole chunks if the job states how large
+these are; so more rows never need fewer workers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from nightshift.fields.text import minutes, n
 from nightshift.planner.speed import Basis, Speed
@@ -24,7 +24,7 @@ Prices = Mapping[str, float]
 
 @dataclass(frozen=True)
 class SizingRequest:
-    """seqs: ``max_num_seqs``. deadline_s: in all. workers, chunk_rows: as the job says; None to have them planned.
+    """seqs: ``max_num_seqs``. deadline_s: in all. workers, chunk_rows: as the job states; None to have them planned.
     request_rows: that share a request; a planned chunk has whole requests."""
 
     rows: int
@@ -82,14 +82,11 @@ class SizingRequest:
         """Rows of the worker that has the most of them."""
         return min(self.rows, -(-self.chunks // workers) * self.portion)
 
-    def with_workers(self, workers: int | None) -> SizingRequest:
-        return replace(self, workers=workers)
-
 
 @dataclass(frozen=True)
 class Sizing:
     """workers: at least 1, as planned or as near as the bounds allow. work_s: of each; None if the speed is unknown. finish_s:
-    from the start of the JobSet to the last row. problems: why it cannot be, in words; empty if it fits, or if nobody knows."""
+    from the start of the JobSet to the last row. problems: why it cannot be, in words; empty if it fits or is unknown."""
 
     workers: int
     work_s: float | None

@@ -1,4 +1,4 @@
-"""What the planner is told: the model's config, the tokens of a sample of rows, the deployment's limits. For a task and for a
+"""What the planner gets: the model's config, the tokens of a sample of rows, the deployment's limits. For a task and for a
 command."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IMAGE_TOKENS: Final = 576
 """Of an image, assumed: 24 x 24 patches, as LLaVA 1.5 makes of each (arXiv 2310.03744)."""
 
 Sample = Callable[[Sequence[str], int], Sequence[Mapping[str, Any]]]
-"""Some rows of the query: with these columns, at most so many."""
+"""Some rows of the query: with these columns, at most N."""
 
 
 def known_of(
@@ -40,10 +40,10 @@ def known_of(
     environment: Mapping[str, str] | None = None,
     credentials: GCSCredentialProvider | None = None,
 ) -> Known:
-    """Everything that a plan can be made from, as far as it can be had. sample: None if nobody may ask the warehouse.
+    """Everything that a plan can be made from, as far as it can be had. sample: None if the warehouse must not be asked.
 
-    input_tokens, output_tokens: of a mean row, if a person says so. records: of the same work, by profile; their answers' mean
-    length stands for the task's limit where a profile has no record. Raises what `sample` raises.
+    input_tokens, output_tokens: of a mean row, if the user states them. records: of the same work, by profile; their answers'
+    mean length stands for the task's limit where a profile has no record. Raises what `sample` raises.
     """
 
     variables = os.environ if environment is None else environment
@@ -106,7 +106,7 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
     request."""
     from nightshift.tasks.base import read_columns, union
 
-    # An image is not looked at, so it is not fetched either.
+    # An image is not counted, so it is not fetched either.
     columns = union(*(names for field, names in read_columns(spec.request) if field != "image"))
     rows = sample(columns, SAMPLE_ROWS) if columns else ()
     texts = [found for row in rows if (found := list(_texts(spec, row))) and any(found)]
@@ -120,11 +120,11 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         counts = [sum(len(text) / CHARS_PER_TOKEN + SPECIAL_TOKENS for text in row) for row in texts]
         how = f"{CHARS_PER_TOKEN:g} characters per token, because {error}"
     mean = sum(counts) / len(counts) + images
-    said = f"{mean:,.0f} input tokens per row: a sample of {len(texts)} rows, {how}"
+    source = f"{mean:,.0f} input tokens per row: a sample of {len(texts)} rows, {how}"
     if spec.task != "rerank":
-        return mean, 1.0, said
+        return mean, 1.0, source
     pairs = sum(len(row) for row in texts) / 2 / len(texts)
-    return mean, pairs, f"{said}, {pairs:,.0f} documents per row"
+    return mean, pairs, f"{source}, {pairs:,.0f} documents per row"
 
 
 def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:

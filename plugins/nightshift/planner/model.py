@@ -24,7 +24,7 @@ BYTES: Final[Mapping[str, float]] = {
     "fp8_e5m2": 1,
 }
 BITS_OF: Final[Mapping[str, float]] = {"fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4.25, "awq": 4, "gptq": 4, "bitsandbytes": 4}
-"""Bits of a weight by ``quant_method``, where the config says nothing closer. mxfp4: 4 and a scale of 8 for each 32."""
+"""Bits of a weight by ``quant_method``, where the config has nothing closer. mxfp4: 4 and a scale of 8 for each 32."""
 _BITS_OF_MODELOPT: Final[Mapping[str, float]] = {"FP8": 8, "NVFP4": 4.5}
 """By ``quant_algo``. NVFP4: 4 and a scale of 8 for each 16."""
 _WITHOUT_CACHE: Final = frozenset(["linear_attention", "mamba", "mamba2", "conv", "recurrent", "moe", "mlp", "linear", "ssm"])
@@ -88,10 +88,10 @@ _ENCODERS: Final = _LIKE_BERT | frozenset(
 
 
 class UnknownModel(ValueError):
-    """Its config does not say what is needed; the message names what is missing."""
+    """Its config lacks what is needed; the message names what is missing."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """A model as the roofline sees it. All but layers are counts of numbers, not bytes.
 
@@ -105,21 +105,21 @@ class Model:
     """
 
     body: float
-    embedding: float
-    head: float
-    tied: bool
-    experts: int
-    chosen: int
-    expert: float
-    cached: float | None
-    width: float
-    heads: int | None
-    groups: int
-    encoder: bool
+    embedding: float = 0
+    head: float = 0
+    tied: bool = True
+    experts: int = 0
+    chosen: int = 0
+    expert: float = 0
+    cached: float | None = None
+    width: float = 0
+    heads: int | None = None
+    groups: int = 1
+    encoder: bool = False
     weight_bytes: float
     number_bytes: float
     cache_bytes: float
-    length_max: int | None
+    length_max: int | None = None
     source: str
 
     @property
@@ -138,7 +138,7 @@ class Model:
         return (self.body + self.experts * self.expert) * self.weight_bytes + rest * self.number_bytes
 
     def read_bytes(self, tokens: float) -> float:
-        """Of weights that are read for a step over so many tokens.
+        """Of weights that are read for a step over this many tokens.
 
         Of a mixture, the experts that at least one of the tokens is sent to: E (1 - (1 - k/E)^tokens), if each is as likely.
         """
@@ -194,24 +194,11 @@ def model_of_size(size: float, dtype: str = "auto") -> Model:
     """A model of which only the bytes of its weights are known: dense, one type of number, every weight read for every
     token."""
     number_bytes = BYTES.get(dtype, 2.0)
-    count = size / number_bytes
     return Model(
-        body=count,
-        embedding=0,
-        head=0,
-        tied=True,
-        experts=0,
-        chosen=0,
-        expert=0,
-        cached=None,
-        width=0,
-        heads=None,
-        groups=1,
-        encoder=False,
+        body=size / number_bytes,
         weight_bytes=number_bytes,
         number_bytes=number_bytes,
         cache_bytes=number_bytes,
-        length_max=None,
         source="the size of its files",
     )
 

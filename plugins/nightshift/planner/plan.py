@@ -29,7 +29,7 @@ NO_WAY: Final = (
     "to help. Divide the query's rows among several jobs, use a smaller model or engine.max_model_len, or choose a profile "
     "that is bought otherwise; if you know that a worker does more, state compute.rows_per_worker_per_second."
 )
-"""What a refusal says if no way out fits."""
+"""The end of a refusal if no way out fits."""
 
 
 class NotADecision(ValueError):
@@ -48,7 +48,7 @@ class Refused(ValueError):
 
 
 class SpeedUnknown(ValueError):
-    """Nobody knows how fast a worker is, so no number of them can be planned, and the job does not say one."""
+    """The speed of a worker is unknown, so no number of them can be planned, and the job does not state one."""
 
     def __init__(self, rows: int, speed: Speed) -> None:
         super().__init__(
@@ -62,7 +62,7 @@ class SpeedUnknown(ValueError):
 class Decision:
     """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
     work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
-    exported. row_tokens: input tokens of a mean row; None if nobody has looked at any."""
+    exported. row_tokens: input tokens of a mean row; None if no rows were sampled."""
 
     profile: str
     rows: int
@@ -208,7 +208,7 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
         planned = answer(question)
         for workers in sorted({max(1, planned.workers // 2), planned.workers, 2 * planned.workers}):
             chosen = workers == planned.workers
-            other = question if chosen else question.with_workers(workers)
+            other = question if chosen else replace(question, workers=workers)
             reply = planned if chosen else answer(other)
             problem = "; ".join(reply.problems)
             if not chosen and workers > other.useful:

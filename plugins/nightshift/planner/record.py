@@ -1,4 +1,4 @@
-"""What a sealed run says of its speed, so that the next run of the same work can be planned from it."""
+"""The measured speed of a sealed run, so that the next run of the same work can be planned from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nightshift.run.heartbeats import NUMBER_MOST
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 
 HELD_LEAST_S: Final = 60.0
-"""On average before a machine is taken away. With less nothing would ever be computed, so such a record is none."""
+"""On average before a machine is taken away. With less nothing would ever be computed, so such a record is invalid."""
 HELD_LEAST_H: Final = 4.0
 """Hours over which preemptions are counted at least: one in a run of three minutes is not a rate of 20 an hour."""
 
@@ -46,9 +46,9 @@ class Record:
 
     rows: that an engine answered, also those that were lost or computed twice. workers: that computed any. work_s: their
     seconds of work, added up. start_up_s: median seconds of each stage, by its name in `nightshift.run.pod_startup.STAGES`; a
-    stage that nobody saw is missing. profile: the compute profile that the workers were asked for with, which says how their
-    machines are bought. preemptions: of workers, as their cluster saw them; none that a person or nightshift itself has caused.
-    alive_s: seconds that machines were held for its attempts, added up: from the birth of each driver to its end, and before it
+    stage that was not observed is missing. profile: the compute profile of the workers, which shows how their machines are
+    bought. preemptions: of workers, as their cluster saw them; none that a user or nightshift itself has caused.
+    alive_s: seconds that machines were held for its attempts, added up: from the start of each driver to its end, and before it
     as far as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the planner counted them before
     the run; None if it did not look at any.
     """

@@ -62,7 +62,7 @@ class Tokens:
     """Mean tokens of a row. source: where the two numbers are from, in words.
 
     texts: in how many texts the model reads a row, each with the same share of the input: a query with each of its documents.
-    None: nobody knows; then as few as are no longer than the model allows. assumed: nobody has looked at the input.
+    None: unknown; then as few as are no longer than the model allows. assumed: no input was sampled.
     """
 
     input: float

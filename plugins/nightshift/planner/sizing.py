@@ -26,7 +26,7 @@ OPERATIONS_PER_CHUNK: Final = 4
 about once again while it is open (`nightshift.driver.feeder`)."""
 CHUNKS_PER_WORKER: Final = 200
 """If they are long enough. 2.8 of 200 chunks computed twice are 1.4 % of a run; 2 % is what it may be. Measured (P7, workers x
-hours: chunks for each, waste, which is so many chunks): 1,000 x 1: 60, 3.8 %, 2.3; 200 x 1: 150, 1.85 %, 2.8; 500 x 1: 150,
+hours: chunks for each, waste, in chunks): 1,000 x 1: 60, 3.8 %, 2.3; 200 x 1: 150, 1.85 %, 2.8; 500 x 1: 150,
 1.78 %, 2.7; 200 x 1: 200, 1.27 %, 2.5; 500 x 1: 200, 1.32 %, 2.6; 1,000 x 3: 180, 1.4 %, 2.6.
 
 More would cost more than they save. A chunk costs `OPERATIONS_PER_CHUNK` ($0.05 for 10,000 in a region of Cloud Storage). So n
@@ -46,7 +46,7 @@ def chunk_seconds(work_s: float) -> float:
 
 
 def chunk_rows(spec: JobSpec, rows: int, workers: int, speed: float, input_bytes: int = 0) -> tuple[int, tuple[str, ...]]:
-    """Rows of a chunk, at least 1, and the reasons in words; what the job says wins.
+    """Rows of a chunk, at least 1, and the reasons in words; what the job states wins.
 
     speed: rows a second of one worker, 0 if unknown. input_bytes: of the exported files, 0 if they do not exist yet.
     """

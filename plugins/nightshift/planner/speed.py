@@ -1,11 +1,12 @@
-"""How fast one worker is, and from where that is known. Every speed that the planner uses says so itself."""
+"""How fast one worker is, and from where that is known. Every speed that the planner uses names its source."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.planner.model import Model
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 INPUT_TOKENS: Final = 256.0
-"""Of a row, if nobody has looked at any."""
+"""Of a row, if no rows were sampled."""
 CHARS_PER_TOKEN: Final = 4.0
 """Of English text; the rule of thumb of tokenizers' makers (https://help.openai.com/en/articles/4936856). Fewer for other
 scripts and code."""
@@ -51,7 +52,7 @@ class Speed:
     """Of one worker. rows_per_second: while it works; 0 for a basis of UNKNOWN. words: where it is from.
 
     start_up_s: from the start of its JobSet to its first request, and start_up_words where that is from.
-    preemptions_per_hour: of one worker. input_tokens, output_tokens: for each second; None if nobody knows.
+    preemptions_per_hour: of one worker. input_tokens, output_tokens: for each second; None if unknown.
     """
 
     rows_per_second: float
@@ -73,20 +74,17 @@ class Speed:
     def lost(self) -> float:
         """The share of a worker's time that preemptions take: each a start-up, and half of a chunk of a minute.
 
-        Starts are preempted too. At `LOST_MOST` a worker does hardly anything else, and the plan says so by its length.
+        Starts are preempted too. At `LOST_MOST` a worker does hardly anything else, and the plan shows it by its length.
         """
         return min(LOST_MOST, self.preemptions_per_hour / 3600 * (self.start_up_s + 30))
 
     def working(self, seconds: float) -> float:
-        """How many of so many seconds a worker works."""
+        """How many of these seconds a worker works."""
         return seconds * (1 - self.lost)
 
     def elapsed(self, work_s: float) -> float:
-        """Inverse of `working`: how long so much work takes."""
+        """Inverse of `working`: how long that work takes."""
         return work_s / (1 - self.lost)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Speed:
@@ -99,8 +97,8 @@ class Speed:
 class Known:
     """What is known of a job's work besides its file.
 
-    model: None if its config cannot be had; why_not says why. tokens: of a mean row. records: the nearest record by the name of
-    a profile; a profile that is not in it has none.
+    model: None if its config cannot be had; why_not has the reason. tokens: of a mean row. records: the nearest record by the
+    name of a profile; a profile that is not in it has none.
     """
 
     tokens: Tokens
@@ -116,7 +114,7 @@ def tokens_of(
     output_tokens: float | None = None,
     output_source: str = "as given",
 ) -> Tokens:
-    """Of a mean row. input_tokens, output_tokens: if somebody knows; source, output_source: who says so.
+    """Of a mean row. input_tokens, output_tokens: if they are known; source, output_source: from where.
 
     Else `INPUT_TOKENS`, and as many as the task allows an answer (``max_tokens``): answers are as a rule shorter, so a job that
     generates is estimated slower than it is until a run was recorded.
@@ -142,43 +140,36 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     record = (known.records or {}).get(shape.profile.name) if own else None
     start_up_s, start_up_words = _start_up(shape, record)
     preemptions = record.preemptions_per_hour if record and _bought_alike(record, shape) else 0.0
+    speed = partial(Speed, start_up_s=start_up_s, start_up_words=start_up_words, preemptions_per_hour=preemptions)
     stated = spec.compute.rows_per_worker_per_second
     if stated is not None and own and shape.profile.name == spec.compute.profile:
-        return Speed(stated, Basis.STATED, "stated by the job", start_up_s, start_up_words, preemptions)
+        return speed(stated, Basis.STATED, "stated by the job")
     doubt = _doubt(spec, shape, known, record) if record else ""
     if record is not None and not doubt:
         longer, faster, lengths = _lengths(spec, shape, known, record)
-        return Speed(
+        return speed(
             record.rows_per_second * faster,
             Basis.MEASURED,
             f"measured in run {record.run}{_otherwise(spec, shape, record)}{lengths}",
-            start_up_s,
-            start_up_words,
-            preemptions,
-            record.input_tokens / record.work_s * faster * longer,
-            record.output_tokens / record.work_s * faster,
+            input_tokens=record.input_tokens / record.work_s * faster * longer,
+            output_tokens=record.output_tokens / record.work_s * faster,
         )
     if known.model is None:
-        return Speed(
-            0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{doubt}", start_up_s, start_up_words, preemptions
-        )
+        return speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{doubt}")
     found = _estimate(spec, shape, known.model, known.tokens)
     how = f"{found.bound}, {found.seats} texts at once, {known.tokens.source}"
     words = f"estimate: roofline from {known.model.source} ({how}){doubt}"
-    return Speed(
+    return speed(
         found.rows_per_second,
         Basis.ESTIMATED,
         words,
-        start_up_s,
-        start_up_words,
-        preemptions,
-        found.input_tokens,
-        found.output_tokens,
+        input_tokens=found.input_tokens,
+        output_tokens=found.output_tokens,
     )
 
 
 def _doubt(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> str:
-    """Why a record says nothing of a worker's speed, as the end of a sentence; '' if it does."""
+    """Why a record is no measure of a worker's speed, as the end of a sentence; '' if it does."""
     if not record.rows_per_second or not record.filled:
         return f"; run {record.run} had less than max_num_seqs rows for each worker, so its speed says little"
     if known.model is None:
@@ -204,7 +195,7 @@ def _lengths(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) ->
     """How many times as long these rows are as the recorded ones, how many times as fast a worker is with them, and that in
     words.
 
-    The roofline says how speed depends on length; its efficiency factors, which are guesses, cancel out in a ratio. Lengths
+    The roofline gives how speed depends on length; its efficiency factors, which are guesses, cancel out in a ratio. Lengths
     are compared as the planner counted both: what the engine counts includes its chat template.
     """
     if known.tokens.assumed or not record.row_tokens or known.model is None:
@@ -237,7 +228,7 @@ def _plain(value: Any) -> str:
 def _is_the_jobs(spec: JobSpec, shape: WorkerShape) -> bool:
     try:
         return spec.compute.worker(shape.profile.name) == shape
-    except ValueError:  # What the job says of its own profile does not fit this one.
+    except ValueError:  # What the job states of its own profile does not fit this one.
         return False
 
 
@@ -247,7 +238,7 @@ def _bought_alike(record: Record, shape: WorkerShape) -> bool:
 
 
 def _start_up(shape: WorkerShape, record: Record | None) -> tuple[float, str]:
-    """A record whose run did not see the weights being loaded says less than the profile, and so does one that says more than
+    """A record whose run did not see the weights being loaded is worth less than the profile, and so is one that has more than
     the profile allows: then a worker that waited for its machine is the exception."""
     most = float(shape.load_seconds)
     if record and record.start_up_s.get("weights") and _bought_alike(record, shape):

@@ -14,9 +14,7 @@ import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import IntEnum
 from typing import Any, Final
 
 import obstore
@@ -41,7 +39,7 @@ FOLDERS_MOST: Final = 20
 DEAD_MOST: Final = 0.05
 """Of a run's rows, if its speed is to be believed."""
 LOOKED_AT: Final = 20
-"""Objects of a folder, the newest. Some of them may be no records."""
+"""Objects of a folder, the newest. Some of them may not be records."""
 BYTES_MOST: Final = 1 << 16
 """Of a record, which has about 1 KB. What is larger is not read."""
 AHEAD_MOST: Final = timedelta(days=1)
@@ -49,26 +47,6 @@ AHEAD_MOST: Final = timedelta(days=1)
 SAID_MOST: Final = 200
 _LAST_MOMENT: Final = 10**10
 """Seconds since 1970, far away: names count down from it."""
-
-
-class Nearness(IntEnum):
-    """What a record has in common with a workload, besides model and hardware. The smallest is the nearest."""
-
-    SAME = 0
-    OTHER_PERFORMANCE = 1
-    """Other settings that change the speed alone."""
-    OTHER_SIZE = 2
-    """A worker of more or fewer accelerators, or of more or fewer CPUs if the workload says how many."""
-    OTHER_ANSWERS = 3
-    """Another task or request: its tokens are comparable, its rows are not."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A record, and how near it is to what was asked for."""
-
-    record: Record
-    nearness: Nearness
 
 
 def records_of(run: RunRef, spec: JobSpec, manifest: RunManifest, row_tokens: float | None = None) -> list[Record]:
@@ -125,7 +103,7 @@ def path_of(record: Record) -> str:
     """Where a record is stored."""
     newest_first = _LAST_MOMENT - int(datetime.fromisoformat(record.sealed_at).timestamp())
     name = f"{newest_first:010d}-{record.run.replace('/', '-')}-{record.profile}.json"
-    return f"{_model_folder(record.workload)}/{'-'.join(_marks_of(record.workload))}/{name}"
+    return f"{_model_folder(record.workload)}/{'-'.join(_name_of(record.workload))}/{name}"
 
 
 def records_for(store: ObjectStore, spec: JobSpec) -> dict[str, Record]:
@@ -140,15 +118,14 @@ def records_for(store: ObjectStore, spec: JobSpec) -> dict[str, Record]:
             workload = workload_of(spec, profile)
         except ValueError:
             continue  # A fallback on which the job's engine does not fit.
-        near = [each for each in nearest(store, workload, profile=profile) if each.nearness <= Nearness.OTHER_PERFORMANCE]
         # A run of a few rows, as one to try a job out, does not hide how fast a large one was.
-        for each in sorted(near, key=lambda each: not each.record.filled)[:1]:
-            found[profile] = each.record
+        for record in sorted(nearest(store, workload, profile=profile), key=lambda record: not record.filled)[:1]:
+            found[profile] = record
     return found
 
 
 def records_if_any(store: ObjectStore, spec: JobSpec, warn: Callable[[str], None]) -> dict[str, Record]:
-    """As `records_for`, but none if that fails, for whatever reason: a plan can do without. warn: is told why in a sentence."""
+    """As `records_for`, but none if that fails, for whatever reason: a plan can do without. warn: gets the reason."""
     try:
         return records_for(store, spec)
     except Exception as error:
@@ -156,22 +133,22 @@ def records_if_any(store: ObjectStore, spec: JobSpec, warn: Callable[[str], None
         return {}
 
 
-def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: str = "") -> list[Found]:
-    """The records nearest to a workload, at most `most`: by `Nearness`, then those of `profile`, then newest first.
+def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: str = "") -> list[Record]:
+    """At most `most` records of a workload: first those with its own settings, then those with other settings that change the
+    speed alone; of each, those of `profile`, then the newest.
 
-    Other profiles of the same hardware are bought otherwise: they are preempted, and start, at another pace. All records are of
-    its model and hardware. One LIST of folders, then a page of `LOOKED_AT` names for each of at most `FOLDERS_MOST`, and reads
-    until there are enough. What is no record is passed over. Raises StoreUnavailable.
+    Other profiles of the same hardware are bought otherwise: they are preempted, and start, at another pace. One LIST of
+    folders, then a page of `LOOKED_AT` names for each of at most `FOLDERS_MOST`, and reads until there are enough. What is not
+    a record is passed over. Raises StoreUnavailable.
     """
-    found: list[Found] = []
+    found: list[Record] = []
     try:
         folders = obstore.list_with_delimiter(store, _model_folder(workload))["common_prefixes"]
-        ranked = sorted((nearness, folder) for folder in folders if (nearness := _nearness(folder, workload)) is not None)
-        for nearness in Nearness:
-            near = [folder for each, folder in ranked[:FOLDERS_MOST] if each is nearness]
+        ranked = sorted((tuned, folder) for folder in folders if (tuned := _tuned(folder, workload)) is not None)
+        for wanted in (False, True):
+            near = [folder for tuned, folder in ranked[:FOLDERS_MOST] if tuned is wanted]
             records = [record for folder in near for record in _newest(store, folder, most)]
-            records.sort(key=lambda record: (record.profile == profile, record.sealed_at), reverse=True)
-            found += [Found(record, nearness) for record in records]
+            found += sorted(records, key=lambda record: (record.profile == profile, record.sealed_at), reverse=True)
             if len(found) >= most:
                 break
     except (obstore.exceptions.BaseError, OSError) as error:
@@ -180,7 +157,7 @@ def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: s
 
 
 def _newest(store: ObjectStore, folder: str, most: int) -> Iterator[Record]:
-    """At most `most`: objects that are no records hide none."""
+    """At most `most`: objects that are not records hide none."""
     if isinstance(store, LocalStore):
         # A folder is listed in no particular order.
         found = sorted(obstore.list(store, folder).collect(), key=lambda meta: meta["path"])
@@ -191,7 +168,7 @@ def _newest(store: ObjectStore, folder: str, most: int) -> Iterator[Record]:
 
 
 def _read(store: ObjectStore, name: str, size: int) -> Record | None:
-    """None for what is no record. Raises what the store raises."""
+    """None for what is not a record. Raises what the store raises."""
     try:
         if size > BYTES_MOST:
             raise NotARecord(f"it has {size:,} bytes")
@@ -208,24 +185,20 @@ def _read(store: ObjectStore, name: str, size: int) -> Record | None:
     return record
 
 
-def _nearness(folder: str, workload: Workload) -> Nearness | None:
-    """Of the records in a folder; None if nightshift did not name it."""
-    wanted, there = _marks_of(workload), folder.rstrip("/").rpartition("/")[2].split("-")
+def _tuned(folder: str, workload: Workload) -> bool | None:
+    """Whether the records in a folder have other settings that change the speed alone; None if they are of other work."""
+    wanted, there = _name_of(workload), folder.rstrip("/").rpartition("/")[2].split("-")
     if len(there) != len(wanted):
         return None
     answers, accelerators, cpus, performance = (theirs == ours for theirs, ours in zip(there, wanted, strict=True))
-    if not answers:
-        return Nearness.OTHER_ANSWERS
-    if not accelerators or not (cpus or workload.cpus == 0):
-        return Nearness.OTHER_SIZE
-    return Nearness.SAME if performance else Nearness.OTHER_PERFORMANCE
+    return not performance if answers and accelerators and (cpus or workload.cpus == 0) else None
 
 
 def _model_folder(workload: Workload) -> str:
     return f"{FOLDER}/{_digest([workload.model_uri, workload.model_revision])}-{workload.hardware}"
 
 
-def _marks_of(workload: Workload) -> tuple[str, str, str, str]:
+def _name_of(workload: Workload) -> tuple[str, str, str, str]:
     answers = _digest([workload.task, workload.answers])
     return answers, str(workload.accelerators), f"{workload.cpus:g}", _digest(dict(workload.performance))
 

@@ -1,4 +1,4 @@
-"""What a person can change so that a run which cannot fit does: the three cheapest ways, each checked by the planner itself."""
+"""What a user can change so that a run which cannot fit does: the three cheapest ways, each checked by the planner itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STEP_S: Final = 900
 
 
 class Change(Enum):
-    """What a way changes, whatever its words say: of several ways that change the same, one is shown."""
+    """What a way changes, whatever its words are: of several ways that change the same, one is shown."""
 
     DEADLINE = auto()
     NO_CHUNK_ROWS = auto()
@@ -35,20 +35,14 @@ class Change(Enum):
     ROWS = auto()
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """Not checked yet. words: what to change, as a sentence. question: with that change. whole: the same rows are computed."""
-
-    change: Change
-    words: str
-    question: SizingRequest
-    whole: bool = True
+Candidate = tuple[Change, str, SizingRequest]
+"""A way that is not checked yet: what it changes, that as a sentence, and the question with that change."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
     """words: what to change, as a sentence. question, answer: with that change; the answer fits. cost: None without a price.
-    hours: of accelerators, start-up included. whole: the same rows are computed."""
+    hours: of accelerators, start-up included."""
 
     change: Change
     words: str
@@ -56,7 +50,11 @@ class Suggestion:
     answer: Sizing
     hours: float
     cost: float | None
-    whole: bool = True
+
+    @property
+    def whole(self) -> bool:
+        """Whether the same rows are computed."""
+        return self.change is not Change.ROWS
 
     @property
     def sentence(self) -> str:
@@ -74,11 +72,11 @@ def suggestions_for(
     One of the three stays with the job's own accelerator, if any such way fits.
     """
     found = []
-    for each in _candidates(question, spec, known):
-        other, reply = each.question, answer(each.question)
+    for change, words, other in _candidates(question, spec, known):
+        reply = answer(other)
         hours = accelerator_hours(other, reply)
         if reply.fits and hours is not None:
-            found.append(Suggestion(each.change, each.words, other, reply, hours, cost(other, reply, prices or {}), each.whole))
+            found.append(Suggestion(change, words, other, reply, hours, cost(other, reply, prices or {})))
     priced = all(way.cost is not None for way in found)
     found.sort(key=lambda way: (not way.whole, (way.cost or 0.0) if priced else way.hours))
     # One for each change and profile: three sizes of one machine would be one way.
@@ -99,12 +97,12 @@ def _candidates(question: SizingRequest, spec: JobSpec, known: Known) -> Iterato
     if question.speed.basis is not Basis.UNKNOWN:
         yield from _same_worker(question)
         if question.chunk_rows is not None:
-            yield Candidate(Change.NO_CHUNK_ROWS, "leave out chunk_rows", replace(question, chunk_rows=None))
+            yield Change.NO_CHUNK_ROWS, "leave out chunk_rows", replace(question, chunk_rows=None)
         if question.workers is not None:
-            yield Candidate(Change.NO_WORKERS, "leave out compute.workers", question.with_workers(None))
+            yield Change.NO_WORKERS, "leave out compute.workers", replace(question, workers=None)
             if question.needed is not None:
-                other = question.with_workers(question.needed)
-                yield Candidate(Change.WORKERS, f"compute.workers: {question.needed}", other)
+                other = replace(question, workers=question.needed)
+                yield Change.WORKERS, f"compute.workers: {question.needed}", other
         elif question.room < question.useful and question.needed is not None:
             yield from _more_room(question, question.needed)
     for shape in shapes(question.shape.profile):
@@ -115,15 +113,15 @@ def _candidates(question: SizingRequest, spec: JobSpec, known: Known) -> Iterato
         if speed.basis is not Basis.UNKNOWN and shape != question.shape:
             limits = question.limits.of(shape.profile.name)
             if not limits.quotas and shape.profile.hardware is not question.shape.profile.hardware:
-                # What a person said is of the job's own accelerator; nothing is known of another's.
+                # What the user stated is of the job's own accelerator; nothing is known of another's.
                 limits = replace(limits, quota=None)
             other = replace(question, shape=shape, speed=speed, workers=None, limits=limits)
-            yield Candidate(Change.SHAPE, f"compute: {{{_named(shape)}}}", other)
+            yield Change.SHAPE, f"compute: {{{_named(shape)}}}", other
     if question.speed.rows_per_second > 0 and question.usable_s > 0:
         most = question.workers or min(question.room, question.useful)
         rows = math.floor(question.speed.rows_per_second * question.usable_s * max(1, most))
         if 0 < rows < question.rows:
-            yield Candidate(Change.ROWS, f"at most {rows:,} rows", replace(question, rows=rows), whole=False)
+            yield Change.ROWS, f"at most {rows:,} rows", replace(question, rows=rows)
 
 
 def _same_worker(question: SizingRequest) -> Iterator[Candidate]:
@@ -135,7 +133,7 @@ def _same_worker(question: SizingRequest) -> Iterator[Candidate]:
         deadline_s = math.ceil(least / _STEP_S) * _STEP_S
         if question.deadline_s < deadline_s <= DURATION_SECONDS_MAX:
             longer = replace(question, deadline_s=deadline_s)
-            yield Candidate(Change.DEADLINE, f"deadline: {_duration(deadline_s)}", longer)
+            yield Change.DEADLINE, f"deadline: {_duration(deadline_s)}", longer
 
 
 def _more_room(question: SizingRequest, needed: int) -> Iterator[Candidate]:
@@ -149,7 +147,7 @@ def _more_room(question: SizingRequest, needed: int) -> Iterator[Candidate]:
         changed.append(f"a quota of {quota:,}")
     if changed:
         roomier = replace(question, limits=replace(limits, workers_max=most, quota=quota))
-        yield Candidate(Change.ROOM, " and ".join(changed), roomier)
+        yield Change.ROOM, " and ".join(changed), roomier
 
 
 def shapes(profile: Profile) -> Iterator[WorkerShape]:

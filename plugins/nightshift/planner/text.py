@@ -1,10 +1,8 @@
-"""The table of a plan as text and as JSON."""
+"""The table of a plan as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from typing import Any
 
 from nightshift.fields.text import minutes
 from nightshift.planner.plan import Row
@@ -22,20 +20,13 @@ def lines(rows: Iterable[Row], currency: str = "") -> Iterator[str]:
         price = "" if row.cost is None else f"{row.cost:,.2f}"
         hours = "?" if row.hours is None else f"{row.hours:,.1f}"
         finish = "?" if row.finish_s is None else minutes(row.finish_s)
+        fits = "unknown" if row.fits is None else "yes" if row.fits else f"no: {row.problem}"
         workers = f"{row.workers:,}" if row.workers else "-"
-        yield _line("*" if row.chosen else "", row.profile, workers, finish, hours, price, _verdict(row))
+        yield _line("*" if row.chosen else "", row.profile, workers, finish, hours, price, fits)
     speeds = {row.profile: row.speed for row in rows if row.speed}
     for words in dict.fromkeys(speeds.values()):
         yield f"{', '.join(profile for profile, each in speeds.items() if each == words)}: {words}"
 
 
-def to_json(row: Row) -> dict[str, Any]:
-    return asdict(row)
-
-
-def _verdict(row: Row) -> str:
-    return "unknown" if row.fits is None else "yes" if row.fits else f"no: {row.problem}"
-
-
-def _line(mark: str, profile: str, workers: str, finish: str, hours: str, cost: str, fits: str) -> str:
-    return f"{mark:1} {profile:20} {workers:>8} {finish:>10} {hours:>11} {cost:>11} {fits}".rstrip()
+def _line(star: str, profile: str, workers: str, finish: str, hours: str, cost: str, fits: str) -> str:
+    return f"{star:1} {profile:20} {workers:>8} {finish:>10} {hours:>11} {cost:>11} {fits}".rstrip()

@@ -45,10 +45,10 @@ def count(texts: Sequence[Sequence[str]], tokenizer_json: bytes, *, timeout_s: f
     except OSError as error:
         raise Uncountable(f"no process can be started for the tokenizer: {error}") from error
     try:
-        said = json.loads(done.stdout)
-        counts = [float(each) for each in said["counts"]]
+        reply = json.loads(done.stdout)
+        counts = [float(each) for each in reply["counts"]]
     except (KeyError, TypeError, ValueError):
-        why = said.get("why") if done.returncode == 0 and isinstance(said, dict) else None
+        why = reply.get("why") if done.returncode == 0 and isinstance(reply, dict) else None
         raise Uncountable(why or f"the tokenizer ended its process with {done.returncode}") from None
     if len(counts) != len(texts):
         raise Uncountable("the tokenizer counted other rows")
@@ -63,10 +63,10 @@ def main() -> None:
             resource.setrlimit(what, (most, most))
     texts = json.loads(sys.stdin.buffer.readline())
     try:
-        said: dict[str, object] = {"counts": _counted(texts, sys.stdin.buffer.read())}
+        reply: dict[str, object] = {"counts": _counted(texts, sys.stdin.buffer.read())}
     except BaseException as error:  # Rust's panics are no Exceptions.
-        said = {"why": _words(error)}
-    print(json.dumps(said))
+        reply = {"why": _words(error)}
+    print(json.dumps(reply))
 
 
 def _counted(texts: Sequence[Sequence[str]], tokenizer_json: bytes) -> list[int]:

@@ -25,7 +25,7 @@ def hardware_of(profile: str) -> str:
 def workload_of(spec: JobSpec, profile: str, cpus: float = 0.0) -> Workload:
     """The job on one of its profiles. cpus: of a worker, which counts if it has no accelerator; 0 if unknown.
 
-    Which settings of engine and request change answers is said by `JobSpec.semantic`; the others are the workload's performance
+    `JobSpec.semantic` has the settings of engine and request that change answers; the others are the workload's performance
     (`JobSpec.tuning`, and flags), with how the model is spread over accelerators. Raises ValueError if the job does not fit the
     profile.
     """

@@ -1,6 +1,6 @@
 """All profiles: an accelerator and how its machine is bought.
 
-The name says both: ``gpu-h100`` is on demand, ``gpu-h100-spot`` is Spot, ``gpu-h100-flex`` is flex-start, and ``gpu-h100-any``
+The name has both: ``gpu-h100`` is on demand, ``gpu-h100-spot`` is Spot, ``gpu-h100-flex`` is flex-start, and ``gpu-h100-any``
 leaves the choice to the cluster, whose ComputeClass tries Spot, then flex-start, then on demand.
 """
 

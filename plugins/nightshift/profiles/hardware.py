@@ -79,6 +79,11 @@ class Tpu:
     peak: Peak
 
 
+def _sizes(family: str, cpus: int, memory: int) -> tuple[Machine, ...]:
+    """cpus, memory: for each GPU."""
+    return tuple(Machine(f"{family}-{count}g", count, count * cpus, count * memory) for count in (1, 2, 4, 8))
+
+
 GPUS: Final[dict[str, Gpu]] = {
     "l4": Gpu(
         "nvidia-l4",
@@ -95,36 +100,21 @@ GPUS: Final[dict[str, Gpu]] = {
     "a100": Gpu(
         "nvidia-tesla-a100",
         40,
-        (
-            Machine("a2-highgpu-1g", 1, 12, 85),
-            Machine("a2-highgpu-2g", 2, 24, 170),
-            Machine("a2-highgpu-4g", 4, 48, 340),
-            Machine("a2-highgpu-8g", 8, 96, 680),
-        ),
+        _sizes("a2-highgpu", cpus=12, memory=85),
         # NVIDIA A100 data sheet, SXM: 40 GB has 1,555 GB/s, 80 GB has 2,039 (nvidia-a100-datasheet-us-nvidia-1758950).
         peak=Peak(bf16=312, fp32=19.5, bandwidth=1555),
     ),
     "a100-80gb": Gpu(
         "nvidia-a100-80gb",
         80,
-        (
-            Machine("a2-ultragpu-1g", 1, 12, 170),
-            Machine("a2-ultragpu-2g", 2, 24, 340),
-            Machine("a2-ultragpu-4g", 4, 48, 680),
-            Machine("a2-ultragpu-8g", 8, 96, 1360),
-        ),
+        _sizes("a2-ultragpu", cpus=12, memory=170),
         # The same sheet.
         peak=Peak(bf16=312, fp32=19.5, bandwidth=2039),
     ),
     "h100": Gpu(
         "nvidia-h100-80gb",
         80,
-        (
-            Machine("a3-highgpu-1g", 1, 26, 234),
-            Machine("a3-highgpu-2g", 2, 52, 468),
-            Machine("a3-highgpu-4g", 4, 104, 936),
-            Machine("a3-highgpu-8g", 8, 208, 1872),
-        ),
+        _sizes("a3-highgpu", cpus=26, memory=234),
         # NVIDIA H100 data sheet, SXM: with sparsity 1,979 bf16 and 3,958 fp8 (https://www.nvidia.com/en-us/data-center/h100/).
         peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=3350),
         rare=("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"),

@@ -127,7 +127,7 @@ class WorkerShape:
     def load_seconds(self) -> int:
         """The longest that loading the weights should take until the engine answers; a TPU also has to compile.
 
-        Guesses, from the size of a model that needs so many accelerators.
+        Guesses, from the size of a model that needs this many accelerators.
         """
         seconds = 1800 if self.hosts > 1 else {0: 600, 1: 600, 2: 900, 4: 900}.get(self.accelerators, 1200)
         return seconds + (600 if self.is_tpu else 0)

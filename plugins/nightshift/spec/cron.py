@@ -51,7 +51,7 @@ def schedule(value: str) -> str:
     if len(parts) != len(_FIELDS):
         raise mistake(f"{value!r} is not a cron schedule, which has 5 fields", _FORM)
     try:
-        fields = {name: _field(part.lower(), name, low, high) for part, (name, low, high) in zip(parts, _FIELDS, strict=True)}
+        fields = {field[0]: _field(part.lower(), *field) for part, field in zip(parts, _FIELDS, strict=True)}
     except _NoSense as reason:
         raise mistake(f"{value!r} is not a cron schedule: {reason}", _FORM) from None
     longest = max(_MONTH_LENGTHS[month - 1] for month in fields["month"])
@@ -63,15 +63,13 @@ def schedule(value: str) -> str:
 
 def first_of_day(value: str) -> timedelta:
     """The first moment of each day that a schedule names, after midnight. A cron's first moment is the same on all its days."""
-    minutes, hours = (
-        min(_field(part, name, low, high)) for part, (name, low, high) in zip(value.split()[:2], _FIELDS, strict=False)
-    )
+    minutes, hours = map(min, _times(value))
     return timedelta(hours=hours, minutes=minutes)
 
 
 def often(value: str) -> tuple[str, str] | None:
     """Problem and remedy of a schedule that names several times of a day: a day has one run."""
-    times = [_field(part, name, low, high) for part, (name, low, high) in zip(value.split()[:2], _FIELDS, strict=False)]
+    times = _times(value)
     if max(map(len, times)) == 1:
         return None
     once = " ".join([*(str(min(each)) for each in times), *value.split()[2:]])
@@ -91,6 +89,11 @@ def seldom(value: str) -> tuple[str, str] | None:
     if all(fifth) and _field(month, *_FIELDS[3]) == {2}:
         return f"{value!r} names a day once in 28 years", "Write another month, or another week of it"
     return None
+
+
+def _times(value: str) -> list[set[int]]:
+    """The minutes and the hours that a schedule names."""
+    return [_field(part, *field) for part, field in zip(value.split()[:2], _FIELDS, strict=False)]
 
 
 def _field(text: str, name: str, low: int, high: int) -> set[int]:

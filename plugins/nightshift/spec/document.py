@@ -171,24 +171,18 @@ class Document:
 
     def line(self, path: FieldPath) -> int:
         """Line of the key or list item at `path`; if there is none, of the nearest parent."""
-        node, line = self._root, 1
-        for part in path:
-            found = _child(node, part)
-            if found is None:
-                break
-            line, node = found
-        return line
+        return self._at(path)[0]
 
     def line_within(self, path: FieldPath, offset: int) -> int:
         """Line of the text's line `offset` (from 1), if the text is written as a block (``|``); else the key's line."""
-        node = self._node(path)
+        line, node = self._at(path)
         if isinstance(node, yaml.ScalarNode) and node.style == "|":
             return int(node.start_mark.line) + 1 + offset
-        return self.line(path)
+        return line
 
     def source(self, path: FieldPath) -> str | None:
         """A scalar as it is written, without quotes; None for anything else."""
-        node = self._node(path)
+        _, node = self._at(path)
         return str(node.value) if isinstance(node, yaml.ScalarNode) else None
 
     def get(self, *path: str | int) -> Any:
@@ -201,14 +195,15 @@ class Document:
                 return None
         return value
 
-    def _node(self, path: FieldPath) -> yaml.Node | None:
-        node = self._root
+    def _at(self, path: FieldPath) -> tuple[int, yaml.Node | None]:
+        """The line, and the node; None if there is none, and then the line is that of the nearest parent."""
+        node, line = self._root, 1
         for part in path:
             found = _child(node, part)
             if found is None:
-                return None
-            _, node = found
-        return node
+                return line, None
+            line, node = found
+        return line, node
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[int, yaml.Node] | None:

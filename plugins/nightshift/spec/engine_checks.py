@@ -1,13 +1,19 @@
-"""Checks of a job's numbers against those of its engine, which would not start or refuse every row. For jobs and streams."""
+"""Checks of a job's engine and its machines: what would not start, or refuse every row. For nightly jobs and streams."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from pydantic_core import PydanticCustomError
+
 from nightshift.fields.mistakes import FieldPath, Finding
+from nightshift.fields.values import shown
+from nightshift.profiles import PROFILES, Span, misfits
+from nightshift.spec import values
+from nightshift.spec.columns import REASONING
 from nightshift.spec.document import Document
-from nightshift.spec.vllm_flags import dashed
+from nightshift.spec.vllm_flags import dashed, takes
 from nightshift.tasks import TASK_KINDS, request_model
 
 _LENGTH: Final[FieldPath] = ("engine", "max_model_len")
@@ -15,10 +21,15 @@ _SEATS: Final[FieldPath] = ("engine", "max_num_seqs")
 _AT_LEAST: Final = (("max-num-batched-tokens", _SEATS),)
 _AT_MOST: Final = (("max-num-active-seqs", _SEATS), ("long-prefill-token-threshold", _LENGTH))
 """Flags with which vLLM does not start unless they are at least, or at most, the other number."""
+PARSER: Final = "reasoning-parser"
+"""The flag of vLLM with which it takes the reasoning out of the text."""
+_COLUMNS: Final = (("destination", "column"), ("destination", "partition_column"), ("sink", "column"))
 
 
 def engine(document: Document) -> Iterator[Finding]:
-    """Every pair of numbers that do not fit. Values of a wrong type are skipped: the model reports them."""
+    """Every mistake of engine and machines. Values of a wrong type are skipped: the model reports them."""
+    yield from _compute(document)
+    yield from _flags(document)
     yield from _room(document)
     args = document.get("engine", "args")
     flags = {dashed(name): name for name in args if isinstance(name, str)} if isinstance(args, dict) else {}
@@ -26,6 +37,56 @@ def engine(document: Document) -> Iterator[Finding]:
         yield from _flag(document, flags, flag, other, least=True)
     for flag, other in _AT_MOST:
         yield from _flag(document, flags, flag, other, least=False)
+    yield from _reasoning(document)
+
+
+def _compute(document: Document) -> Iterator[Finding]:
+    """Whether topology, hosts and parallelism fit the profile, and every profile that the job may fall back to."""
+    stated = {name: document.get("compute", name) for name in Span.__dataclass_fields__}
+    if any(value is not None and not _may_be(name, value) for name, value in stated.items()):
+        return  # the model reports it
+    span, own = Span(**stated), document.get("compute", "profile")
+    mine = list(misfits(PROFILES[own], span)) if _is_profile(own) else []
+    yield from (Finding(("compute", each.field), each.problem, each.remedy) for each in mine)
+    fallback = document.get("compute", "fallback")
+    seen = [own]
+    for index, name in enumerate(fallback if isinstance(fallback, list) else ()):
+        path: FieldPath = ("compute", "fallback", index)
+        if name in seen:
+            yield Finding(path, f"{name!r} is already listed", "List each profile once; compute.profile is the first")
+        elif _is_profile(name) and not mine:
+            for each in misfits(PROFILES[name], span):
+                yield Finding(
+                    path,
+                    f"This fallback does not fit the rest of compute: {each.problem}",
+                    "Leave it out, or name another profile",
+                )
+        seen.append(name)
+
+
+def _flags(document: Document) -> Iterator[Finding]:
+    """Whether flags that do not affect answers have values of their own kind: such a flag may change while a run is open."""
+    args = document.get("engine", "args")
+    for name, value in args.items() if isinstance(args, dict) else ():
+        kind = takes(name) if isinstance(name, str) else None
+        if kind is None or kind.fits(value) or not _may_be_a_flags(value):
+            continue
+        path: FieldPath = ("engine", "args", name)
+        if kind.form:
+            yield Finding(path, f"--{dashed(name)} cannot be {shown(value)}", f"Write {kind.form}")
+        else:
+            yield Finding(path, f"--{dashed(name)} cannot be set in a job", kind.remedy)
+
+
+def _flag(document: Document, names: Mapping[str, str], flag: str, path: FieldPath, *, least: bool) -> Iterator[Finding]:
+    if flag not in names:
+        return
+    place: FieldPath = ("engine", "args", names[flag])
+    value, other = _count(document.get(*place)), _count(document.get(*path))
+    if value is None or other is None or (value >= other if least else value <= other):
+        return
+    problem = f"vLLM does not start if --{flag} ({value:,}) is {'less' if least else 'more'} than {'.'.join(map(str, path))}"
+    yield Finding(place, f"{problem} ({other:,})", f"Write {other} or {'more' if least else 'less'}, or leave it out")
 
 
 def _room(document: Document) -> Iterator[Finding]:
@@ -49,15 +110,39 @@ def _room(document: Document) -> Iterator[Finding]:
     yield Finding(_LENGTH if stated is None else ("request", "max_tokens"), problem, remedy)
 
 
-def _flag(document: Document, names: Mapping[str, str], flag: str, path: FieldPath, *, least: bool) -> Iterator[Finding]:
-    if flag not in names:
+def _reasoning(document: Document) -> Iterator[Finding]:
+    """Every mistake of `request.reasoning: keep`."""
+    path: FieldPath = ("request", "reasoning")
+    task = document.get("task")
+    known = isinstance(task, str) and task in TASK_KINDS and "reasoning" in request_model(task).model_fields
+    if not known or document.get(*path) != "keep":
         return
-    place: FieldPath = ("engine", "args", names[flag])
-    value, other = _count(document.get(*place)), _count(document.get(*path))
-    if value is None or other is None or (value >= other if least else value <= other):
-        return
-    problem = f"vLLM does not start if --{flag} ({value:,}) is {'less' if least else 'more'} than {'.'.join(map(str, path))}"
-    yield Finding(place, f"{problem} ({other:,})", f"Write {other} or {'more' if least else 'less'}, or leave it out")
+    args = document.get("engine", "args")
+    if args is None or (isinstance(args, dict) and PARSER not in map(dashed, map(str, args))):
+        problem = "The engine has no reasoning parser, so it would leave the reasoning in the text"
+        yield Finding(path, problem, f"Add the parser of your model, for example engine.args: {{{PARSER}: qwen3}}")
+    key = document.get("source", "key")
+    names: dict[FieldPath, Any] = {place: document.get(*place) for place in _COLUMNS}
+    names |= {("source", "key", place): name for place, name in enumerate(key if isinstance(key, list) else ())}
+    for place, name in names.items():
+        if isinstance(name, str) and name.casefold() == REASONING:
+            yield Finding(place, f"{name!r} is the column of the reasoning that the job keeps", "Choose another name")
+
+
+def _may_be_a_flags(value: Any) -> bool:
+    try:
+        values.engine_value(value)
+    except PydanticCustomError:  # the model reports it
+        return False
+    return True
+
+
+def _is_profile(value: Any) -> bool:
+    return isinstance(value, str) and value in PROFILES
+
+
+def _may_be(name: str, value: Any) -> bool:
+    return isinstance(value, str) if name == "topology" else _count(value) is not None
 
 
 def _count(value: Any) -> int | None:

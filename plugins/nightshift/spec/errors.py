@@ -15,7 +15,7 @@ TEXT_MAX: Final = 1_000
 
 @dataclass(frozen=True)
 class SpecError:
-    """One mistake; ``str()`` is one line for a person.
+    """One mistake; ``str()`` is one line of text.
 
     file: as the caller named it. line: counts from 1; None if the file could not be read.
     field: dotted path, '' for the file as a whole. problem, remedy: a sentence each.
@@ -30,8 +30,8 @@ class SpecError:
     def __str__(self) -> str:
         place = str(self.file) if self.line is None else f"{self.file}:{self.line}"
         subject = f"{self.field}: " if self.field else ""
-        said = f"{place}: {_short(subject)}{sentence(_short(self.problem))} {sentence(_short(self.remedy))}"
-        line = " ".join(said.split())
+        text = f"{place}: {_short(subject)}{sentence(_short(self.problem))} {sentence(_short(self.remedy))}"
+        line = " ".join(text.split())
         # A key may contain anything; a terminal must not interpret it.
         return "".join(character if character.isprintable() else repr(character)[1:-1] for character in line)
 

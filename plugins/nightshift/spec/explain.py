@@ -1,4 +1,4 @@
-"""Pydantic's errors, explained to the person who wrote the file: what is wrong, with the value, and what to write."""
+"""Pydantic's errors, explained to the author of the file: what is wrong, with the value, and what to write."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def explain(error: ValidationError, document: Document, model: type[Work]) -> It
 class _Words:
     """Problem and remedy of pydantic's errors. parts: the models of sections that have several, by their names.
 
-    None: which one it is cannot be told.
+    None: which one it is is unknown.
     """
 
     def __init__(self, document: Document, model: type[Work], parts: Mapping[str, type[BaseModel] | None]) -> None:
@@ -123,8 +123,8 @@ class _Words:
         if elsewhere:
             belongs = _dotted(elsewhere[0][:-1]) or "the top of the file"
             return problem, f"It belongs to {belongs}: write it as {_dotted(elsewhere[0])}"
-        tasks = _tasks_with(key) if path[:-1] == ("request",) else []
-        if tasks:
+        tasks = [task for task in TASK_KINDS if key in request_model(task).model_fields]
+        if tasks and path[:-1] == ("request",):
             *others, last = tasks
             only = f"{', '.join(others)} and {last} have" if others else f"{last} has"
             problem = f"The request of the task {self._document.get('task')} has no key {key!r}"
@@ -190,11 +190,6 @@ class _Words:
 def _choices(annotation: Any) -> tuple[str, ...]:
     """The words of a Literal, which may be optional."""
     return tuple(word for part in get_args(annotation) for word in (get_args(part) or (part,)) if isinstance(word, str))
-
-
-def _tasks_with(key: str) -> list[str]:
-    """The task kinds whose requests have a key."""
-    return [task for task in TASK_KINDS if key in request_model(task).model_fields]
 
 
 def _kind(value: Any) -> str:

@@ -34,7 +34,7 @@ class Word(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """A keyword in upper case; for a literal or a quoted name nothing, since they are none."""
+        """A keyword in upper case; empty for a literal or a quoted name."""
         return self.text.upper() if self.kind in (Kind.WORD, Kind.SIGN) else ""
 
     @property

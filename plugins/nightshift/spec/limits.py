@@ -8,7 +8,7 @@ from typing import Any, Final
 from nightshift.tasks import TaskRequest
 
 WORKERS_MAX: Final = 10_000
-"""Of a run, as its job says or as they are planned."""
+"""Of a run, as its job states or as they are planned."""
 SPEED_LEAST: Final = 1e-6
 SPEED_MOST: Final = 1e6
 """Rows a second of one worker, as a job may state them and as a record may have measured them."""

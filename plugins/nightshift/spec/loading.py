@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
 from nightshift.fields.mistakes import Finding
-from nightshift.spec import stream_checks
-from nightshift.spec.checks import check
+from nightshift.spec import job_checks, stream_checks
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.explain import explain
 from nightshift.spec.model import JobSpec
 from nightshift.spec.stream import StreamSpec
 
+_Spec = TypeVar("_Spec", JobSpec, StreamSpec)
 MISTAKES_MAX: Final = 50
-"""Of one file. A person mends these first; the next check reports what is left."""
+"""Of one file. A user fixes these first; the next check reports what is left."""
 
 
 def load(path: str | Path, *, shown: Path | None = None) -> JobSpec:
@@ -28,25 +28,23 @@ def load(path: str | Path, *, shown: Path | None = None) -> JobSpec:
     shown: the file's name in messages, if it is not `path`. Time and memory are bounded (`nightshift.spec.document`), and so is
     what is reported: `MISTAKES_MAX` mistakes.
     """
-    spec, document = read(Path(path), shown or Path(path))
-    if isinstance(spec, JobSpec):
-        return spec
     remedy = "Run it with nightshift stream; a nightly job has source.query"
-    raise SpecErrors(located(shown or Path(path), document, [Finding(("source",), "The file describes a stream", remedy)]))
+    return _read(path, shown, JobSpec, "The file describes a stream", remedy)
 
 
 def load_stream(path: str | Path, *, shown: Path | None = None) -> StreamSpec:
     """The stream in a file; otherwise like `load`."""
-    spec, document = read(Path(path), shown or Path(path))
-    if isinstance(spec, StreamSpec):
-        return spec
     remedy = "Airflow runs it if it is in dags/jobs/; a stream has source.subscription or source.prefix"
-    raise SpecErrors(located(shown or Path(path), document, [Finding(("source",), "The file describes a nightly job", remedy)]))
+    return _read(path, shown, StreamSpec, "The file describes a nightly job", remedy)
 
 
-def read(path: Path, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
-    """file: its name in messages. Raises SpecErrors."""
-    return parse(content_of(path, file), file)
+def _read(path: str | Path, shown: Path | None, wanted: type[_Spec], problem: str, remedy: str) -> _Spec:
+    """problem, remedy: if the file describes something else."""
+    file = shown or Path(path)
+    spec, document = parse(content_of(Path(path), file), file)
+    if isinstance(spec, wanted):
+        return spec
+    raise SpecErrors(_located(file, document, [Finding(("source",), problem, remedy)]))
 
 
 def parse(content: bytes, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
@@ -63,11 +61,11 @@ def parse(content: bytes, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
         spec = model.model_validate(document.value)
     except ValidationError as error:
         explained = explain(error, document, model)
-    checked = stream_checks.check(document) if streams else check(document)
+    checked = stream_checks.check(document) if streams else job_checks.check(document)
     # Each finding may cost a search through all keys or columns, so no more are made than are reported.
     findings = list(islice(chain(document.findings, explained, checked), MISTAKES_MAX))
     if findings or spec is None:
-        raise SpecErrors(located(file, document, findings))
+        raise SpecErrors(_located(file, document, findings))
     return spec, document
 
 
@@ -100,7 +98,7 @@ def _document(content: bytes, file: Path) -> Document:
         raise SpecErrors([SpecError(file, error.line, "", error.problem, error.remedy)]) from None
 
 
-def located(file: Path, document: Document, findings: Iterable[Finding]) -> Iterator[SpecError]:
+def _located(file: Path, document: Document, findings: Iterable[Finding]) -> Iterator[SpecError]:
     for finding in findings:
         line = finding.line if finding.line is not None else document.line(finding.path)
         yield SpecError(file, line, ".".join(map(str, finding.path)), finding.problem, finding.remedy)

@@ -1,6 +1,6 @@
 """The job a user writes, as pydantic models: a class for each mapping of the YAML. `JobSpec` is the whole file.
 
-Only single values are checked here, so a frozen spec is reloaded without parsing SQL or templates; `nightshift.spec.checks`
+Only single values are checked here, so a frozen spec is reloaded without parsing SQL or templates; `nightshift.spec.job_checks`
 checks values against each other. Descriptions and examples go into the JSON schema,
 and examples into messages too.
 """
@@ -51,14 +51,14 @@ FlagValue = Annotated[bool | int | float | str | list[int | float | str], Before
 
 ROWS_MAX: Final = 1_000_000
 SETTLE: Final = "1m"
-"""How long after its end a period of files is looked at, unless the job says otherwise."""
+"""How long after its end a period of files is checked, unless the job states another time."""
 
 
 class Source(Section):
     """Where the rows come from."""
 
     OPERATIONAL: ClassVar = ("watch", "settle")
-    """They say which periods have a run."""
+    """They decide which periods have a run."""
 
     query: Text = Field(
         description="One SELECT in BigQuery's SQL. It must use @partition, the date of the run; with every, the start of its "

@@ -67,23 +67,23 @@ class Notifiers:
     file: Path | None = None
     named: Mapping[str, Named] = field(default_factory=dict)
 
-    def mistakes(self, said: notify.Notifier) -> Iterator[str]:
+    def mistakes(self, wanted: notify.Notifier) -> Iterator[str]:
         """What is wrong with a job's reference: a sentence with its remedy each."""
         if self.file is None:
             yield (
                 f"The deployment names no notifiers. Let its operator set {SETTING} to the path of a YAML file that names "
-                f"{said.notifier} (docs/operate/capacity.md)."
+                f"{wanted.notifier} (docs/operate/capacity.md)."
             )
             return
-        found = self.named.get(said.notifier)
+        found = self.named.get(wanted.notifier)
         if found is None:
-            known = choice(said.notifier, self.named) if self.named else "It names none"
-            yield f"{self.file} names no notifier {said.notifier!r}. {known}."
+            known = choice(wanted.notifier, self.named) if self.named else "It names none"
+            yield f"{self.file} names no notifier {wanted.notifier!r}. {known}."
             return
-        for name in said.arguments:
+        for name in wanted.arguments:
             if name not in found.jobs_may_set:
                 free = f"Jobs may set {', '.join(found.jobs_may_set)}" if found.jobs_may_set else "Jobs may set none"
-                yield f"The operator has not left the argument {name!r} of {said.notifier} to jobs. {free} ({self.file})."
+                yield f"The operator has not left the argument {name!r} of {wanted.notifier} to jobs. {free} ({self.file})."
 
 
 def read(file: str | Path, *, jobs: Path | None = None) -> Notifiers:
@@ -118,16 +118,16 @@ def read(file: str | Path, *, jobs: Path | None = None) -> Notifiers:
 
 def wrong(shown: Path, spec: JobSpec, file: str, *, jobs: Path | None = None) -> Iterator[str]:
     """What is wrong with a job's notifiers, a line each: FILE: FIELD: problem. file, jobs: as for `read`."""
-    told = spec.notify.told if spec.notify else {}
-    if not told:
+    wanted = spec.notify.told if spec.notify else {}
+    if not wanted:
         return
     try:
         known = read(file, jobs=jobs)
     except NotifiersError as error:
         yield from (f"{shown}: notify: {line}" for line in str(error).splitlines())
         return
-    for event, said in told.items():
-        yield from (f"{shown}: notify.{event}: {each}" for each in known.mistakes(said))
+    for event, notifier in wanted.items():
+        yield from (f"{shown}: notify.{event}: {each}" for each in known.mistakes(notifier))
 
 
 def _mistakes(value: Mapping[Any, Any], named: dict[str, Named]) -> Iterator[str]:

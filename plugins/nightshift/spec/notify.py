@@ -1,4 +1,4 @@
-"""Who is told what becomes of a job's runs: notifiers that the operator of the deployment has named, by their names.
+"""Who is notified of what becomes of a job's runs: notifiers that the operator of the deployment has named, by their names.
 
 A job names no class: importing one runs its code in Airflow's DAG processor, and its arguments may name files and connections.
 `nightshift.spec.notifiers` reads the operator's file, `nightshift.operators.notify` makes notifiers when they are due.
@@ -29,7 +29,7 @@ _PLACE: Final = re.compile(r"\{\{ {0,9}(\w{1,40}) {0,9}\}\}", re.ASCII)
 _OPENING: Final = re.compile(r"\{[{%#]")
 _OLD_PLACE: Final = re.compile(r"\{\{ {0,9}([\w.]{1,40}) {0,9}\}\}", re.ASCII)
 _BEFORE_0_3: Final = {"dag.dag_id": "dag_id", "ds": "partition", "reason": "error", "exception": "error"}
-"""What texts held when they were templates of Airflow, and what says the same now."""
+"""What texts held when they were templates of Airflow, and what means the same now."""
 _TEXT_MAX: Final = 120
 """Characters of an argument in a message."""
 
@@ -113,12 +113,12 @@ class Notify(Section):
 
 
 def check(document: Document) -> Iterator[Finding]:
-    """What only a file may not say: a stored job may be of a release that allowed it."""
+    """What only a file may not hold: a stored job may be of a release that allowed it."""
     notify = document.get("notify")
-    for event, said in notify.items() if isinstance(notify, dict) else ():
-        if not isinstance(said, dict):
-            continue  # the model says so
-        name, arguments = said.get("notifier"), said.get("arguments")
+    for event, entry in notify.items() if isinstance(notify, dict) else ():
+        if not isinstance(entry, dict):
+            continue  # the model reports it
+        name, arguments = entry.get("notifier"), entry.get("arguments")
         if isinstance(name, str) and _is_class(name):
             yield _old_form(("notify", event, "notifier"), name, arguments if isinstance(arguments, dict) else {})
         elif isinstance(arguments, dict):

@@ -62,7 +62,7 @@ def after(name: str, every: str | None) -> str:
 
 
 def read(text: str, every: str | None) -> str:
-    """The name of the partition that a person means: 2026-11-19, or 2026-11-19T07:10 (UTC unless it says otherwise).
+    """The name of the partition that a user means: 2026-11-19, or 2026-11-19T07:10 (UTC unless it has an offset).
 
     Raises NoPartition.
     """
@@ -108,7 +108,7 @@ def cron(every: str) -> str:
 
 
 def columns(name: str) -> Mapping[str, str | None]:
-    """What nightshift's own tables say of a partition: partition_date, and partition_time unless it is a day."""
+    """Columns of nightshift's own tables about a partition: partition_date, and partition_time unless it is a day."""
     return {"partition_date": name[:10], "partition_time": None if is_day(name) else bounds(name, None)[0].isoformat()}
 
 

@@ -1,4 +1,4 @@
-"""What the words of a query say of its shape, whatever its grammar is: one SELECT that is closed and complete.
+"""The shape of a query, read from its words, whatever its grammar is: one SELECT that is closed and complete.
 
 GoogleSQL grows faster than any parser of it, so only what is wrong in every version of it is refused here.
 """

@@ -25,7 +25,7 @@ from nightshift.spec.shape import BadQuery as BadQuery
 Columns = tuple[str, ...] | None
 """Column names in order, as the query spells them; None if they cannot be known."""
 TOKENS_MAX: Final = 20_000
-"""Of a query. The parser takes up to half a second for so many."""
+"""Of a query. The parser takes up to half a second for that many."""
 COLUMNS_MAX: Final = 10_000
 """Of a query's result, by BigQuery's limits. A chain of stars that doubles the columns at each step stops here."""
 
@@ -38,7 +38,7 @@ class Query:
     """One SELECT, as far as it is understood.
 
     tree: None for SQL that sqlglot does not know; then tables and columns are unknown, and the dry run in the task `plan`
-    judges the query. unread: where sqlglot stopped, for a person; None if it did not.
+    judges the query. unread: where sqlglot stopped, in words; None if it did not.
     """
 
     words: tuple[Word, ...]

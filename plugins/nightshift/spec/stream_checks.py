@@ -1,6 +1,6 @@
 """Checks across values of a stream: whether key, templates and sink fit the messages and each other.
 
-Like `nightshift.spec.checks` they work on the document, so a mistake elsewhere hides none of these.
+Like `nightshift.spec.job_checks` they work on the document, so a mistake elsewhere hides none of these.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import Any, Final
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, MOMENT_PATTERN, duration_seconds, moment_seconds
 from nightshift.spec import stream_files
-from nightshift.spec.checks import compute, flags
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
-from nightshift.spec.input_checks import Columns, request
-from nightshift.spec.reasoning_checks import reasoning
+from nightshift.spec.request_checks import Columns, request
 from nightshift.spec.stream import (
     DEAD_LETTERS,
     MESSAGE_COLUMNS,
@@ -46,10 +44,7 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _ordering(document)
     yield from _sink(document)
     yield from _latency(document)
-    yield from compute(document)
-    yield from flags(document)
     yield from engine(document)
-    yield from reasoning(document)
     yield from _scaling(document)
 
 

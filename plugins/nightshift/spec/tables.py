@@ -1,7 +1,7 @@
 """Names of BigQuery tables: whether two of them may be one table. Pure.
 
-A job file is read where nobody knows the deployment's project (on a laptop, in CI), and Airflow's verdict must be the same.
-So a name without a project may be a table of any project, and a person who knows better writes the project.
+A job file is read where the deployment's project is unknown (on a laptop, in CI), and Airflow's verdict must be the same.
+So a name without a project may be a table of any project, and a user who knows better writes the project.
 """
 
 from __future__ import annotations

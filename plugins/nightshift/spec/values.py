@@ -127,21 +127,19 @@ def job_name(value: str) -> str:
 
 def label(value: str) -> str:
     """A Kubernetes label value."""
-    if not re.fullmatch(LABEL_PATTERN, value):
-        raise mistake(
-            f"{value!r} is not a valid Kubernetes label",
-            "Use at most 63 letters, digits, dashes, underscores and dots; start and end with a letter or digit",
-        )
-    return value
+    form = "Use at most 63 letters, digits, dashes, underscores and dots; start and end with a letter or digit"
+    return _matching(LABEL_PATTERN, value, "a valid Kubernetes label", form)
 
 
 def object_name(value: str) -> str:
     """The name of a Kueue object; pods carry it as a label."""
-    if not re.fullmatch(OBJECT_PATTERN, value):
-        raise mistake(
-            f"{value!r} is not a valid name for a Kueue object",
-            "Use at most 63 lower-case letters, digits and dashes; start and end with a letter or digit",
-        )
+    form = "Use at most 63 lower-case letters, digits and dashes; start and end with a letter or digit"
+    return _matching(OBJECT_PATTERN, value, "a valid name for a Kueue object", form)
+
+
+def _matching(pattern: str, value: str, what: str, remedy: str) -> str:
+    if not re.fullmatch(pattern, value):
+        raise mistake(f"{value!r} is not {what}", remedy)
     return value
 
 
@@ -165,9 +163,7 @@ def day(value: object) -> datetime.date:
 
 
 def revision(value: str) -> str:
-    if not re.fullmatch(r"\S+", value):
-        raise mistake(f"{value!r} is not a valid revision", "Write a tag, a branch or a commit, without spaces")
-    return value
+    return _matching(r"\S+", value, "a valid revision", "Write a tag, a branch or a commit, without spaces")
 
 
 def model_uri(value: str) -> str:
@@ -295,7 +291,7 @@ def _engine_word(value: object) -> object:
 
 
 def engine_args(value: dict[str, object]) -> dict[str, object]:
-    """No flag twice: vLLM would take the last, and a person may look at the first. A list only where vLLM takes several values:
+    """No flag twice: vLLM would take the last, and a reader may see the first. A list only where vLLM takes several values:
     elsewhere it would read the second as the model."""
     seen: dict[str, str] = {}
     for name, each in value.items():
@@ -338,21 +334,17 @@ def _pubsub_name(value: str, kind: str, example: str) -> str:
 
 def sql_table(value: str) -> str:
     """``table`` or ``schema.table`` in PostgreSQL, written as it is stored: nightshift puts names in quotes."""
-    if not re.fullmatch(SQL_TABLE_PATTERN, value):
-        raise mistake(
-            f"{value!r} is not a valid table name here",
-            "Write table or schema.table in lower-case letters, digits and underscores, each part up to 63 characters, not "
-            "starting with a digit, for example catalog.package_vectors",
-        )
-    return value
+    form = (
+        "Write table or schema.table in lower-case letters, digits and underscores, each part up to 63 characters, not "
+        "starting with a digit, for example catalog.package_vectors"
+    )
+    return _matching(SQL_TABLE_PATTERN, value, "a valid table name here", form)
 
 
 def folder_url(value: str) -> str:
     """``gs://BUCKET/FOLDER``, whose names need no escaping in a URL or in BigQuery's wildcards."""
-    if not re.fullmatch(FOLDER_URL_PATTERN, value):
-        raise mistake(
-            f"{value!r} is not a folder on Cloud Storage",
-            "Write gs://BUCKET/FOLDER without a slash at its end, the folders with only letters, digits, dashes, underscores, "
-            "dots and tildes in their names, for example gs://catalog-streams/package-texts",
-        )
-    return value
+    form = (
+        "Write gs://BUCKET/FOLDER without a slash at its end, the folders with only letters, digits, dashes, underscores, "
+        "dots and tildes in their names, for example gs://catalog-streams/package-texts"
+    )
+    return _matching(FOLDER_URL_PATTERN, value, "a folder on Cloud Storage", form)

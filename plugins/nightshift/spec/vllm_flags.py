@@ -6,7 +6,7 @@ flag that is not listed here affects answers: if it was harmless, that costs a c
 
 The line is not drawn at the last bit. vLLM is not batch-invariant by default: in which batch a row is computed changes the
 order in which floating point numbers are added, so the last bits, and now and then a token. The batch also depends on what
-else arrives at that moment, so two attempts differ in this way even with the same settings. docs/operate/formats.md says more.
+else arrives at that moment, so two attempts differ in this way even with the same settings. docs/operate/formats.md has more.
 
 Source: the docstrings of vLLM 0.32.0 in ``vllm.config`` and ``vllm.entrypoints.launchers.cli_args``, which
 ``vllm serve --help=all`` shows. Not listed on purpose, although they sound like performance:
@@ -19,7 +19,7 @@ Source: the docstrings of vLLM 0.32.0 in ``vllm.config`` and ``vllm.entrypoints.
 - ``load-format``: ``dummy`` makes random weights. ``limit-mm-per-prompt``: it refuses rows.
 
 Each of these flags says what it takes. A flag outside the digest may be changed while a run is open, so it takes numbers,
-switches and words of a list, and never a text of the author's own (`nightshift.spec.checks`).
+switches and words of a list, and never a text of the author's own (`nightshift.spec.engine_checks`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import pkgutil
 from typing import Final
 
 from nightshift.tasks._request import TaskRequest
-from nightshift.tasks._subprocess_errors import NoProcess
-from nightshift.tasks._values import Rendering
+from nightshift.tasks._values import NoProcess, Rendering
 
 __all__ = ["TASK_KINDS", "NoProcess", "Rendering", "TaskRequest", "request_model"]
 

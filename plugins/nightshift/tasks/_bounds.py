@@ -1,4 +1,4 @@
-"""What bounds a template. Rows may come from anybody, so whatever an expression makes is measured.
+"""What bounds a template. Rows may come from anyone, so whatever an expression makes is measured.
 
 `kept` sees the result of every call, filter, operator and literal, and of every step of a generator. A value counts as large
 as it is when written out, however often its parts are shared, so what takes time and memory in proportion to a value is bounded
@@ -21,8 +21,7 @@ from typing import Any, Final
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import SandboxedFormatter
 
-from nightshift.tasks._subprocess_errors import Large
-from nightshift.tasks._values import STYLES, VIEWS, Rendering, Style
+from nightshift.tasks._values import STYLES, VIEWS, Large, Rendering, Style
 
 SIZE_MAX: Final = 8 * 1024 * 1024
 """Size of what an expression may produce (`_size`), and characters of output."""

@@ -1,4 +1,4 @@
-"""Which names of a template are columns, and what is no value although it looks like a column.
+"""Which names of a template are columns, and what is not a value although it looks like a column.
 
 A name that is called (`range(3)`, `part.items()`) is a function or a method, because no value can be called; anywhere else it
 is a column or a field, whatever Jinja2 or Python has under that name.
@@ -82,7 +82,7 @@ def prepare(tree: nodes.Template) -> tuple[str, ...]:
 
 
 def problems(tree: nodes.Template, columns: Container[str]) -> Iterator[Problem]:
-    """What would be written although it is no value. tree: prepared. columns: of the rows, as far as they are known."""
+    """What would be written although it is not a value. tree: prepared. columns: of the rows, as far as they are known."""
     read = _read_by(tree)
     for call in tree.find_all(nodes.Call):
         if isinstance(call.node, nodes.Name) and call.node.name in read:

@@ -1,6 +1,6 @@
 """NULL in templates: an empty text without parts, that names its column where a value is needed.
 
-It is no number: `price > 3` is neither true nor false of a NULL, so it fails on this row, and says which column is NULL.
+It is no number: `price > 3` is neither true nor false of a NULL, so it fails on this row, and names the column that is NULL.
 """
 
 from __future__ import annotations

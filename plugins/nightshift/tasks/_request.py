@@ -25,7 +25,7 @@ class TaskRequest(Section):
     with the prefixes of the GoogleSQL types that it may have.
     OPERATIONAL: the fields that do not affect answers: if you change them, the run stays the same.
     ONE_WIDTH: whether all predictions of a run are lists of the same length.
-    SIZED_BY: the field that says how large an answer may be, if there is one.
+    SIZED_BY: the field that states how large an answer may be, if there is one.
     """
 
     TEMPLATES: ClassVar[tuple[str, ...]] = ()
@@ -98,7 +98,7 @@ class ListRequest(TaskRequest):
 
     @property
     def chars_per_request(self) -> int | None:
-        """How many characters of text fill a request; None if the job says how many rows do."""
+        """How many characters of text fill a request; None if the job states how many rows do."""
         return CHARS_PER_REQUEST if self.rows_per_request is None else None
 
     def rows_most(self, seats: int) -> int:

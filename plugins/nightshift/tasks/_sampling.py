@@ -144,7 +144,7 @@ class SamplingRequest(TaskRequest):
             schema = json.loads(schema) if isinstance(schema, str) else schema
             json.dumps(schema, allow_nan=False)
         except (ValueError, TypeError):
-            return found  # the field's own type says so
+            return found  # the field's own type reports it
         problems = _typed.compile_schema(schema)[1] if isinstance(schema, dict) else []
         return found + [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
 
@@ -173,7 +173,10 @@ class Prompt:
 
 
 class Sampling:
-    """A job's sampling parameters, bound once."""
+    """What the task kinds that generate text have in common: a job's sampling parameters, bound once."""
+
+    server_args: tuple[str, ...] = ("--runner=generate",)
+    rows_per_request = 1
 
     def __init__(self, job: Job, request: SamplingRequest) -> None:
         values = {name: getattr(request, name) for name in SAMPLING}
@@ -200,7 +203,7 @@ class Sampling:
             body["seed"] = row_seed(self._seed, prompt.name, retry)
         return orjson.dumps(body)
 
-    def answers(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any], reasoning: str | None = None) -> Answers:
+    def read(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any], reasoning: str | None = None) -> Answers:
         """The one answer of a reply. text: None if there is none. reasoning: what was written before. Raises InvalidReply."""
         reason = choice.get("finish_reason")
         if text is None and reason not in ("stop", "length"):

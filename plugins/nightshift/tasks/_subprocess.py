@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
-from nightshift.tasks._subprocess_errors import NoProcess
-from nightshift.tasks._values import Rendering
+from nightshift.tasks._values import NoProcess, Rendering
 
 LIMIT_S: Final = 5.0
 """Processor seconds that one rendering may take."""
@@ -107,7 +106,7 @@ def _asked(question: bytes) -> bytes | int:
 
 
 def serve(descriptor: int) -> None:
-    """The process itself: answers until nobody asks any more."""
+    """The process itself: answers until its parent closes the connection."""
     from nightshift.tasks import _templates
 
     with contextlib.suppress(ImportError, OSError, ValueError):

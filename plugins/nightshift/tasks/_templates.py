@@ -1,6 +1,6 @@
 """Jinja2 for job files: sandboxed, deterministic and bounded (`nightshift.tasks._bounds`).
 
-A template is its author's program, but its rows may come from anybody. It holds values only (`nightshift.tasks._values`):
+A template is its author's program, but its rows may come from anyone. It holds values only (`nightshift.tasks._values`):
 functions, methods and the like are there to be called, and never written.
 """
 
@@ -116,7 +116,8 @@ class Environment(ImmutableSandboxedEnvironment):
         for name, filter_ in self.filters.items():
             self.filters[name] = _guarded(name, filter_)
         self.filters |= {"attr": self.getattr, "join": jinja2.pass_environment(_joined_list)}
-        self.filters |= {name: _guarded(name, filter_) for name, filter_ in (("tojson", _to_json), ("pprint", _pretty))}
+        self.filters["tojson"] = _guarded("tojson", lambda value, indent=None: Now.style.json(value, indent))
+        self.filters["pprint"] = _guarded("pprint", lambda value: Now.style.pretty(value))
 
     def joined(self, parts: tuple[Any, ...]) -> str:
         texts = [str(_shown(part)) for part in parts]
@@ -212,14 +213,6 @@ def _joined_list(environment: Environment, value: Iterable[Any], d: Any = "", at
     return kept(between.join(texts))
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return Now.style.json(value, indent)
-
-
-def _pretty(value: Any) -> str:
-    return Now.style.pretty(value)
-
-
 _environment: Environment | None = None
 
 
@@ -227,7 +220,7 @@ _environment: Environment | None = None
 class Examined:
     """columns: what the template reads, sorted. reads_files: it includes or imports some.
 
-    problems: what it would write although it is no value.
+    problems: what it would write although it is not a value.
     """
 
     columns: tuple[str, ...]

@@ -47,9 +47,13 @@ class SchemaNode(ABC):
     """One place of a schema."""
 
     nullable = False
+    scalar = ""
+    """The name of its Arrow type, unless it has parts."""
 
-    @abstractmethod
-    def arrow(self) -> pa.DataType: ...
+    def arrow(self) -> pa.DataType:
+        import pyarrow as pa
+
+        return pa.type_for_alias(self.scalar)
 
     @abstractmethod
     def check(self, value: Any, where: str) -> Any:
@@ -70,15 +74,12 @@ class SchemaNode(ABC):
 
 
 class _String(SchemaNode):
+    scalar = "string"
+
     def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...]) -> None:
         self._choices = choices
         self._least, self._most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
         self._pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
-
-    def arrow(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.string()
 
     def check(self, value: Any, where: str) -> str:
         if not isinstance(value, str):
@@ -95,12 +96,8 @@ class _String(SchemaNode):
 class _Number(SchemaNode):
     def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...], *, whole: bool) -> None:
         self._choices, self._whole = choices, whole
+        self.scalar = "int64" if whole else "float64"
         self._limits = [(name, schema[name]) for name in _COMPARISONS if name in schema]
-
-    def arrow(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.int64() if self._whole else pa.float64()
 
     def check(self, value: Any, where: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -131,10 +128,7 @@ class _Number(SchemaNode):
 
 
 class _Boolean(SchemaNode):
-    def arrow(self) -> pa.DataType:
-        import pyarrow as pa
-
-        return pa.bool_()
+    scalar = "bool"
 
     def check(self, value: Any, where: str) -> bool:
         if not isinstance(value, bool):
@@ -204,17 +198,17 @@ class _Compiler:
         self._root = root
         self.problems: list[Problem] = []
 
-    def problem(self, path: Path, problem: str, remedy: str) -> None:
+    def problem(self, path: Path, problem: str, remedy: str) -> SchemaNode:
+        """Notes it. Returns what stands for a place that has no column."""
         self.problems.append((path, problem, remedy))
+        return _Boolean()
 
     def node(self, schema: Any, path: Path, through: tuple[str, ...]) -> SchemaNode:
         """through: the references that led here, to detect one that contains itself."""
         if not isinstance(schema, dict):
-            self.problem(path, "A schema must be a mapping", "Write, for example, {type: string}")
-            return _Boolean()
+            return self.problem(path, "A schema must be a mapping", "Write, for example, {type: string}")
         if len(path) > 2 * DEPTH_MAX + 2:
-            self.problem(path, "The schema is nested too deeply for BigQuery", f"Nest at most {DEPTH_MAX} objects")
-            return _Boolean()
+            return self.problem(path, "The schema is nested too deeply for BigQuery", f"Nest at most {DEPTH_MAX} objects")
         if "$ref" in schema:
             return self._reference(schema, path, through)
         for keyword in ("anyOf", "oneOf"):
@@ -233,16 +227,15 @@ class _Compiler:
         target: Any = self._root
         name = schema["$ref"]
         if not isinstance(name, str) or not re.fullmatch(r"#/(\$defs|definitions)/[^/~%]+", name):
-            self.problem((*path, "$ref"), f"The reference {name!r} cannot be followed", "Refer to '#/$defs/NAME'")
-            return _Boolean()
+            return self.problem((*path, "$ref"), f"The reference {name!r} cannot be followed", "Refer to '#/$defs/NAME'")
         if name in through:
-            self.problem((*path, "$ref"), f"{name} contains itself, which no column can hold", "Write a schema of fixed depth")
-            return _Boolean()
+            return self.problem(
+                (*path, "$ref"), f"{name} contains itself, which no column can hold", "Write a schema of fixed depth"
+            )
         for part in name.split("/")[1:]:
             target = target.get(part) if isinstance(target, dict) else None
         if target is None:
-            self.problem((*path, "$ref"), f"There is no {name}", "Define it under $defs")
-            return _Boolean()
+            return self.problem((*path, "$ref"), f"There is no {name}", "Define it under $defs")
         return self.node(target, path, (*through, name))
 
     def _optional(self, schema: Mapping[str, Any], keyword: str, path: Path, through: tuple[str, ...]) -> SchemaNode:
@@ -251,8 +244,7 @@ class _Compiler:
         others = [branch for branch in branches if branch != {"type": "null"}]
         if len(branches) != 2 or len(others) != 1 or schema.keys() - _NOTES - {keyword}:
             remedy = f"Write one type, or {keyword} of one type and null"
-            self.problem((*path, keyword), f"{keyword} of several types has no column type", remedy)
-            return _Boolean()
+            return self.problem((*path, keyword), f"{keyword} of several types has no column type", remedy)
         node = self.node(others[0], path, through)
         node.nullable = True
         return node
@@ -292,11 +284,9 @@ class _Compiler:
         self.problem((*path, keyword), problem, f"Leave it out. Supported: {', '.join(sorted(_KEYWORDS[kind])) or 'none'}")
 
     def _built(self, kind: str, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
-        if not self._values_fit(kind, schema, path):
+        if not self._values_fit(kind, schema, path) or not self._limits_agree(kind, schema, path):
             return _Boolean()
         choices = tuple(value for value in _choices(schema) if value is not None)
-        if not self._limits_agree(kind, schema, path):
-            return _Boolean()
         if kind == "array":
             return self._array(schema, path, through)
         if kind == "object":
@@ -318,8 +308,8 @@ class _Compiler:
             pair, agree = ("minimum", "maximum"), kind != "number" or _some_number(schema)
         if not agree:
             given = {key: schema[key] for key in (*pair, *_COMPARISONS) if key in schema}
-            said = ", ".join(f"{key} {value}" for key, value in given.items())
-            self.problem((*path, next(iter(given))), f"No {kind} is within the limits: {said}", "Write limits that one meets")
+            shown = ", ".join(f"{key} {value}" for key, value in given.items())
+            self.problem((*path, next(iter(given))), f"No {kind} is within the limits: {shown}", "Write limits that one meets")
         return agree
 
     def _choices_hold(self, node: SchemaNode, choices: tuple[Any, ...], path: Path) -> None:
@@ -351,8 +341,7 @@ class _Compiler:
 
     def _array(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         if "items" not in schema:
-            self.problem(path, "The array has no items", "Write, for example, items: {type: string}")
-            return _Boolean()
+            return self.problem(path, "The array has no items", "Write, for example, items: {type: string}")
         items = self.node(schema["items"], (*path, "items"), through)
         if isinstance(items, _Array):
             self.problem((*path, "items"), "BigQuery has no array of arrays", "Put an object between the two")
@@ -363,8 +352,7 @@ class _Compiler:
     def _object(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
         properties, required = schema.get("properties"), schema.get("required", [])
         if not isinstance(properties, dict) or not properties:
-            self.problem(path, "The object has no properties", "Write at least one under properties")
-            return _Boolean()
+            return self.problem(path, "The object has no properties", "Write at least one under properties")
         if schema.get("additionalProperties", False) is not False:
             self.problem(
                 (*path, "additionalProperties"),

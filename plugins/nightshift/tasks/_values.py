@@ -29,6 +29,15 @@ class Rendering(StrEnum):
     PYTHON = "python"
 
 
+class Large(BaseException):
+    """The rendering meets more than this process computes with. No error of the template: code that handles errors must not
+    see it."""
+
+
+class NoProcess(OSError):
+    """There is no process for the rendering of a row: the machine's fault, not the row's."""
+
+
 class NoValue(TypeError):
     """Something that is no value would have been written."""
 
@@ -76,7 +85,7 @@ def is_null(value: Any) -> bool:
 
 
 def checked(value: Any) -> Any:
-    """The value itself. Raises NoValue if it, or a part of it, is none, and UndefinedError."""
+    """The value itself. Raises NoValue if it, or a part of it, is not a value, and UndefinedError."""
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, dict):
@@ -110,11 +119,6 @@ def text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode()
     return str(Number(value) if type(value) is Decimal else checked(value))
-
-
-def scalar(value: Any, rendering: Rendering) -> str:
-    """The text of a row's value that no template sees: not NULL, an array or a struct. Raises UnicodeDecodeError."""
-    return str(STYLES[rendering].taken(value, ""))
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -152,10 +156,6 @@ def _in_templates(value: Any, name: str) -> Any:
     return value
 
 
-def _before_in_templates(value: Any, name: str) -> Any:
-    return "" if value is None else _before_within(value)
-
-
 def _before_within(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
@@ -164,10 +164,6 @@ def _before_within(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _before_within(item) for key, item in value.items()}
     return value
-
-
-def _before_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(checked(value), ensure_ascii=False, indent=indent, default=str)
 
 
 @dataclass(frozen=True)
@@ -192,17 +188,20 @@ def _written(value: Any) -> Any:
     return value if isinstance(value, str | int | float | Number) else text(value)
 
 
-def _made(value: Any) -> Any:
-    return Number(value) if type(value) is Decimal else value
-
-
 STYLES: Final = {
-    Rendering.SQL: Style(_in_templates, text, _written, to_json, lambda value: to_json(value, 1), _made),
+    Rendering.SQL: Style(
+        _in_templates,
+        text,
+        _written,
+        to_json,
+        lambda value: to_json(value, 1),
+        lambda value: Number(value) if type(value) is Decimal else value,
+    ),
     Rendering.PYTHON: Style(
-        _before_in_templates,
+        lambda value, name: "" if value is None else _before_within(value),
         lambda value: "" if value is None else checked(value),
         checked,
-        _before_json,
+        lambda value, indent: json.dumps(checked(value), ensure_ascii=False, indent=indent, default=str),
         lambda value: pprint.pformat(checked(value)),
         lambda value: value,
     ),

@@ -1,7 +1,7 @@
 """What a task kind is: it turns rows into a request body and a reply into answers. Pure; no kind opens a socket.
 
 A kind is one module of this package, with the name that jobs use. It defines ``class Request(TaskRequest)``, the job's section
-``request:``, and ``make(job) -> TaskKind``. Nothing else names it.
+``request:``, and ``class Kind``, a `TaskKind` that is made of a job and its request. Nothing else names it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
-from nightshift.tasks._subprocess_errors import Large, NoProcess
-from nightshift.tasks._values import scalar
+from nightshift.tasks._values import STYLES, Large, NoProcess
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +192,7 @@ class Fetch:
 class Fetching(Protocol):
     """A task kind whose rows may name an object instead of holding it; the driver fetches it before `TaskKind.request`.
 
-    `TaskKind.answers` gets the payloads without the objects: nobody keeps those while the engine computes.
+    `TaskKind.answers` gets the payloads without the objects: these are not kept while the engine computes.
     """
 
     def fetches(self, payload: Any) -> Fetch | None:
@@ -209,12 +208,14 @@ def load_kind(job: Job) -> TaskKind:
     """The kind that `job` names. Raises ValueError for one that does not exist."""
     if job.task not in TASK_KINDS:
         raise ValueError(f"{job.task!r} is not a task kind: choose from {', '.join(TASK_KINDS)}")
-    kind: TaskKind = importlib.import_module(f"nightshift.tasks.{job.task}").make(job)
+    module = importlib.import_module(f"nightshift.tasks.{job.task}")
+    assert isinstance(job.request, module.Request)
+    kind: TaskKind = module.Kind(job, job.request)
     return kind
 
 
 def usage(reply: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens from a reply's ``usage``; 0 if it does not say. ``/v1/responses`` has other names."""
+    """Prompt and completion tokens from a reply's ``usage``; 0 if it has none. ``/v1/responses`` has other names."""
     counts = reply.get("usage")
     if not isinstance(counts, dict):
         return 0, 0
@@ -287,7 +288,7 @@ def plain_text(value: Any, rendering: Rendering = Rendering.SQL) -> str:
     if isinstance(value, list | dict):
         raise BadInput("the row has an array or a struct where text is expected")
     try:
-        return encodable(scalar(value, rendering))
+        return encodable(str(STYLES[rendering].taken(value, "")))
     except UnicodeDecodeError as error:
         raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
 

@@ -14,8 +14,6 @@ from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling, the_cho
 from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from nightshift.tasks.base import Job, RowName
 
 ROLES: Final = ("system", "user", "assistant")
@@ -48,23 +46,16 @@ class Request(MessageRequest):
         return self
 
 
-class Chat:
+class Kind(Sampling):
     """`nightshift.tasks.base.TaskKind` for chat models."""
 
-    server_args = ("--runner=generate",)
-    rows_per_request = 1
-
     def __init__(self, job: Job, request: Request) -> None:
+        super().__init__(job, request)
         self._system = Text(request.system, job.rendering, blank=True) if request.system is not None else None
         self._user = Text(request.user, job.rendering) if request.user is not None else None
         self._column, self._rendering = request.messages_column, job.rendering
-        self._sampling = Sampling(job, request)
         texts = [text.columns for text in (self._system, self._user) if text]
         self.columns = union(*texts, (self._column,) if self._column else ())
-
-    @property
-    def prediction_type(self) -> pa.DataType:
-        return self._sampling.prediction_type
 
     def render(self, row: Mapping[str, Any], name: RowName) -> Prompt:
         if self._user is not None:
@@ -75,10 +66,10 @@ class Chat:
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads
-        return PATH, self._sampling.body(prompt, retry, {"messages": prompt.content})
+        return PATH, self.body(prompt, retry, {"messages": prompt.content})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        return read_message(self._sampling, reply)
+        return read_message(self, reply)
 
 
 def read_message(sampling: Sampling, reply: Any) -> Answers:
@@ -90,7 +81,7 @@ def read_message(sampling: Sampling, reply: Any) -> Answers:
     reasoning = _reasoning(message)
     if "content" not in message and reasoning is None:
         raise InvalidReply("the reply's message has no content")
-    return sampling.answers(choice, message.get("content"), reply, reasoning)
+    return sampling.read(choice, message.get("content"), reply, reasoning)
 
 
 def _reasoning(message: Mapping[str, Any]) -> str | None:
@@ -126,8 +117,3 @@ def _message(index: int, item: Any, rendering: Rendering) -> dict[str, str]:
             raise BadInput(f"message {index} has the role {role!r}; the roles are {', '.join(ROLES)}")
         return {"role": role, "content": content}
     return {"role": "assistant" if index % 2 else "user", "content": plain_text(item, rendering)}
-
-
-def make(job: Job) -> Chat:
-    assert isinstance(job.request, Request)
-    return Chat(job, job.request)

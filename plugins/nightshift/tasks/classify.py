@@ -30,7 +30,7 @@ class Request(ListRequest):
     input: section.Text = Field(description=INPUT, examples=["{{ title }} {{ body }}"])
 
 
-class Classify:
+class Kind:
     """`nightshift.tasks.base.TaskKind` for sequence classification models."""
 
     server_args = ("--runner=pooling",)
@@ -71,8 +71,3 @@ def _prediction(item: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(label, str):
         raise InvalidReply(f"the label {label!r} is not a text")
     return {"label": label, "score": scores[best], "scores": scores}
-
-
-def make(job: Job) -> Classify:
-    assert isinstance(job.request, Request)
-    return Classify(job, job.request)

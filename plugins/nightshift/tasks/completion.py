@@ -12,8 +12,6 @@ from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_ch
 from nightshift.tasks.base import Answers, InvalidReply, Text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from nightshift.tasks.base import Job, RowName
 
 
@@ -28,35 +26,23 @@ class Request(SamplingRequest):
     )
 
 
-class Completion:
+class Kind(Sampling):
     """`nightshift.tasks.base.TaskKind` for models that continue a text."""
 
-    server_args = ("--runner=generate",)
-    rows_per_request = 1
-
     def __init__(self, job: Job, request: Request) -> None:
+        super().__init__(job, request)
         self._prompt = Text(request.prompt, job.rendering)
         self.columns = self._prompt.columns
-        self._sampling = Sampling(job, request)
-
-    @property
-    def prediction_type(self) -> pa.DataType:
-        return self._sampling.prediction_type
 
     def render(self, row: Mapping[str, Any], name: RowName) -> Prompt:
         return Prompt(name, self._prompt.of(row))
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads
-        return "/v1/completions", self._sampling.body(prompt, retry, {"prompt": prompt.content})
+        return "/v1/completions", self.body(prompt, retry, {"prompt": prompt.content})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         choice = the_choice(reply)
         if "text" not in choice:
             raise InvalidReply("the reply's choice has no text")
-        return self._sampling.answers(choice, choice["text"], reply)
-
-
-def make(job: Job) -> Completion:
-    assert isinstance(job.request, Request)
-    return Completion(job, job.request)
+        return self.read(choice, choice["text"], reply)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 VECTOR_MOST: Final = 4096
-"""Numbers in a vector, for planning, if the job does not say: few models have more."""
+"""Numbers in a vector, for planning, if the job does not state it: few models have more."""
 VECTOR_BYTES_LEAST: Final = 512
 """Of a row with a short vector: what Python needs for the row is more than the numbers."""
 
@@ -55,7 +55,7 @@ class Request(ListRequest):
         return max(VECTOR_BYTES_LEAST, 4 * (numbers if isinstance(numbers, int) and numbers > 0 else VECTOR_MOST))
 
 
-class Embedding:
+class Kind:
     """`nightshift.tasks.base.TaskKind` for embedding models."""
 
     server_args = ("--runner=pooling",)
@@ -128,8 +128,3 @@ def _vector(encoded: str) -> array[float]:
     if not math.isfinite(sum(vector)):
         raise InvalidReply("the embedding has a value that is not a finite number")
     return vector
-
-
-def make(job: Job) -> Embedding:
-    assert isinstance(job.request, Request)
-    return Embedding(job, job.request)

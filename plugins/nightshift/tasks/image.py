@@ -17,8 +17,6 @@ from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
 from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from nightshift.tasks.base import Job, RowName
 
 BYTES_MAX: Final = 20 * 1024 * 1024
@@ -61,22 +59,17 @@ class Picture(Prompt):
     uri: str | None
 
 
-class Image:
+class Kind(Sampling):
     """`nightshift.tasks.base.TaskKind` for models that see; also `nightshift.tasks.base.Fetching`."""
 
     server_args = ("--runner=generate", '--limit-mm-per-prompt={"image": 1}')
-    rows_per_request = 1
 
     def __init__(self, job: Job, request: Request) -> None:
+        super().__init__(job, request)
         self._system = Text(request.system, job.rendering, blank=True) if request.system is not None else None
         self._user, self._column = Text(request.user, job.rendering), request.image
         self._buckets = frozenset(request.buckets) if request.buckets is not None else None
-        self._sampling = Sampling(job, request)
         self.columns = union(self._user.columns, self._system.columns if self._system else (), (request.image,))
-
-    @property
-    def prediction_type(self) -> pa.DataType:
-        return self._sampling.prediction_type
 
     def render(self, row: Mapping[str, Any], name: RowName) -> Picture:
         value = row[self._column]
@@ -98,10 +91,10 @@ class Image:
         system, text = picture.content
         url = f"data:image/{_form(picture.image)};base64,{base64.b64encode(picture.image).decode()}"
         content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
-        return PATH, self._sampling.body(picture, retry, {"messages": [*system, {"role": "user", "content": content}]})
+        return PATH, self.body(picture, retry, {"messages": [*system, {"role": "user", "content": content}]})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        return read_message(self._sampling, reply)
+        return read_message(self, reply)
 
 
 def _checked(body: bytes) -> bytes:
@@ -121,8 +114,3 @@ def _form(body: bytes) -> str | None:
     if body.startswith((b"GIF87a", b"GIF89a")):
         return "gif"
     return "webp" if body[:4] == b"RIFF" and body[8:12] == b"WEBP" else None
-
-
-def make(job: Job) -> Image:
-    assert isinstance(job.request, Request)
-    return Image(job, job.request)

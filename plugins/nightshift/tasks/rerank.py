@@ -33,7 +33,7 @@ class Request(TaskRequest):
     overlong: Overlong = Field(default="dead_letter", description=OVERLONG, examples=["truncate"])
 
 
-class Rerank:
+class Kind:
     """`nightshift.tasks.base.TaskKind` for rerankers. A payload is a query and its documents."""
 
     server_args = ("--runner=pooling",)
@@ -67,8 +67,3 @@ class Rerank:
         ((_, documents),) = payloads
         items = numbered(reply, "results", len(documents))
         return Answers([Answer([finite(item.get("relevance_score")) for item in items])], *usage(reply))
-
-
-def make(job: Job) -> Rerank:
-    assert isinstance(job.request, Request)
-    return Rerank(job, job.request)

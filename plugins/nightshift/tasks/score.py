@@ -31,7 +31,7 @@ class Request(ListRequest):
     )
 
 
-class Score:
+class Kind:
     """`nightshift.tasks.base.TaskKind` for cross-encoders, and for the similarity of embeddings. A payload is a pair."""
 
     server_args = ("--runner=pooling",)
@@ -61,8 +61,3 @@ class Score:
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         items = numbered(reply, "data", len(payloads))
         return Answers([Answer(finite(item.get("score"))) for item in items], *usage(reply))
-
-
-def make(job: Job) -> Score:
-    assert isinstance(job.request, Request)
-    return Score(job, job.request)

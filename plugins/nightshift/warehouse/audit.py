@@ -4,6 +4,7 @@ it cost; and one for each DAG run that failed, by the task that failed.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import own_table, quoted
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import ScalarQueryParameter, Table
+    from google.cloud.bigquery import ScalarQueryParameter
 
     from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
+TABLE: Final = "audit"
 COLUMNS: Final[Mapping[str, str]] = {
     "run_id": "STRING",
     "job": "STRING",
@@ -70,11 +72,11 @@ COLUMNS: Final[Mapping[str, str]] = {
 identify it. bucket, job, by_dag_run_id and failed_task identify a failure (Airflow names the DAG runs of all jobs alike, and
 so do two deployments that share the table), with error and machine_seconds: a task that fails again has another row if its
 error or its cost differs. Other columns of a failure are NULL if they were not known by then; failed_at: when its row was
-written first; error: what the task said, NULL if only its log has it. dag_run_id: the DAG run that opened the run.
+written first; error: what the task reported, NULL if only its log has it. dag_run_id: the DAG run that opened the run.
 by_dag_run_id: the one that published it, or that failed. input_rows = predictions + dead_letters. source_tables, completes:
 comma-separated. completes: the earlier runs whose predictions the partition shows too, the latest first, else NULL; then
 input_rows, predictions and dead_letters are those of the whole partition, and all else is of this run. dead_reasons: JSON
-object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json. attempts: lives of workers that
+object. spec_digest: sha256 of `JobSpec.semantic`. manifest_digest: sha256 of manifest.json. attempts: of workers that
 committed chunks. partition_time: NULL for a day. seconds: from when the run was asked for (opened, or asked for again with
 ``republish``) to when it was published, pauses and repairs included. cost: of the whole run so far, in currency: machines,
 storage operations and bigquery_bytes; NULL if something has no price. cost_estimated: of the machines, as the plan had it.
@@ -204,18 +206,12 @@ _COUNTS: Final = {"input_rows": "rows", "predictions": "predictions", "dead_lett
 
 def digest(value: Any) -> str:
     """sha256, in hex, of a JSON value in canonical form."""
-    import hashlib
-
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def table(settings: Settings) -> str:
     """``project.dataset.table``."""
-    return own_table(settings, "audit")
-
-
-def as_created(settings: Settings) -> Table:
-    return schema.day_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="job")
+    return own_table(settings, TABLE)
 
 
 def insert(settings: Settings, state: str) -> str:
@@ -244,11 +240,9 @@ def selection(settings: Settings, *, of_job: bool) -> str:
 
 def audit_parameters(row: Mapping[str, Any]) -> list[ScalarQueryParameter]:
     """Raises WarehouseError for a row without what identifies it, or with a column that the table lacks."""
-    from google.cloud.bigquery import ScalarQueryParameter
-
     unknown = sorted(set(row) - set(COLUMNS))
     absent = [name for name in _KEYS[state_of(row)] if not row.get(name)]
     if unknown or absent:
         wrong = f"the columns {', '.join(unknown)}, which the table lacks" if unknown else f"no {absent[0]}"
         raise WarehouseError(f"The audit row has {wrong}. Its columns are {', '.join(COLUMNS)}.")
-    return [ScalarQueryParameter(name, kind, row.get(name)) for name, kind in COLUMNS.items()]
+    return schema.scalar_parameters(*((name, kind, row.get(name)) for name, kind in COLUMNS.items()))

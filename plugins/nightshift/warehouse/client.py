@@ -26,7 +26,7 @@ class Warehouse:
     """BigQuery for one deployment.
 
     Long steps are started here and waited for elsewhere: ``start_...`` returns job ids, `job` returns their state. Every
-    method may raise WarehouseUnavailable (a repeat is safe) and WarehouseError (a person must act).
+    method may raise WarehouseUnavailable (a repeat is safe) and WarehouseError (someone must act).
     """
 
     def __init__(self, client: Client, settings: Settings) -> None:
@@ -61,7 +61,7 @@ class Warehouse:
     def obstacle(self, spec: JobSpec, run: RunRef, asked_at: str, completes: str | None = None) -> str | None:
         """Why the run may not replace what its partition shows (`nightshift.warehouse.publications`); None if it may.
 
-        asked_at: when the run was asked for, ISO 8601. completes: the run that a redo completes, unless a person asks for it
+        asked_at: when the run was asked for, ISO 8601. completes: the run that a redo completes, unless a user asks for it
         again. The transaction asks too, but cannot name what is in the way.
         """
         table = schema.destination_table(spec, self._settings)
@@ -120,7 +120,7 @@ class Warehouse:
         """
 
         def start(job_id: str, attempt: int) -> None:
-            sql = query.export_statement(spec, query.export_uri(self._settings.bucket, run, attempt))
+            sql = query.export_statement(spec, self._settings.bucket, run, attempt)
             self._statements.submit(sql, query.parameters(spec, run.partition), job_id=job_id)
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
@@ -146,7 +146,7 @@ class Warehouse:
         for number, (name, uris) in enumerate(publish.staging_tables(run, manifest, self._settings)):
             if not uris:
                 if (found := self._tables.find(name)) is not None and found.num_rows:
-                    # From the first life of a run that was computed again: nothing is loaded over its rows.
+                    # From an earlier opening of a run that was computed again: nothing is loaded over its rows.
                     self._tables.drop_staging(name)
                 with translated(f"Staging table {name}"):
                     self._tables.create_staging(name, fields)
@@ -227,18 +227,15 @@ class Warehouse:
 
     def audited(self, since: str, job: str | None = None) -> list[dict[str, Any]]:
         """Rows of the audit table, of partitions from a day on (YYYY-MM-DD); none if there is no table."""
-        from google.cloud.bigquery import ScalarQueryParameter
-
-        parameters = [ScalarQueryParameter("since", "DATE", since)]
-        if job is not None:
-            parameters.append(ScalarQueryParameter("job", "STRING", job))
+        of_job = [] if job is None else [("job", "STRING", job)]
+        parameters = schema.scalar_parameters(("since", "DATE", since), *of_job)
         sql = audit.selection(self._settings, of_job=job is not None)
         return [dict(row) for row in self._statements.rows_if_there("The audit table", sql, parameters) or ()]
 
     def bytes_billed(self, run: RunRef, manifest: RunManifest | None = None, asked_at: str | None = None) -> int | None:
         """By BigQuery for the run's export, and for its publication, if manifest and asked_at are said; load jobs are free.
 
-        None if no job says it.
+        None if no job has it.
         """
         steps = ["extract"]
         if manifest is not None and asked_at is not None:
@@ -248,7 +245,7 @@ class Warehouse:
 
     @property
     def bytes_asked(self) -> int | None:
-        """Billed for the statements that were waited for here, so far; None if no job says it."""
+        """Billed for the statements that were waited for here, so far; None if no job has it."""
         return self._statements.billed
 
     def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
@@ -286,7 +283,7 @@ class Warehouse:
         schema.check_compatible(table, fields, (destination.column, REASONING), destination.partition_column)
 
     def _check_location(self, destination: str, location: str | None) -> None:
-        """One BigQuery job reads and writes in one location. Better to say so before the night than at its end."""
+        """One BigQuery job reads and writes in one location. Better to refuse before the night than at its end."""
         if location and location.upper() != self._settings.location.upper():
             raise WarehouseError(
                 f"The destination {destination} is in {location}, but jobs run in {self._settings.location} "

@@ -1,4 +1,4 @@
-"""BigQuery's failures as two kinds: trying again may help, or a person must change something first."""
+"""BigQuery's failures as two kinds: trying again may help, or someone must change something first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TRANSIENT_REASONS: Final = frozenset(
 CHANGED_MEANWHILE: Final = "The dead letters of the partition have changed since this script was written"
 NOT_STAGED: Final = "The number of staged rows differs from the manifest"
 NOT_INSERTED: Final = "The tables would not hold every row of the run once"
-"""What our own script says (`nightshift.warehouse.publish`). The last two also if another try has published the run meanwhile,
-dropped what it had staged, and a third one has created the staging table again, but not loaded it yet."""
+"""Messages of our own script (`nightshift.warehouse.publish`). The last two also if another try has published the run
+meanwhile, dropped what it had staged, and a third one has created the staging table again, but not loaded it yet."""
 CONFLICTS: Final = (
     "aborted due to concurrent update",
     "Could not serialize access to table",
@@ -52,7 +52,7 @@ _REMEDIES: Final = {
 
 
 class WarehouseError(Exception):
-    """BigQuery refused, and would refuse again. The message gives BigQuery's own words and says what to do."""
+    """BigQuery refused, and would refuse again. The message gives BigQuery's own words and the remedy."""
 
 
 class WarehouseUnavailable(Exception):

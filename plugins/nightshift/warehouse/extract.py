@@ -1,6 +1,6 @@
 """From the exported Parquet files to `plan.json`, which fixes the ordinals.
 
-Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.export_uri`). An attempt starts
+Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.export_statement`). An attempt starts
 only after the last one has failed (`nightshift.warehouse.jobs`), so after a success the highest N is the one that succeeded.
 What a failed attempt left half-written stays next to it and is never planned.
 """
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 READERS: Final = 16
 """Parquet footers read in parallel."""
-
-
 Fixed = tuple[int, int, tuple[str, ...]]
 """Workers, rows of a chunk, reasons."""
 
@@ -41,8 +39,8 @@ def build_plan(
     """Writes the run's plan from the files of the export that has just succeeded; returns the stored plan.
 
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
-    Only footers are read, by ranges. source: what `Warehouse.read_source` says after the export. rows: how many rows
-    BigQuery says it exported, if it does. fix: what the decision becomes for so many rows, in files of so many bytes
+    Only footers are read, by ranges. source: what `Warehouse.read_source` returns after the export. rows: how many rows
+    BigQuery reports as exported, if it does. fix: what the decision becomes for this many rows, in files of this many bytes
     (`nightshift.planner.plan.fixed`). opening: the `uid` of the run's record; empty for a run of release 0.2.0. decision: where
     it is stored. Raises what fix raises; PlanError for a file that lacks a column, is not Parquet or changes meanwhile, and for
     files that do not hold those rows; StoreUnavailable.

@@ -6,7 +6,7 @@ one job of a step runs at any time, and the one that succeeded, if any, has the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     AnyJob = CopyJob | ExtractJob | LoadJob | QueryJob | UnknownJob
 
 ATTEMPTS_MAX: Final = 50
-"""Jobs of one step of one run. A step that fails this often needs a person. Finding a free id looks up each of them."""
+"""Jobs of one step of one run. A step that fails this often needs someone. Finding a free id looks up each of them."""
 CALL_TIMEOUT_S: Final = 30.0
 """For one HTTP request."""
 RETRY_TIMEOUT_S: Final = 60.0
-"""For one API call with the client's own retries: callers must be able to say soon that BigQuery is unreachable."""
+"""For one API call with the client's own retries: callers must be able to report soon that BigQuery is unreachable."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class JobState:
     """A job at one moment.
 
     error: BigQuery's own words, None unless the job failed or was lost. retryable: another job may well succeed.
-    statistics: plain values for people: started, ended (ISO 8601), seconds, bytes_processed, slot_seconds, output_rows,
+    statistics: plain values: started, ended (ISO 8601), seconds, bytes_processed, slot_seconds, output_rows,
         exported_rows.
     """
 
@@ -111,25 +111,19 @@ class Jobs:
 
     def succeeded(self, run: RunRef, step: str) -> AnyJob | None:
         """The job of this step that succeeded last, or None."""
-        latest = None
-        for attempt in range(ATTEMPTS_MAX):
-            job = self.find(job_id(self._deployment, run, step, attempt))
-            if job is None:
-                break
-            if job.state == "DONE" and job.error_result is None:
-                latest = job
-        return latest
+        found = [job for job in self._of_step(run, step) if job.state == "DONE" and job.error_result is None]
+        return found[-1] if found else None
 
     def billed(self, run: RunRef, step: str) -> list[int]:
-        """Bytes that the jobs of this step were billed for, as far as they say it."""
-        found = []
+        """Bytes that the jobs of this step were billed for, as far as they have it."""
+        return [billed for job in self._of_step(run, step) if (billed := bytes_billed(job)) is not None]
+
+    def _of_step(self, run: RunRef, step: str) -> Iterator[AnyJob]:
         for attempt in range(ATTEMPTS_MAX):
             job = self.find(job_id(self._deployment, run, step, attempt))
             if job is None:
-                break
-            if (billed := bytes_billed(job)) is not None:
-                found.append(billed)
-        return found
+                return
+            yield job
 
     def state(self, name: str) -> JobState:
         """The state of a job. A job that BigQuery does not know (any more) is done and lost. Raises WarehouseUnavailable."""
@@ -159,12 +153,13 @@ def bounded_retry() -> Retry:
 
 
 def statistics(job: AnyJob) -> dict[str, Any]:
+    slots = getattr(job, "slot_millis", None)
     values: dict[str, Any] = {
         "started": job.started.isoformat() if job.started else None,
         "ended": job.ended.isoformat() if job.ended else None,
         "seconds": (job.ended - job.started).total_seconds() if job.started and job.ended else None,
         "bytes_processed": getattr(job, "total_bytes_processed", None),
-        "slot_seconds": _seconds(getattr(job, "slot_millis", None)),
+        "slot_seconds": None if slots is None else slots / 1000,
         "output_rows": getattr(job, "output_rows", None),
         "exported_rows": _exported_rows(job),
     }
@@ -183,10 +178,6 @@ def _exported_rows(job: AnyJob) -> int | None:
     return None if found is None else int(found)
 
 
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
-
-
 def _retryable(error: Mapping[str, Any]) -> bool:
     message = str(error.get("message"))
     # Another try of the task has published the run meanwhile, and dropped what it had staged.
@@ -200,6 +191,6 @@ def failure(job: AnyJob) -> str | None:
     if result is None:
         return None
     messages = [str(item.get("message", "")) for item in [result, *(job.errors or [])]]
-    # The user's SQL has passed its dry run. What fails with this reason is a check of a script, which says itself what to do.
+    # The user's SQL has passed its dry run. What fails with this reason is a check of a script, whose message has the remedy.
     reason = None if result.get("reason") == "invalidQuery" else result.get("reason")
     return str(refused(f"BigQuery job {job.job_id} failed", "; ".join(dict.fromkeys(filter(None, messages))), reason))

@@ -1,13 +1,13 @@
 """The table of publications, and the rules that decide whether a run may replace what a partition shows. Pure SQL text.
 
-Each publication adds a row in the transaction that changes the partition. So the table says of each row of a destination which
-job has published it, and of each partition which run was asked for last:
+Each publication adds a row in the transaction that changes the partition. So the table has for each row of a destination the
+job that has published it, and for each partition the run that was asked for last:
 
 - **A destination belongs to one job.** A run replaces only rows that its own job, of its own deployment, has published there.
 - **A later run stays.** No run replaces one that was asked for later. A run is asked for when it is opened, and again when a
-  person triggers the DAG with ``republish``.
+  user triggers the DAG with ``republish``.
 - **A redo replaces the run that it completes**, and no other one that was published since. Its few answers complete that
-  run's, and would take away those of the other. A person who asks for it with ``republish`` gets it all the same.
+  run's, and would take away those of the other. A user who asks for it with ``republish`` gets it all the same.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from nightshift.warehouse import schema
 from nightshift.warehouse.schema import RUN_ID_COLUMN, quoted
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import ScalarQueryParameter, Table
+    from google.cloud.bigquery import ScalarQueryParameter
 
     from nightshift.run.names import RunRef
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
+TABLE: Final = "publications"
 COLUMNS: Final[Mapping[str, str]] = {
     "destination": "STRING",
     "partition_date": "DATE",
@@ -64,11 +65,7 @@ _OVERTAKING_ROWS: Final = (
 
 def table(settings: Settings) -> str:
     """``project.dataset.table``."""
-    return schema.own_table(settings, "publications")
-
-
-def as_created(settings: Settings) -> Table:
-    return schema.day_table(table(settings), schema.scalar_fields(COLUMNS), "partition_date", cluster_by="destination")
+    return schema.own_table(settings, TABLE)
 
 
 def known(settings: Settings) -> str:
@@ -82,7 +79,7 @@ def known(settings: Settings) -> str:
 
 
 def refusals(spec: JobSpec, settings: Settings) -> dict[str, str]:
-    """The rows that forbid the run to replace the partition, each a FROM clause by what is said then.
+    """The rows that forbid the run to replace the partition, each a FROM clause by its error message.
 
     They refer to `known`. Parameters: `parameters`.
     """
@@ -148,18 +145,15 @@ def obstacles(spec: JobSpec, settings: Settings) -> str:
 def parameters(
     spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, completes: str | None = None
 ) -> list[ScalarQueryParameter]:
-    """asked_at: ISO 8601. completes: the run that a redo completes; None for any other run, and if a person asks for it."""
-    from google.cloud.bigquery import ScalarQueryParameter
-
-    return [
-        ScalarQueryParameter("destination", "STRING", schema.destination_table(spec, settings)),
-        *schema.partition_parameters(run.partition),
-        ScalarQueryParameter("bucket", "STRING", settings.bucket),
-        ScalarQueryParameter("job", "STRING", run.job),
-        ScalarQueryParameter("run_id", "STRING", run.run_id),
-        ScalarQueryParameter("asked_at", "TIMESTAMP", asked_at),
-        ScalarQueryParameter("completes", "STRING", completes),
-    ]
+    """asked_at: ISO 8601. completes: the run that a redo completes; None for any other run, and if a user asks for it."""
+    return schema.partition_parameters(run.partition) + schema.scalar_parameters(
+        ("destination", "STRING", schema.destination_table(spec, settings)),
+        ("bucket", "STRING", settings.bucket),
+        ("job", "STRING", run.job),
+        ("run_id", "STRING", run.run_id),
+        ("asked_at", "TIMESTAMP", asked_at),
+        ("completes", "STRING", completes),
+    )
 
 
 def describe(
@@ -208,7 +202,7 @@ def _run_named(row: Mapping[str, Any]) -> str:
 
 
 def _foreign(spec: JobSpec, settings: Settings) -> str:
-    """The rows of the partition that another job, another deployment or a person has put there: their run_id, NULL if none.
+    """The rows of the partition that another job, another deployment or a user has put there: their run_id, NULL if none.
 
     Two deployments may give one id to runs of a job: then the rows are those of the one that published the id last.
     """

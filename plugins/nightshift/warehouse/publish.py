@@ -135,7 +135,7 @@ def dead_letters_of_partition(settings: Settings) -> str:
 
 
 def _guards(refusals: Mapping[str, str], settings: Settings) -> str:
-    """A query that fails inside the transaction if one of the rows exists. refusals: FROM clauses, by what is said then."""
+    """A query that fails inside the transaction if one of the rows exists. refusals: FROM clauses, by error message."""
     answers = [f"IF(EXISTS (SELECT 1 FROM {rows}), ERROR('{said}'), NULL)" for said, rows in refusals.items()]
     return f"{publications.known(settings)}\nSELECT {', '.join(answers)};"
 
@@ -181,15 +181,17 @@ FROM {staged} WHERE dead_reason IS NOT NULL;
 
 
 def _inserted(rows: str) -> str:
-    """A query that fails unless the INSERT before it has added so many rows: it may see other staged rows than `assertions`."""
+    """A query that fails unless the INSERT before it has added N rows: it may see other staged rows than `assertions`."""
     return f"SELECT IF(@@row_count = {rows}, NULL, ERROR('{NOT_INSERTED}'));"
 
 
 def own_tables(settings: Settings) -> list[Table]:
     """The tables of nightshift's own dataset that publishing reads and writes, as they are created."""
-    name, fields = schema.own_table(settings, "dead_letters"), schema.dead_letter_fields()
-    dead_letters = schema.day_table(name, fields, "partition_date", cluster_by="job")
-    return [dead_letters, publications.as_created(settings), audit.as_created(settings)]
+    return [
+        schema.own_day_table(settings, "dead_letters", schema.DEAD_LETTER_COLUMNS, cluster_by="job"),
+        schema.own_day_table(settings, publications.TABLE, publications.COLUMNS, cluster_by="destination"),
+        schema.own_day_table(settings, audit.TABLE, audit.COLUMNS, cluster_by="job"),
+    ]
 
 
 def count_statement(spec: JobSpec, settings: Settings, earlier: int = 0) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, sql_type
+from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, scalar_parameters, sql_type
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter, SchemaField
@@ -40,14 +40,12 @@ def bare_query(sql: str) -> str:
 
 def parameters(spec: JobSpec, partition: str) -> list[ScalarQueryParameter]:
     """@partition: the day; or of a job with periods, the start of its period, and @partition_end. partition: its name."""
-    from google.cloud.bigquery import ScalarQueryParameter
-
     from nightshift.spec.periods import END, PARAMETER, bounds
 
     if spec.every is None:
-        return [ScalarQueryParameter(PARAMETER, "DATE", partition)]
+        return scalar_parameters((PARAMETER, "DATE", partition))
     start, end = (moment.isoformat() for moment in bounds(partition, spec.every))
-    return [ScalarQueryParameter(PARAMETER, "TIMESTAMP", start), ScalarQueryParameter(END, "TIMESTAMP", end)]
+    return scalar_parameters((PARAMETER, "TIMESTAMP", start), (END, "TIMESTAMP", end))
 
 
 @contextmanager
@@ -68,17 +66,13 @@ def hinted(spec: JobSpec) -> Iterator[None]:
         ) from error
 
 
-def export_uri(bucket: str, run: RunRef, attempt: int) -> str:
-    """The URI, with one ``*``, of the files that an export attempt writes."""
-    return f"gs://{bucket}/{run.export_pattern(attempt)}"
-
-
-def export_statement(spec: JobSpec, uri: str) -> str:
-    """``EXPORT DATA`` of the query to `uri` (with one ``*``).
+def export_statement(spec: JobSpec, bucket: str, run: RunRef, attempt: int) -> str:
+    """``EXPORT DATA`` of the query to the files of an export attempt.
 
     Nothing is sorted: the plan fixes whatever order the files have, and BigQuery cannot sort a very large result. An ORDER BY
     of the query itself is kept.
     """
+    uri = f"gs://{bucket}/{run.export_pattern(attempt)}"
     return (
         f"EXPORT DATA OPTIONS (uri='{uri}', format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
         f"{bare_query(spec.source.query)}"

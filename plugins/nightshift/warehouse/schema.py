@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.warehouse.errors import WarehouseError
 
@@ -28,6 +28,20 @@ KEY_TYPES: Final = frozenset(
     {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
 )
 """Types that can be sorted and that survive a round trip through Parquet."""
+
+DEAD_LETTER_COLUMNS: Final[Mapping[str, str]] = {
+    "job": "STRING",
+    "partition_date": "DATE",
+    "run_id": "STRING",
+    "ordinal": "INT64",
+    "key": "STRING",
+    "reason": "STRING",
+    "message": "STRING",
+    "attempts": "INT64",
+    "bucket": "STRING",
+    "partition_time": "TIMESTAMP",
+}
+"""key: a JSON object of the key columns, as text. bucket: the deployment's. partition_time: NULL for a day."""
 
 _STANDARD: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
 
@@ -74,27 +88,17 @@ def prediction_field(spec: JobSpec, name: str) -> SchemaField:
 
 def key_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
     """The key columns with the source's types; `columns` are those of `nightshift.run.plan.ExportedSource`."""
-    from google.cloud.bigquery import SchemaField
-
-    return [SchemaField(name, columns[name]) for name in spec.source.key]
+    return scalar_fields({name: columns[name] for name in spec.source.key})
 
 
 def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
     """What a chunk object holds (`nightshift.run.chunks`)."""
-    from google.cloud.bigquery import SchemaField
-
     from nightshift.spec.columns import ATTEMPTS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, PREDICTION, REASONING, with_keys
 
-    fields = {
-        ORDINAL: SchemaField(ORDINAL, "INT64"),
-        **{field.name: field for field in key_fields(spec, columns)},
-        PREDICTION: prediction_field(spec, PREDICTION),
-        DEAD_REASON: SchemaField(DEAD_REASON, "STRING"),
-        DEAD_MESSAGE: SchemaField(DEAD_MESSAGE, "STRING"),
-        ATTEMPTS: SchemaField(ATTEMPTS, "INT64"),
-        REASONING: SchemaField(REASONING, "STRING"),
-    }
-    return [fields[name] for name in with_keys(spec.source.key, reasoning=spec.request.keeps_reasoning)]
+    types = {ORDINAL: "INT64", DEAD_REASON: "STRING", DEAD_MESSAGE: "STRING", ATTEMPTS: "INT64", REASONING: "STRING"}
+    fields = [*scalar_fields(types), *key_fields(spec, columns), prediction_field(spec, PREDICTION)]
+    named = {field.name: field for field in fields}
+    return [named[name] for name in with_keys(spec.source.key, reasoning=spec.request.keeps_reasoning)]
 
 
 def partition_type(name: str) -> str:
@@ -113,55 +117,38 @@ def partition_value(name: str) -> str:
 
 def partition_parameters(name: str) -> list[ScalarQueryParameter]:
     """@partition, of the destination; @partition_date and @partition_time, of nightshift's own tables."""
-    from google.cloud.bigquery import ScalarQueryParameter
-
     from nightshift.spec import periods
 
     own = periods.columns(name)
-    return [
-        ScalarQueryParameter("partition", partition_type(name), partition_value(name)),
-        ScalarQueryParameter("partition_date", "DATE", own["partition_date"]),
-        ScalarQueryParameter("partition_time", "TIMESTAMP", own["partition_time"]),
-    ]
+    return scalar_parameters(
+        ("partition", partition_type(name), partition_value(name)),
+        ("partition_date", "DATE", own["partition_date"]),
+        ("partition_time", "TIMESTAMP", own["partition_time"]),
+    )
+
+
+def scalar_parameters(*values: tuple[str, str, Any]) -> list[ScalarQueryParameter]:
+    """Parameters of a statement: name, GoogleSQL type and value of each."""
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    return [ScalarQueryParameter(*each) for each in values]
 
 
 def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
-    from google.cloud.bigquery import SchemaField
-
     from nightshift.spec.columns import REASONING
 
+    added = {spec.destination.partition_column: "TIMESTAMP" if spec.every else "DATE"}
+    added |= {RUN_ID_COLUMN: "STRING", ORDINAL_COLUMN: "INT64"}
     return [
         *key_fields(spec, columns),
         prediction_field(spec, spec.destination.column),
-        *([SchemaField(REASONING, "STRING")] if spec.request.keeps_reasoning else ()),
-        SchemaField(spec.destination.partition_column, "TIMESTAMP" if spec.every else "DATE"),
-        SchemaField(RUN_ID_COLUMN, "STRING"),
-        SchemaField(ORDINAL_COLUMN, "INT64"),
+        *scalar_fields(({REASONING: "STRING"} if spec.request.keeps_reasoning else {}) | added),
     ]
 
 
 def destination(spec: JobSpec, columns: Mapping[str, str], settings: Settings) -> Table:
     """The destination, as it is created. columns: of the query, as in `key_fields`."""
     return day_table(destination_table(spec, settings), destination_fields(spec, columns), spec.destination.partition_column)
-
-
-def dead_letter_fields() -> list[SchemaField]:
-    """``key`` is a JSON object of the key columns, as text. ``bucket`` is the deployment's.
-    ``partition_time`` is NULL for a day.
-    """
-    types = {
-        "job": "STRING",
-        "partition_date": "DATE",
-        "run_id": "STRING",
-        "ordinal": "INT64",
-        "key": "STRING",
-        "reason": "STRING",
-        "message": "STRING",
-        "attempts": "INT64",
-        "bucket": "STRING",
-        "partition_time": "TIMESTAMP",
-    }
-    return scalar_fields(types)
 
 
 def scalar_fields(types: Mapping[str, str]) -> list[SchemaField]:
@@ -187,6 +174,11 @@ def day_table(name: str, fields: Sequence[SchemaField], partition_column: str, *
     if cluster_by:
         table.clustering_fields = [cluster_by]
     return table
+
+
+def own_day_table(settings: Settings, name: str, columns: Mapping[str, str], *, cluster_by: str) -> Table:
+    """A table of nightshift's own dataset, as it is created."""
+    return day_table(own_table(settings, name), scalar_fields(columns), "partition_date", cluster_by=cluster_by)
 
 
 def add_columns(table: str, fields: Sequence[SchemaField]) -> str:
@@ -252,7 +244,7 @@ def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: Conta
 def _narrowed(field: SchemaField, *, answers: bool) -> str | None:
     """What BigQuery does to values that a column of this type could hold, but this column cannot; None if there are none.
 
-    answers: whether it holds what the model says, which may be of any length. A key that is too long is left to BigQuery: its
+    answers: whether it holds what the model wrote, which may be of any length. A key that is too long is left to BigQuery: its
     length is the table's own business, and BigQuery never cuts it.
     """
     if field.precision is not None:

@@ -9,7 +9,7 @@ from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry, bytes_billed
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import ArrayQueryParameter, Client, QueryJob, QueryJobConfig, Row, ScalarQueryParameter
+    from google.cloud.bigquery import ArrayQueryParameter, Client, QueryJob, Row, ScalarQueryParameter
 
     Parameters = Sequence[ArrayQueryParameter | ScalarQueryParameter]
 
@@ -26,12 +26,15 @@ class Statements:
         self._client = client
         self._settings = settings
         self.billed: int | None = None
-        """Bytes, of the statements that were waited for; None if none of them says it."""
+        """Bytes, of the statements that were waited for; None if none of them has it."""
 
     def submit(self, sql: str, parameters: Parameters, *, job_id: str | None = None, dry_run: bool = False) -> QueryJob:
+        from google.cloud.bigquery import QueryJobConfig
+
         return self._client.query(
             sql,
-            job_config=_query_config(parameters, dry_run=dry_run),
+            # Counts must come from the tables, not from a cached answer.
+            job_config=QueryJobConfig(query_parameters=list(parameters), dry_run=dry_run, use_query_cache=False),
             job_id=job_id,
             project=self._settings.project,
             location=self._settings.location,
@@ -59,10 +62,3 @@ class Statements:
             if isinstance(error.__cause__, NotFound):
                 return None
             raise
-
-
-def _query_config(parameters: Parameters, *, dry_run: bool) -> QueryJobConfig:
-    from google.cloud.bigquery import QueryJobConfig
-
-    # Counts must come from the tables, not from a cached answer.
-    return QueryJobConfig(query_parameters=list(parameters), dry_run=dry_run, use_query_cache=False)

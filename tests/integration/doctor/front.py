@@ -20,12 +20,9 @@ HOP_BY_HOP = frozenset({"connection", "content-length", "host", "keep-alive", "t
 
 @dataclass
 class Answer:
-    """date: the header; None for the server's own clock."""
-
     status: int
     body: bytes
     headers: dict[str, str] = field(default_factory=dict)
-    date: str | None = None
 
 
 Respond = Callable[[str, str, dict[str, str], bytes], Answer]
@@ -43,7 +40,7 @@ def serving(respond: Respond) -> Iterator[str]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             answer = respond(self.command, self.path, dict(self.headers.items()), body)
             self.send_response_only(answer.status)
-            self.send_header("Date", answer.date or self.date_time_string())
+            self.send_header("Date", self.date_time_string())
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(answer.body)))
@@ -95,7 +92,7 @@ def _kept(headers: Any) -> dict[str, str]:
 def cluster_api(cluster: Cluster) -> Respond:
     def respond(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
         status, document = cluster.answer(path.partition("?")[0], json.loads(body) if body else None)
-        return Answer(status, json.dumps(document).encode(), {"Content-Type": "application/json"}, cluster.date)
+        return Answer(status, json.dumps(document).encode(), {"Content-Type": "application/json"})
 
     return respond
 

@@ -16,7 +16,7 @@ from nightshift.planner.costs.prices import Prices
 from nightshift.planner.costs.split import PARTS
 from nightshift.planner.measured import look
 from nightshift.planner.sealing import seal_measured
-from nightshift.planner.speeds import Nearness, nearest, records_of
+from nightshift.planner.speeds import nearest, records_of
 from nightshift.run import chunks
 from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.store import ObjectStorage, open_store
@@ -36,7 +36,7 @@ LIVES_S = (4.0, 7.0, 10.0)
 
 
 def marks_of(prepared: PreparedRun) -> list[Heartbeat]:
-    return list(asyncio.run(look(ObjectStorage(open_store(prepared.url)), prepared.run, prepared.plan.uid)).marks)
+    return list(asyncio.run(look(ObjectStorage(open_store(prepared.url)), prepared.run, prepared.plan.uid)).beats)
 
 
 async def slowly(_: list[str]) -> None:
@@ -213,4 +213,4 @@ def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
     assert profile["rows_unused"] == profile["rows"] - ROWS
     (record,) = records_of(prepared.run, prepared.spec, manifest)
     assert (record.preemptions, record.workers) == (0, 4), "no cluster says that it took them"
-    assert [(each.record, each.nearness) for each in nearest(store, record.workload)] == [(record, Nearness.SAME)]
+    assert nearest(store, record.workload) == [record]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from email.utils import formatdate
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -42,8 +40,6 @@ class FakeGoogle:
     replies: dict[str, int | tuple[int, Any]] = field(default_factory=dict)
     email: str | None = ACCOUNT
     token: str | None = "token"
-    ahead_s: float = 0.0
-    date: str | None = None
     asked: list[str] = field(default_factory=list)
 
     def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
@@ -52,8 +48,7 @@ class FakeGoogle:
         status, document = found if isinstance(found, tuple) else (found, {})
         if document == "held":
             document = {"permissions": parse_qs(urlsplit(url).query)["permissions"]}
-        date = formatdate(time.time() + self.ahead_s, usegmt=True) if self.date is None else self.date
-        return Reply(status, json.dumps(document).encode(), {"date": date} if date else {})
+        return Reply(status, json.dumps(document).encode())
 
 
 def google(**replies: Any) -> FakeGoogle:

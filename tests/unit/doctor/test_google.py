@@ -1,4 +1,4 @@
-"""Identity, bucket, warehouse and clocks, each with good and bad replies."""
+"""Identity, bucket and warehouse, each with good and bad replies."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift import store
-from nightshift.doctor import bucket, clocks, identity, warehouse
+from nightshift.doctor import bucket, identity, warehouse
 from nightshift.doctor.findings import Failed, Ok, Skipped
 from tests.builders import a_spec
-from tests.canned_cluster import CannedApi, Cluster
 from tests.unit.doctor.fakes import (
     ACCOUNT,
     BUCKET,
@@ -236,34 +235,6 @@ class TestWarehouse:
 
         assert isinstance(only(warehouse.query, well), Ok)
         assert problem(warehouse.query, here(refused, a_spec())).problem == "no column 'text'"
-
-
-class TestClocks:
-    @pytest.mark.parametrize(("ahead_s", "which"), [(3600, "behind Google's"), (-3600, "ahead of Google's")])
-    def test_googles_clock_is_another(self, ahead_s: float, which: str) -> None:
-        account = google()
-        account.ahead_s = ahead_s
-
-        found = problem(clocks.google, here(FakeConnections(account=account)))
-
-        assert which in found.problem
-        assert "timedatectl" in found.fix
-
-    def test_the_clusters_clock_is_another(self) -> None:
-        connections = FakeConnections(api=CannedApi(Cluster(ahead_s=-300)))
-
-        assert "ahead of the API server's" in problem(clocks.cluster, here(connections)).problem
-
-    def test_they_agree(self) -> None:
-        assert isinstance(only(clocks.google, here()), Ok)
-        assert isinstance(only(clocks.cluster, here()), Ok)
-
-    @pytest.mark.parametrize("date", ["", "yesterday"])
-    def test_a_reply_without_a_date_is_not_well(self, date: str) -> None:
-        account = google()
-        account.date = date
-
-        assert isinstance(only(clocks.google, here(FakeConnections(account=account))), Skipped)
 
 
 def test_an_emulators_address_takes_the_place_of_googles() -> None:

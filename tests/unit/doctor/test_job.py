@@ -146,20 +146,20 @@ class TestModel:
 
 class TestJob:
     def test_none_was_named(self) -> None:
-        assert job.asked(None).finding == Skipped("job", "no job was named")
+        assert job.asked(None)[0] == Skipped("job", "no job was named")
 
     def test_a_good_one(self) -> None:
-        assert job.asked(JOB_FILE).finding == Ok("job", "package-embeddings: embedding on cpu")
+        assert job.asked(JOB_FILE)[0] == Ok("job", "package-embeddings: embedding on cpu")
 
     def test_one_with_mistakes(self, tmp_path: Path) -> None:
         file = tmp_path / "job.yaml"
         file.write_text("ownr: me\n")
 
-        found = job.asked(file)
+        finding, spec = job.asked(file)
 
-        assert found.spec is None
-        assert isinstance(found.finding, Failed)
-        assert found.finding.fix == f"nightshift validate {file}"
+        assert spec is None
+        assert isinstance(finding, Failed)
+        assert finding.fix == f"nightshift validate {file}"
 
     def test_it_is_found_by_its_name_by_its_files_name_and_by_its_path(self, tmp_path: Path) -> None:
         (tmp_path / "broken.yaml").write_text("ownr: me\n")

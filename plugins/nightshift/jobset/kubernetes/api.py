@@ -137,10 +137,6 @@ class JobSetApi:
         }
         return bool(self._json("POST", rest.MAY, f"ask whether we may {right}", body=body)["status"]["allowed"])
 
-    def date(self) -> str:
-        """The header ``Date`` of a reply: the API server's clock, to the second. '' if it sends none."""
-        return str(self._reply("GET", "/version", "read the date", {}, None, "application/json").headers.get("Date", ""))
-
     def _list(self, path: str, what: str, **query: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         page: dict[str, Any] = {**{key: value for key, value in query.items() if value}, "limit": PAGE}
@@ -185,11 +181,6 @@ class JobSetApi:
         return tries(self._ask_once, method, path, what, query or {}, body, content)
 
     def _ask_once(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> bytes:
-        return bytes(self._reply(method, path, what, query, body, content).data)
-
-    def _reply(
-        self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str
-    ) -> urllib3.HTTPResponse:
         # Retrying in one place is enough, and urllib3 writes three warnings each time.
         self.api_client.rest_client.pool_manager.connection_pool_kw["retries"] = False
         try:
@@ -204,7 +195,7 @@ class JobSetApi:
                 _return_http_data_only=True,
                 _request_timeout=(rest.CONNECT_S, rest.READ_S),
             )
-            return reply
+            return bytes(reply.data)
         except ApiException as error:
             if not error.status:
                 raise RuntimeUnavailable(f"{what}: {error.reason}") from error

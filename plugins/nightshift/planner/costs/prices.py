@@ -39,7 +39,7 @@ class PricesError(ValueError):
 @dataclass(frozen=True)
 class Prices:
     """machines: of one for an hour, by `nightshift.profiles.worker.WorkerShape.price_name`. bigquery_per_tib: of bytes billed.
-    class_a_per_1000, class_b_per_1000: operations of Cloud Storage. None: no price. name: of the file, for people.
+    class_a_per_1000, class_b_per_1000: operations of Cloud Storage. None: no price. name: of the file, as shown.
     """
 
     currency: str
@@ -95,7 +95,7 @@ def _prices(value: Mapping[str, Any], name: str) -> Prices:
 
 
 def _twice(document: Document) -> Iterator[str]:
-    """Keys of which YAML would silently take the last. What is wrong with keys that are no text is said of their place."""
+    """Keys of which YAML would silently take the last. What is wrong with keys that are not text is reported at their place."""
     for each in document.findings:
         if isinstance(each.path[-1], str) and repr(each.path[-1]) in each.problem:
             yield f"{'.'.join(map(str, each.path))}: {each.problem}. {each.remedy}."

@@ -12,7 +12,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 
 MILLION: Final = 1_000_000
@@ -62,7 +61,7 @@ class Sums:
             self.priced_rows, self.priced_tokens = self.priced_rows + rows, self.priced_tokens + tokens
 
     def each(self, count: int, size: int) -> float | None:
-        """What so many cost, if all costs are in one currency; those of failed runs are in it."""
+        """What this many cost, if all costs are in one currency; those of failed runs are in it."""
         return sum(self.costs.values()) * size / count / MILLION if count and len(self.costs) == 1 else None
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +92,7 @@ def latest(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     rows = _with_buckets(rows)
     repaired = {(*_home(row), row.get("by_dag_run_id")) for row in rows if row.get("run_id")}
     found: dict[tuple[str, str, str], Mapping[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: (not is_failure(row), _moment(row))):
+    for row in sorted(rows, key=lambda row: (not is_failure(row), row.get("published_at") or row["failed_at"])):
         if not row.get("run_id") and (*_home(row), row.get("by_dag_run_id")) in repaired:
             continue
         found[*_home(row), _name(row)] = row
@@ -142,12 +141,12 @@ def _money(sums: Mapping[str, int]) -> str:
 
 
 def _finite(value: float | None) -> float | None:
-    """None for what BigQuery can hold and nobody can pay: NaN and infinities."""
+    """None for what BigQuery can hold and is not a price: NaN and infinities."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def _home(row: Mapping[str, Any]) -> tuple[str, str]:
-    """The bucket and the job of a row; '' for a bucket that nobody knows."""
+    """The bucket and the job of a row; '' for an unknown bucket."""
     return row.get("bucket") or "", row["job"]
 
 
@@ -171,8 +170,3 @@ def _with_buckets(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         return row.get("bucket") or (min(known) if known else None)
 
     return [{**row, "bucket": bucket_of(row)} for row in rows]
-
-
-def _moment(row: Mapping[str, Any]) -> datetime:
-    moment: datetime = row.get("published_at") or row["failed_at"]
-    return moment

@@ -8,8 +8,8 @@ that ended well (`Life.well`):
   committed. Work is from its first request to its last answer, less the time without an engine.
 - `idle`: everything else: reading the plan, waiting for the first row, for an engine that had gone, for stragglers.
 
-Of an attempt that was killed, told to end or gave up, what is not `useful` or `twice` is `lost`: its start-up has to be done
-again, and so has the work that is in no chunk. If it was killed, it worked on after its newest mark at the pace that it had had
+Of an attempt that was killed, asked to end or gave up, what is not `useful` or `twice` is `lost`: its start-up has to be done
+again, and so has the work that is in no chunk. If it was killed, it worked on after its newest heartbeat at its pace from
 before, until `Life.paid_s` ends.
 
 Times are whole milliseconds: shares are rounded by largest remainders, so nothing is lost or gained by rounding.
@@ -17,7 +17,7 @@ Times are whole milliseconds: shares are rounded by largest remainders, so nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -27,9 +27,9 @@ from typing import Any
 class Life:
     """What is known of one attempt. Rows: that it computed; of them in the ledger; of them in chunks that others committed.
 
-    before_s: from the start of its containers until its process was born. age_s: of its process at its newest mark. tail_s: how
-    long it lived after that mark. start_up_s: from its birth until its engine answered; None if it never did. work_s: up to the
-    newest mark. engine_wait_s: of it, without an engine. well: it ended by itself with its work done.
+    before_s: from the start of its containers until its process started. age_s: of its process at its newest heartbeat. tail_s:
+    how long it ran after that. start_up_s: from its start until its engine answered; None if it never did. work_s: up to the
+    newest heartbeat. engine_wait_s: of it, without an engine. well: it ended by itself with its work done.
     """
 
     before_s: float
@@ -79,7 +79,7 @@ PARTS = tuple(part.name for part in fields(Parts))
 
 
 def split(life: Life) -> Parts:
-    """The paid time of one attempt. Anything may be said of a life: no part is ever negative."""
+    """The paid time of one attempt. Whatever a life claims, no part is ever negative."""
     paid = max(0, round(1000 * life.paid_s))
     start_up = paid if life.start_up_s is None else min(paid, round(1000 * (life.before_s + life.start_up_s)))
     work = min(paid - start_up, max(0, round(1000 * (life.work_s - life.engine_wait_s))))
@@ -99,10 +99,6 @@ def split(life: Life) -> Parts:
     if life.well:
         return Parts(useful=useful, start_up=start_up, idle=idle + unused, twice=twice)
     return Parts(useful=useful, twice=twice, lost=unused + start_up + idle)
-
-
-def split_all(lives: Iterable[Life]) -> Parts:
-    return sum(map(split, lives), Parts())
 
 
 def apportion(total: int, shares: Sequence[Fraction | int]) -> list[int]:

@@ -61,7 +61,7 @@ def is_text(value: Any) -> bool:
 def request(document: Document, columns: Columns | None) -> Iterator[Finding]:
     """Templates and columns that the request of the job's task names, and what the task kind itself finds.
 
-    columns: of the rows; None if nobody knows them.
+    columns: of the rows; None if unknown.
     """
     task, values = document.get("task"), document.get("request")
     if not isinstance(task, str) or task not in TASK_KINDS or not isinstance(values, dict):
@@ -81,7 +81,7 @@ def request(document: Document, columns: Columns | None) -> Iterator[Finding]:
         problem = f"The template{'s use' if len(sources) > 1 else ' uses'} no column, so every row would be the same"
         yield Finding(("request", sources[-1][0]), problem, "Name one, for example {{ summary }}")
     for name, column in named:
-        if columns is not None and re.fullmatch(COLUMN_PATTERN, column):  # else the model says so
+        if columns is not None and re.fullmatch(COLUMN_PATTERN, column):  # else the model reports it
             yield from columns.lacking(("request", name), "The request", column)
     for finding in request.findings(values):
         yield Finding(("request", *finding.path), finding.problem, finding.remedy)

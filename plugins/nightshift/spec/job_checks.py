@@ -15,18 +15,16 @@ from typing import Any, Final, get_args
 from pydantic_core import PydanticCustomError
 
 from nightshift.fields.mistakes import FieldPath, Finding
-from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds, shown
-from nightshift.profiles import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Span, misfits
+from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
+from nightshift.profiles import START_UP_SECONDS, WORK_SECONDS_MIN
 from nightshift.spec import cron, notify, values
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
-from nightshift.spec.input_checks import Columns, is_text, request
 from nightshift.spec.limits import CHUNK_ANSWER_BYTES_MAX, chunk_rows_most
 from nightshift.spec.periods import Every
-from nightshift.spec.reasoning_checks import reasoning
+from nightshift.spec.request_checks import Columns, is_text, request
 from nightshift.spec.tables import may_be, projects_unknown
-from nightshift.spec.vllm_flags import dashed, takes
 from nightshift.tasks import TASK_KINDS, request_model
 
 FIRST_DAY: Final = date(1960, 1, 1)
@@ -68,12 +66,9 @@ def check(document: Document) -> Iterator[Finding]:
     yield from _watched(document)
     yield from _destination(document)
     yield from _deadline(document)
-    yield from compute(document)
     yield from notify.check(document)
     yield from _days(document)
-    yield from flags(document)
     yield from engine(document)
-    yield from reasoning(document)
     yield from _airflows(document)
 
 
@@ -93,7 +88,7 @@ def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
     key = document.get("source", "key")
     for index, column in enumerate(key if isinstance(key, list) else ()):
         if not isinstance(column, str) or not re.fullmatch(COLUMN_PATTERN, column):
-            continue  # the model says so
+            continue  # the model reports it
         path: FieldPath = ("source", "key", index)
         if column.casefold() in CHUNK_COLUMNS:
             yield Finding(
@@ -124,7 +119,7 @@ def _chunk(document: Document) -> Iterator[Finding]:
 def _days(document: Document) -> Iterator[Finding]:
     """Whether the schedule names days, and the first one is one that Airflow and BigQuery know."""
     schedule, first = document.get("schedule"), document.get("start_date")
-    with contextlib.suppress(PydanticCustomError):  # The model says so.
+    with contextlib.suppress(PydanticCustomError):  # The model reports it.
         if isinstance(schedule, str) and (found := cron.seldom(cron.schedule(schedule)) or cron.often(schedule)):
             yield Finding(("schedule",), *found)
     try:
@@ -234,64 +229,8 @@ def _reads_destination(document: Document, sources: tuple[str, ...]) -> Iterator
 def _deadline(document: Document) -> Iterator[Finding]:
     value = document.get("deadline")
     if not isinstance(value, str) or not re.fullmatch(DURATION_PATTERN, value):
-        return  # the model says so
+        return  # the model reports it
     least = START_UP_SECONDS + WORK_SECONDS_MIN
     if 0 < duration_seconds(value) < least:
         problem = f"Within {value} no rows are answered: a worker may take {START_UP_SECONDS / 60:.0f} min to start"
         yield Finding(("deadline",), f"{problem} (node, image, weights)", f"Write {least / 60:.0f}m or more, for example 1h")
-
-
-def compute(document: Document) -> Iterator[Finding]:
-    """Whether topology, hosts and parallelism fit the profile, and every profile that the job may fall back to."""
-    stated = {name: document.get("compute", name) for name in Span.__dataclass_fields__}
-    if not all(value is None or _fits_field(name, value) for name, value in stated.items()):
-        return  # the model says so
-    span, own = Span(**stated), document.get("compute", "profile")
-    mine = list(misfits(PROFILES[own], span)) if _is_profile(own) else []
-    yield from (Finding(("compute", each.field), each.problem, each.remedy) for each in mine)
-    fallback = document.get("compute", "fallback")
-    seen = [own]
-    for index, name in enumerate(fallback if isinstance(fallback, list) else ()):
-        path: FieldPath = ("compute", "fallback", index)
-        if name in seen:
-            yield Finding(path, f"{name!r} is already listed", "List each profile once; compute.profile is the first")
-        elif _is_profile(name) and not mine:
-            for each in misfits(PROFILES[name], span):
-                yield Finding(
-                    path,
-                    f"This fallback does not fit the rest of compute: {each.problem}",
-                    "Leave it out, or name another profile",
-                )
-        seen.append(name)
-
-
-def flags(document: Document) -> Iterator[Finding]:
-    """Whether flags that do not affect answers have values of their own kind: such a flag may change while a run is open."""
-    args = document.get("engine", "args")
-    for name, value in args.items() if isinstance(args, dict) else ():
-        kind = takes(name) if isinstance(name, str) else None
-        if kind is None or kind.fits(value) or not _may_be_a_flags(value):
-            continue
-        path: FieldPath = ("engine", "args", name)
-        if kind.form:
-            yield Finding(path, f"--{dashed(name)} cannot be {shown(value)}", f"Write {kind.form}")
-        else:
-            yield Finding(path, f"--{dashed(name)} cannot be set in a job", kind.remedy)
-
-
-def _may_be_a_flags(value: Any) -> bool:
-    try:
-        values.engine_value(value)
-    except PydanticCustomError:  # the model says so
-        return False
-    return True
-
-
-def _is_profile(value: Any) -> bool:
-    return isinstance(value, str) and value in PROFILES
-
-
-def _fits_field(name: str, value: Any) -> bool:
-    if name == "topology":
-        return isinstance(value, str)
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
