@@ -31,9 +31,9 @@ from local.bigquery import (
     partitions,
     row_counts,
     statements,
+    table_locks,
     texts,
     transactions,
-    turns,
 )
 
 # In this order: some use what others have put in place.
@@ -51,7 +51,7 @@ CORRECTIONS = (
     computed_once,
     statements,
     texts,
-    turns,
+    table_locks,
 )
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job poll again anyway.
 GRACE_S = 1

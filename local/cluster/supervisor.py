@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 
 from local.cluster import control_plane, controllers, images, network, nodes
 from local.cluster.build import Programs
-from local.cluster.ground import Ground
+from local.cluster.context import Context
 from local.cluster.layout import Layout
 from local.cluster.pki import Authority
 from local.cluster.processes import ProgramGroup, StartError
@@ -58,29 +58,29 @@ class Supervisor:
         """Raises StartError."""
         layout, programs = self._layout, Programs()
         network.make_bridge(layout)
-        ground = Ground(layout, programs, Authority(layout.pki), self._group, new_port())
+        context = Context(layout, programs, Authority(layout.pki), self._group, new_port())
         real_names = [f"node-{number}" for number in range(1, real + 1)]
         for name in real_names:
-            nodes.start_runtime(ground, name)
+            nodes.start_runtime(context, name)
         pause = images.pause(programs, layout.path, nodes.PAUSE)
         # Takes longest, and does not need the rest.
         with images.loading(layout, real_names, [pause, *more_images]):
-            control_plane.start(ground)
-            controllers.start_jobset(ground)
+            control_plane.start(context)
+            controllers.start_jobset(context)
             if kueue:
-                controllers.start_kueue(ground)
+                controllers.start_kueue(context)
         for number, name in enumerate(real_names, 1):
-            nodes.start(ground, name, number)
+            nodes.start(context, name, number)
         if real:
             # Not sooner: a start that fails before this point leaves other clusters alone.
             self._machine = _take_machine(layout)
-            network.start_services(ground)
+            network.start_services(context)
         if kwok:
-            nodes.start_kwok(ground, kwok)
+            nodes.start_kwok(context, kwok)
         names = real_names + [f"kwok-{number}" for number in range(1, kwok + 1)]
         if names:
-            self._group.wait_for("nodes", lambda: len(ground.kubectl("get", "nodes", "-o", "name").split()) == len(names))
-            ground.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
+            self._group.wait_for("nodes", lambda: len(context.kubectl("get", "nodes", "-o", "name").split()) == len(names))
+            context.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
 
     def hold(self) -> None:
         """Runs until told to end."""

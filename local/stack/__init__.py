@@ -10,7 +10,7 @@
     STATE/{storage,bigquery,pubsub,postgres,runtime,airflow,lineage}/   the parts' data
 
 What dies with what: a part that dies is restarted on its port. The supervisor's death ends everything: the kernel sends its
-children SIGKILL, and a guardian process kills whatever they had started. A tied stack ends with the process that
+children SIGKILL, and a reaper process kills whatever they had started. A tied stack ends with the process that
 started it. Every process carries ``NIGHTSHIFT_STACK=STATE`` in its environment, by which strays are found.
 """
 

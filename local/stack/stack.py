@@ -161,13 +161,13 @@ class Stack:
         return dict(document["airflow"])
 
     def pids(self, name: str) -> list[int]:
-        """Living processes of a part and of all it started; or of ``supervisor``, ``guardian``, or one of Airflow's components
+        """Living processes of a part and of all it started; or of ``supervisor``, ``reaper``, or one of Airflow's components
         (``scheduler``, ``dag-processor``, ``api-server``, ``triggerer``: its main process). Raises StackDown."""
         document = self.document()
         if name in airflow.COMPONENTS:
             standalone = document["parts"]["airflow"]["pid"]
             return airflow.component_pids(standalone, name) if standalone else []
-        if name in ("supervisor", "guardian"):
+        if name in ("supervisor", "reaper"):
             return [document[name]] if document[name] else []
         return marks.marked({marks.STACK: str(self._folder.path), marks.PART: name})
 

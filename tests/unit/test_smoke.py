@@ -1,4 +1,4 @@
-"""The command line of `make smoke-gcp`; what it asks runs in `test_smoke_doubts.py` and `test_smoke_night.py`."""
+"""The command line of `make smoke-gcp`; what it asks runs in `test_smoke_open_questions.py` and `test_smoke_night.py`."""
 
 from __future__ import annotations
 

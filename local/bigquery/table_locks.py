@@ -1,14 +1,14 @@
 """Clients that create, change and delete one table at once get the answers that they would get one after the other.
 
-local-bigquery looks whether the table is there and then changes it, in statements of their own. Two clients that do so at once
+local-bigquery checks whether the table is there and then changes it, in statements of their own. Two clients that do so at once
 make DuckDB fail ("Conflict on tuple deletion", "this table has been created by another transaction already"), which BigQuery
-never says: there the second one to create a table gets 409, the second one to delete it 404. Here each waits for its turn:
+never says: there the second one to create a table gets 409, the second one to delete it 404. Here a lock lets one go at a time:
 
-- a change of one table through the API, also behind jobs that write it, and a look at a table behind such changes:
+- a change of one table through the API, also behind jobs that write it, and a read of a table behind such changes:
   local-bigquery creates a table first and records its partitioning, labels and description then;
 - each statement that changes the emulator's own records, of tables, jobs and policies.
 
-DDL in queries waits for no turn: `transactions` tries it again when it was overtaken.
+DDL in queries waits for no lock: `transactions` tries it again when it was overtaken.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from local_bigquery.jobs import store
 _create, _update, _delete, _get = tables.create, tables.update, tables.delete, tables.get
 _records: Final = threading.Lock()
 _changing: Final = threading.RLock()
-"""Held for one change of a table through the API, or one look at it. Nobody who holds it waits for `database.writing`. A change
-ends with a look at the table, hence an RLock."""
+"""Held for one change of a table through the API, or one read of it. No thread that holds it waits for `database.writing`.
+A change ends with a read of the table, hence an RLock."""
 
 
 def install() -> None:

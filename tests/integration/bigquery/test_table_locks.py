@@ -24,9 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from local.bigquery import sources
 sources.install()
-from local.bigquery import extensions, turns
+from local.bigquery import extensions, table_locks
 extensions.install()
-turns.install()
+table_locks.install()
 from local_bigquery.catalog import metadata
 from local_bigquery.engine import database
 from local_bigquery.models import Table

@@ -10,7 +10,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from local.smoke import place as places
 from local.smoke import report
-from local.smoke.doubts import DOUBTS, Answer, Doubt
+from local.smoke.open_questions import OPEN_QUESTIONS, Answer, Question
 from local.smoke.place import Place
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -22,9 +22,9 @@ def place(bigquery_client: bigquery.Client, storage_client: StorageClient) -> It
         yield made
 
 
-@pytest.mark.parametrize("doubt", DOUBTS, ids=lambda doubt: doubt.ask.__name__)
-def test_the_emulators_answer_as_documented(place: Place, doubt: Doubt) -> None:
-    answer = doubt.ask(place)
+@pytest.mark.parametrize("question", OPEN_QUESTIONS, ids=lambda question: question.ask.__name__)
+def test_the_emulators_answer_as_documented(place: Place, question: Question) -> None:
+    answer = question.ask(place)
     assert answer.documented, answer.found
     assert answer.works
 
@@ -46,8 +46,8 @@ def test_nothing_is_left_behind_after_a_failure(bigquery_client: bigquery.Client
 
 
 def test_a_question_that_the_service_refuses_is_answered_too(place: Place) -> None:
-    refused = Doubt("Is this SQL?", "nothing", lambda there: Answer(str(there.query("SELEC 1")), True, True))
-    [line] = report.doubts(place, [refused])
+    refused = Question("Is this SQL?", "nothing", lambda there: Answer(str(there.query("SELEC 1")), True, True))
+    [line] = report.open_questions(place, [refused])
     assert line == report.Line("Is this SQL?", line.found, report.FAILED, "nothing")
     assert "Syntax error" in line.found
 

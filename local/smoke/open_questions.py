@@ -1,7 +1,7 @@
 """What Google's documents leave open, and the cheapest real call that settles each point.
 
-A doubt is about BigQuery or Cloud Storage as nightshift uses them. Its answer says what the service did, whether that is what
-the documents say, and whether nightshift works with it. The statements are nightshift's own wherever it has one.
+A question is about BigQuery or Cloud Storage as nightshift uses them. Its answer has what the service did, whether that is as
+documented, and whether nightshift works with it. The statements are nightshift's own wherever it has one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Question:
     """breaks: what goes wrong in a night if nightshift does not get along with the answer."""
 
     question: str
@@ -186,20 +186,22 @@ def one_job_an_id(place: Place) -> Answer:
     return Answer("the id was taken twice", documented=False, works=False)
 
 
-DOUBTS: Final = (
-    Doubt("How is a TIMESTAMP exported to Parquet?", "extract: the driver cannot read the keys", timestamps),
-    Doubt("How is an ARRAY exported to Parquet?", "infer: image and list columns cannot be read", arrays),
-    Doubt("How is a FLOAT64 exported to Parquet?", "infer: floating-point keys lose digits", floats),
-    Doubt("Does what was exported load as it was?", "publish: keys differ from those of the source", round_trip),
-    Doubt("Are INTERVAL and RANGE refused by an export?", "extract: nothing; the task plan refuses them", not_exportable),
-    Doubt("What does an export of no rows write?", "extract: a day without rows fails", no_rows),
-    Doubt("Is ASSERT allowed inside a transaction?", "publish: nothing; no statement of ours rests on it", assertion_inside),
-    Doubt("Does ERROR inside a transaction roll it back?", "publish: a refused run changes the table", error_rolls_back),
-    Doubt("What is @@row_count inside a transaction?", "publish: every publication fails", row_count_inside),
-    Doubt("Is a row that is staged twice noticed?", "publish: a wrong table", ordinals),
-    Doubt("How does one of two transactions on a table fail?", "publish: days of a backfill fail for good", conflict),
-    Doubt("Does a second create-only write leave the object?", "infer: two workers overwrite each other's chunk", create_only),
-    Doubt("Is a job id refused the second time?", "extract, publish: a retry does the work twice", one_job_an_id),
+OPEN_QUESTIONS: Final = (
+    Question("How is a TIMESTAMP exported to Parquet?", "extract: the driver cannot read the keys", timestamps),
+    Question("How is an ARRAY exported to Parquet?", "infer: image and list columns cannot be read", arrays),
+    Question("How is a FLOAT64 exported to Parquet?", "infer: floating-point keys lose digits", floats),
+    Question("Does what was exported load as it was?", "publish: keys differ from those of the source", round_trip),
+    Question("Are INTERVAL and RANGE refused by an export?", "extract: nothing; the task plan refuses them", not_exportable),
+    Question("What does an export of no rows write?", "extract: a day without rows fails", no_rows),
+    Question("Is ASSERT allowed inside a transaction?", "publish: nothing; no statement of ours rests on it", assertion_inside),
+    Question("Does ERROR inside a transaction roll it back?", "publish: a refused run changes the table", error_rolls_back),
+    Question("What is @@row_count inside a transaction?", "publish: every publication fails", row_count_inside),
+    Question("Is a row that is staged twice noticed?", "publish: a wrong table", ordinals),
+    Question("How does one of two transactions on a table fail?", "publish: days of a backfill fail for good", conflict),
+    Question(
+        "Does a second create-only write leave the object?", "infer: two workers overwrite each other's chunk", create_only
+    ),
+    Question("Is a job id refused the second time?", "extract, publish: a retry does the work twice", one_job_an_id),
 )
 
 

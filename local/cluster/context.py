@@ -20,7 +20,7 @@ HOST: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Ground:
+class Context:
     """port: the API server's, on all addresses of this machine."""
 
     layout: Layout
