@@ -20,7 +20,7 @@ from benchmarks.processes import Canned, Client, Driver, Ended, ending
 from benchmarks.report import ROOT, Report, median, spread
 from benchmarks.runs import prepare
 from tests.integration.emulators import PostgresServer, PubSubEmulator, start_postgres, start_pubsub
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub import PubSub
 
 SEATS: Final = 64
 MEAN_TOKENS: Final = 338

@@ -19,7 +19,7 @@ sees.
     STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
     STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod ends
 
-What differs from Kubernetes, on purpose (`tests/integration/runtime/test_contract.py`, which also tests a real cluster, checks
+What differs from Kubernetes, on purpose (`local/runtime/tests/test_contract.py`, which also tests a real cluster, checks
 the rest):
 
 - Pods share this machine's network and files. The pod annotation ``nightshift.dev/port-env: "engine=ENGINE_PORT"`` makes
