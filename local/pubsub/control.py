@@ -112,7 +112,6 @@ class Control:
     async def faults(self, request: Request) -> Response:
         if request.method == "POST":
             self._faults.order(_fields(await request.body()), self._state.clock.now())
-            self._ring()
         if request.method == "DELETE":
             self._faults.clear()
         return JSONResponse([dataclasses.asdict(fault) for fault in self._faults.orders])
@@ -122,11 +121,6 @@ class Control:
         self._state.clock.advance(float(_fields(await request.body())["advance_s"]))
         self._broker.tick()
         return JSONResponse({"now": self._state.clock.now()})
-
-    def _ring(self) -> None:
-        """Lets open streams notice a fault."""
-        for subscription in self._state.subscriptions.values():
-            subscription.bell.ring()
 
 
 def _fields(body: bytes) -> dict[str, Any]:

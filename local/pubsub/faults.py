@@ -1,10 +1,10 @@
 """Faults that a test orders: which call, which subscription or topic, how often, for how long. Pure; time is passed in.
 
 =================  ==============================================================================================
-``unavailable``    the call fails with UNAVAILABLE and does nothing; open streams break
+``unavailable``    the call fails with UNAVAILABLE and does nothing
 ``lose_reply``     the call is carried out, then fails with UNAVAILABLE
-``drop_acks``      acks (``Acknowledge``, or those of a stream) are answered as if they had worked, and forgotten
-``delay``          the call waits for ``delay_s`` seconds first, each response of a stream too
+``drop_acks``      acks (``Acknowledge``) are answered as if they had worked, and forgotten
+``delay``          the call waits for ``delay_s`` seconds first
 ``duplicate``      a delivery is made twice at once, with two ack ids; not with exactly-once delivery
 =================  ==============================================================================================
 """
@@ -26,7 +26,7 @@ class BadOrder(ValueError):
 class Fault:
     """kind: see the module. method: a method of Pub/Sub's two services, or ``*``. resource: the name in the request, or ``*``.
 
-    every: of the matching calls each n-th fails, the n-th first. times: after so many it is over; None: never. until: end in
+    every: of the matching calls each n-th fails, the n-th first. times: after N faults it is over; None: never. until: end in
     seconds since 1970; None: never. seen, done: matching calls, and faults, so far.
     """
 

@@ -1,12 +1,7 @@
-"""A topic with its subscriptions, for one test, through Google's own clients.
-
-`google.pubsub_v1` has one call for each method, so that a test sees each status; `google.cloud.pubsub_v1` is what users have.
-"""
+"""A topic with its subscriptions, for one test, through Google's own clients: one call for each method, each status seen."""
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 import uuid
 import warnings
@@ -18,7 +13,7 @@ import requests
 from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
-from google.pubsub_v1.types import PubsubMessage, ReceivedMessage, StreamingPullRequest, StreamingPullResponse
+from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
 from tests.integration.emulators import PubSubEmulator
 
@@ -132,60 +127,3 @@ class PubSub:
         reply = self._http.post(f"{self.emulator.control}/faults", json=fault)
         assert reply.status_code == 400
         return reply.text
-
-    def stream(self, subscription: str, **first: Any) -> Stream:
-        """An open stream, without the client library's lease management."""
-        fields = {"stream_ack_deadline_seconds": LEASE_S, **first}
-        return Stream(self.subscriber, StreamingPullRequest(subscription=subscription, **fields))
-
-
-class Stream:
-    """A StreamingPull whose every request a test makes itself."""
-
-    def __init__(self, subscriber: SubscriberClient, first: StreamingPullRequest) -> None:
-        self._requests: queue.Queue[StreamingPullRequest | None] = queue.Queue()
-        self._responses: queue.Queue[StreamingPullResponse | Exception] = queue.Queue()
-        self._requests.put(first)
-        self._call: Any = subscriber.streaming_pull(requests=iter(self._requests.get, None), retry=None)
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def send(self, **fields: Any) -> None:
-        self._requests.put(StreamingPullRequest(**fields))
-
-    def ack(self, *received: ReceivedMessage) -> None:
-        self.send(ack_ids=[each.ack_id for each in received])
-
-    def modify(self, seconds: int, *received: ReceivedMessage) -> None:
-        ack_ids = [each.ack_id for each in received]
-        self.send(modify_deadline_ack_ids=ack_ids, modify_deadline_seconds=[seconds] * len(ack_ids))
-
-    def response(self) -> StreamingPullResponse:
-        """The next one. Raises what ended the stream."""
-        found = self._responses.get(timeout=PATIENCE_S)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def messages(self, count: int) -> list[ReceivedMessage]:
-        """The next so many messages."""
-        found: list[ReceivedMessage] = []
-        while len(found) < count:
-            found.extend(self.response().received_messages)
-        return found
-
-    def silent(self) -> bool:
-        """Whether nothing comes for a moment. Ask after something that must have come first."""
-        time.sleep(0.3)
-        return self._responses.empty()
-
-    def break_off(self) -> None:
-        self._requests.put(None)
-        self._call.cancel()
-
-    def _read(self) -> None:
-        try:
-            for response in self._call:
-                self._responses.put(response)
-            self._responses.put(EOFError("the stream has ended"))
-        except Exception as error:
-            self._responses.put(error)

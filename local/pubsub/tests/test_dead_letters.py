@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from google.protobuf.field_mask_pb2 import FieldMask
 
 from tests.integration.pubsub import LEASE_S, PubSub
 
@@ -120,15 +119,3 @@ def test_a_message_stays_if_its_dead_letter_topic_is_gone(pubsub: PubSub) -> Non
 
     assert attempts == [1, 2, 3, 4, 5, 6, 7]
     assert pubsub.data(subscription) == [b"x"]
-
-
-def test_attempts_start_again_when_the_policy_was_removed(pubsub: PubSub) -> None:
-    dead = pubsub.topic()
-    topic, subscription = pubsub.pair(dead_letter_policy=_policy(dead))
-    pubsub.publish(topic, b"x")
-    assert [_fail(pubsub, subscription) for _ in range(3)] == [1, 2, 3]
-    for policy in ({}, {"dead_letter_policy": _policy(dead)}):
-        request = {"subscription": {"name": subscription, **policy}, "update_mask": FieldMask(paths=["dead_letter_policy"])}
-        pubsub.subscriber.update_subscription(request=request, retry=None)
-
-    assert _fail(pubsub, subscription) == 1

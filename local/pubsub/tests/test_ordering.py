@@ -87,24 +87,6 @@ def test_what_is_acknowledged_in_order_does_not_come_back(pubsub: PubSub) -> Non
     assert pubsub.statistics(subscription)["num_undelivered_messages"] == 2
 
 
-@pytest.mark.gate
-def test_a_stream_gets_later_messages_of_its_key_and_nobody_else_does(pubsub: PubSub) -> None:
-    topic, subscription = pubsub.pair(enable_message_ordering=True)
-    stream = pubsub.stream(subscription)
-    pubsub.publish(topic, b"0", key="k")
-    first = stream.messages(1)
-    pubsub.publish(topic, b"1", key="k")
-    second = stream.messages(1)
-    stream.break_off()
-    pubsub.publish(topic, b"2", key="k")
-
-    assert [each.message.data for each in (*first, *second)] == _numbers(0, 2)
-    # The dead stream has the key until its deadlines.
-    assert pubsub.data(subscription) == []
-    pubsub.advance(LEASE_S + 1)
-    assert pubsub.data(subscription) == _numbers(0, 3)
-
-
 def test_without_the_setting_a_key_holds_nothing_up(pubsub: PubSub) -> None:
     topic, subscription = pubsub.pair()
     pubsub.publish(topic, *_numbers(0, 2), key="k")
