@@ -15,11 +15,11 @@ STORAGE = group_of("integration", "local/storage/tests/test_races.py")
 
 
 def ran(*cases: Case) -> Ran:
-    return Ran(ok=not any(case.failed for case in cases), seconds=12.0, cases=cases)
+    return Ran(ok=True, cases=cases)
 
 
 def passed(group: Group, seconds: float = 1.0) -> Case:
-    return Case(group, seconds, failed=False, skipped=None)
+    return Case(group, seconds, skipped=None)
 
 
 def test_a_tier_that_ran_whole_is_enough() -> None:
@@ -37,7 +37,7 @@ def test_a_tier_that_is_not_required_may_stay_out() -> None:
 
 
 def test_a_skipped_test_of_a_required_tier_is_a_failure() -> None:
-    skipped = Case(STORAGE, 0.0, failed=False, skipped="no disk")
+    skipped = Case(STORAGE, 0.0, skipped="no disk")
 
     lines = missing({"integration": ran(passed(STORAGE), skipped)}, {}, ["integration"])
 
@@ -49,12 +49,11 @@ def test_a_required_tier_that_was_not_asked_for_is_a_failure() -> None:
 
 
 def test_the_report_names_what_did_not_run_and_groups_over_their_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    cases = (passed(STORAGE, STORAGE.gate_s + 1.0), passed(DRIVER), Case(DRIVER, 1.0, failed=True, skipped=None))
+    cases = (passed(STORAGE, STORAGE.gate_s + 1.0), passed(DRIVER))
 
     print_report({"integration": ran(*cases)}, {"cluster": "no root", "chaos": "no root"}, gate=True)
 
     lines = capsys.readouterr().out.splitlines()
-    assert "integration  2 passed, 1 failed, 0 skipped in 12 s" in lines
     assert "NOT RUN: cluster, chaos: no root" in lines
     assert [line.split()[0] for line in lines if line.endswith("OVER")] == ["integration/storage"]
 
@@ -66,5 +65,5 @@ def test_the_report_names_what_did_not_run_and_groups_over_their_budget(capsys: 
 def test_tiers_without_a_single_test_are_told_from_those_with_some() -> None:
     assert nothing({"unit": ran(), "cluster": ran()})
     assert not nothing({"unit": ran(), "cluster": ran(passed(DRIVER))})
-    assert not nothing({"unit": Ran(ok=False, seconds=1.0, cases=())}), "pytest ended before it wrote a report"
+    assert not nothing({"unit": Ran(ok=False, cases=())}), "pytest ended before it wrote a report"
     assert not nothing({}), "every tier was left out because nothing had changed, or this machine lacks something"
