@@ -15,7 +15,7 @@ It exits with another code if it cannot open the data folder (another emulator h
 - loads from and exports to gs:// (Parquet, JSON lines), wildcards, write dispositions, ``table$partition`` destinations;
 - the documented rules of types, exports, loads, transactions and limits: docs/develop/emulators.md lists them;
 - scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters;
-- dry runs, which tell the schema and read no rows;
+- dry runs, which return the schema and read no rows;
 - the Storage Read API (Arrow, Avro, filters, offsets) and Write API (pending, committed, default streams, offsets).
 
 **Fault model.** The process may be killed at any instruction and started again on the same folder; the machine and its disk do

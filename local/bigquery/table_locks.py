@@ -2,7 +2,7 @@
 
 local-bigquery checks whether the table is there and then changes it, in statements of their own. Two clients that do so at once
 make DuckDB fail ("Conflict on tuple deletion", "this table has been created by another transaction already"), which BigQuery
-never says: there the second one to create a table gets 409, the second one to delete it 404. Here a lock lets one go at a time:
+never does: there the second one to create a table gets 409, the second one to delete it 404. Here a lock lets one go at a time:
 
 - a change of one table through the API, also behind jobs that write it, and a read of a table behind such changes:
   local-bigquery creates a table first and records its partitioning, labels and description then;

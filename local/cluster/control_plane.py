@@ -60,7 +60,7 @@ def start(context: Context) -> None:
         f"--root-ca-file={pki}/ca.crt",
         f"--service-account-private-key-file={tokens}",
         "--controllers=*,-node-ipam-controller",
-        # It ignores kinds that are newer than the controller until it looks again, by default after five minutes.
+        # It ignores kinds that are newer than the controller until its next check, by default after five minutes.
         "--resource-quota-sync-period=10s",
     )
     context.start("kube-scheduler", *common)
@@ -71,7 +71,7 @@ def start(context: Context) -> None:
 
 
 def _aggregation(pki: Path) -> tuple[str, ...]:
-    """How this API server tells others behind it (`local.cluster.metrics`) who asks."""
+    """How this API server passes on to others behind it (`local.cluster.metrics`) who asks."""
     return (
         f"--requestheader-client-ca-file={pki}/ca.crt",
         f"--requestheader-allowed-names={FRONT_PROXY}",

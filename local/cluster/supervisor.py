@@ -39,7 +39,7 @@ LOCKED: Final = 3
 
 
 class Supervisor:
-    """One life of a cluster."""
+    """One run of a cluster."""
 
     def __init__(self, layout: Layout, tie: int | None) -> None:
         self._layout = layout
@@ -83,7 +83,7 @@ class Supervisor:
             context.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
 
     def hold(self) -> None:
-        """Runs until told to end."""
+        """Runs until a signal ends it."""
         self._state = "up"
         watched = [] if self._tie is None else [self._tie]
         while not self._ended:
@@ -120,7 +120,7 @@ class Supervisor:
 
 
 def _take_machine(layout: Layout) -> TextIO:
-    """Held for life by the only cluster of this machine that has nodes: kube-proxy's rules are global. Raises StartError."""
+    """Held to its end by the only cluster of this machine that has nodes: kube-proxy's rules are global. Raises StartError."""
     file = open(MACHINE, "a+")  # noqa: SIM115 -- closed by the end of the process
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def _take_machine(layout: Layout) -> TextIO:
 
 
 def _lock(layout: Layout) -> TextIO | None:
-    """Held for life; the file lies beside the folder, which is removed."""
+    """Held to the end; the file lies beside the folder, which is removed."""
     layout.path.parent.mkdir(parents=True, exist_ok=True)
     file = open(layout.lock, "a+")  # noqa: SIM115 -- closed by the end of the process
     for _ in range(LOCK_TRIES):

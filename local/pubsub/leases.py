@@ -86,12 +86,12 @@ def new_ack_id(owner: int, delivery: int) -> str:
 
 
 def is_ack_id(text: str) -> bool:
-    """Whether this emulator, in any of its lives, could have given it out."""
+    """Whether this emulator, in any of its runs, could have given it out."""
     return len(text) == ACK_ID_CHARACTERS and text.endswith(_PAD)
 
 
 Repeats = Callable[[Entry], bool]
-"""Whether a delivery is to be made twice; for faults that a test ordered."""
+"""Whether a delivery is to be made twice; for faults that a test asked for."""
 
 
 def once(_: Entry) -> bool:

@@ -10,7 +10,7 @@ from local.pubsub.state import State
 
 
 def seek(state: State, request: Any) -> Any:
-    """Marks retained messages as acknowledged or not; all leases end."""
+    """Sets retained messages to acknowledged or not; all leases end."""
     subscription = state.subscription(request.subscription)
     target = request.WhichOneof("target")
     if target == "snapshot":

@@ -21,7 +21,7 @@ from local.pubsub.messages import raw
 from local.pubsub.state import SubscriptionState
 
 PULL_WAIT_S: Final = 10.0
-"""How long a Pull waits for a message before it answers with none. The service says only that the time is bounded."""
+"""How long a Pull waits for a message before it answers with none. The pages name no time, only that it is bounded."""
 DETAILS: Final = "grpc-status-details-bin"
 """The trailing metadata in which clients look for a google.rpc.Status."""
 

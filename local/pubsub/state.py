@@ -33,7 +33,7 @@ class Bell:
                 future.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Returns when the bell rings, after so many seconds at the latest."""
+        """Returns when the bell rings, or after that many seconds."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:

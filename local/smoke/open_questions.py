@@ -29,7 +29,7 @@ TIMESTAMP '2026-01-02 03:04:05.678901+00' AS stamp, DATETIME '2026-01-02 03:04:0
 
 @dataclass(frozen=True)
 class Answer:
-    """found: what the service did, in a few words. documented: as its documents say. works: nightshift gets along with it."""
+    """found: what the service did, in a few words. documented: as in its documents. works: nightshift gets along with it."""
 
     found: str
     documented: bool

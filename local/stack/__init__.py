@@ -2,7 +2,7 @@
 
 ``python3 -m local.stack up|down|status|run`` for people, `Stack` for the demo and the tests. Standard library only.
 
-    STATE/stack.json      valid while a supervisor lives: addresses, pids, Airflow's password, the environment for clients
+    STATE/stack.json      valid while a supervisor runs: addresses, pids, Airflow's password, the environment for clients
     STATE/stack.lock      held by the supervisor; holds its pid
     STATE/ports.json      ports, chosen once and kept, so that addresses frozen in running work stay valid
     STATE/secrets.json    Airflow's password and keys, made once

@@ -1,7 +1,7 @@
 """The reaper: ``python -m local.stack.reaper STATE LIFE``. Ends what is left of a stack when its supervisor is gone.
 
 It waits on its standard input, a pipe whose other end only the supervisor holds: when the supervisor ends, however that
-happens, the pipe closes. It knows only one life of the supervisor, so it never touches what a later one started.
+happens, the pipe closes. It knows only one run of the supervisor, so it never touches what a later one started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR --airflow ENV
 [--by-the-clock] [--kubernetes FILE] [--tie FD --owner PID]``.
 
-Holds the state folder's lock as long as it lives. Shuts down in order on SIGTERM, SIGINT, or when the pipe FD closes, and at
+Holds the state folder's lock as long as it runs. Shuts down in order on SIGTERM, SIGINT, or when the pipe FD closes, and at
 once on a second signal. Exit codes: 0 after an orderly end, 2 if a part cannot be started here, 3 if another has the lock.
 """
 

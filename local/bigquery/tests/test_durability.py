@@ -1,4 +1,4 @@
-"""After a kill and a new start: what was reported stays, what was not is whole or absent, and nobody waits for ever."""
+"""After a kill and a new start: what was reported stays, what was not is whole or absent, and no client waits for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs as things with a name: made once, found again, told apart."""
+"""Jobs as things with a name: made once, found again, kept apart."""
 
 from __future__ import annotations
 

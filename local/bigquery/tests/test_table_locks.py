@@ -78,7 +78,7 @@ def test_a_table_that_several_clients_create_and_delete_at_once(
 
 
 def test_a_table_is_seen_with_its_partitioning_or_not_at_all(warehouse: Warehouse, bigquery_emulator: BigQueryEmulator) -> None:
-    """One client creates tables, and others look at each until it is there."""
+    """One client creates tables, and others read each until it is there."""
     tables = url_of_tables(warehouse, bigquery_emulator)
     names = [f"t{number}" for number in range(ROUNDS)]
 

@@ -201,7 +201,7 @@ def test_a_method_that_the_emulator_does_not_have_is_refused_in_a_sentence(pubsu
 
 @pytest.mark.gate
 def test_permissions_are_those_of_what_exists(pubsub: PubSub) -> None:
-    """Without identities everybody has them all; of what does not exist, nobody has any, and that is no error."""
+    """Without identities every caller has them all; of what does not exist none has any, and that is no error."""
     topic, subscription = pubsub.pair()
 
     def granted(resource: str, *permissions: str) -> list[str]:

@@ -51,7 +51,7 @@ class World:
         self.held += taken
 
     def judge_order(self, taken: list[Message]) -> None:
-        """Nothing of a key is delivered before an older message of the key that nobody has acknowledged."""
+        """Nothing of a key is delivered before an older message of the key that is not acknowledged."""
         for message in taken:
             older = [
                 each

@@ -130,7 +130,7 @@ def test_acks_hold_and_outstanding_messages_come_again(own: PubSub) -> None:
     first, second = own.pull(subscription, 2)
     own.ack(subscription, first)
     after = _restart(own)
-    # The ack id of an earlier life is well-formed, and its lease is over.
+    # The ack id of an earlier run is well-formed, and its lease is over.
     after.ack(subscription, second)
 
     assert after.data(subscription) == [b"outstanding", b"waiting"]

@@ -1,4 +1,4 @@
-"""Subscriptions with exactly-once delivery: what clients are told about their acks."""
+"""Subscriptions with exactly-once delivery: what clients learn about their acks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that a test orders, and the statistics."""
+"""Faults that a test asks for, and the statistics."""
 
 from __future__ import annotations
 

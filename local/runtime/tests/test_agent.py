@@ -157,7 +157,7 @@ def test_an_agent_refuses_what_one_of_another_release_has_begun(agent: AgentProc
 
 
 def test_next_agent_sweeps_what_nobody_killed(agent: AgentProcess, runtime: LocalUnderTest) -> None:
-    """Agent and shims all killed at once: nobody is left to clean up but the next agent."""
+    """Agent and shims all killed at once: nothing is left to clean up but the next agent."""
     agent.start()
     runtime.submit(jobset("night", sh("sleep 1000 & echo ready; wait"), rules=[IGNORE_DISRUPTION]))
     pod = logged(runtime, "night", "ready")
@@ -195,7 +195,7 @@ def test_sigterm_drains_like_a_node_that_shuts_down(agent: AgentProcess, runtime
 
 
 def test_second_signal_ends_at_once(agent: AgentProcess, runtime: LocalUnderTest) -> None:
-    """A pod that ignores SIGTERM for its whole grace period does not hold up a person who presses Ctrl-C twice."""
+    """A pod that ignores SIGTERM for its whole grace period does not hold up a user who presses Ctrl-C twice."""
     agent.start()
     runtime.submit(jobset("night", sh("trap 'echo told' TERM; echo ready; while :; do sleep 0.1; done"), grace_s=1000))
     process = agent.running()

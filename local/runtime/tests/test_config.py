@@ -1,4 +1,4 @@
-"""The configuration file of the local runtime's agent: what it may say, and the message for what it may not."""
+"""The configuration file of the local runtime's agent: what it may have, and the message for what it may not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack whose JobSets run on a cluster: where its storage is, and what its clients and pods are told."""
+"""A stack whose JobSets run on a cluster: where its storage is, and what its clients and pods get."""
 
 import json
 from dataclasses import replace

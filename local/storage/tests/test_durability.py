@@ -47,7 +47,7 @@ def restart(emulator: StorageEmulator) -> None:
 
 
 class Acknowledged:
-    """Counts the writes that were acknowledged, so that a test kills after so many of them and not after some time."""
+    """Counts the writes that were acknowledged, so that a test kills after N of them and not after some time."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -70,7 +70,7 @@ def impatient(url: str) -> GCSStore:
 
 
 def content_of(name: str) -> bytes:
-    """Content that can be told from its name; up to 400 kB, so that a kill often falls into the middle of a body."""
+    """Content that follows from its name; up to 400 kB, so that a kill often falls into the middle of a body."""
     seed = hashlib.sha256(name.encode()).digest()
     return seed * (1 + seed[0] * 50)
 

@@ -1,4 +1,4 @@
-"""What an object says about itself, changes of its metadata, deletion, and names that need care."""
+"""An object's metadata, changes of its metadata, deletion, and names that need care."""
 
 from __future__ import annotations
 

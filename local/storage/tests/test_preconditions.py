@@ -94,7 +94,7 @@ OFFERED = [(verb, condition) for verb in VERBS for condition in CONDITIONS if (v
 def test_a_condition_that_does_not_hold_refuses_the_verb(bucket: Bucket, blob: Blob, verb: str, condition: str) -> None:
     current = blob.metageneration if "meta" in condition else blob.generation
     value = current if "not" in condition else current - 1
-    # A read that asks for "anything but what I know" is told that there is nothing new.
+    # A read that asks for "anything but what I know" gets the answer that there is nothing new.
     expected = exceptions.NotModified if verb in ("read", "stat") and "not" in condition else exceptions.PreconditionFailed
 
     with pytest.raises(expected):

@@ -102,7 +102,7 @@ def test_no_increment_is_lost_under_compare_and_set(storage_emulator: StorageEmu
                 value = int(blob.download_as_bytes())
                 blob.upload_from_string(str(value + 1), if_generation_match=blob.generation)
             except (exceptions.PreconditionFailed, exceptions.NotFound):
-                # Somebody else was faster, between the two reads or before the write.
+                # Another writer was faster, between the two reads or before the write.
                 continue
             done += 1
 

@@ -168,7 +168,7 @@ class TestKey:
 
         assert unchanged.key_of(TIER) is None
 
-    def test_there_is_none_for_a_tier_whose_inputs_nobody_lists(self, inputs: Path) -> None:
+    def test_there_is_none_for_a_tier_whose_inputs_no_program_lists(self, inputs: Path) -> None:
         assert unchanged.key_of("unit") is None
 
 
