@@ -7,9 +7,12 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from google.api_core import exceptions
+from google.pubsub_v1.types import PullRequest
 
 from tests.integration.emulators import PubSubEmulator, start_pubsub
 from tests.integration.pubsub import PubSub, wait_until
@@ -220,6 +223,18 @@ def test_what_is_deleted_stays_deleted(own: PubSub) -> None:
     with pytest.raises(exceptions.NotFound):
         after.pull(subscription)
     after.close()
+
+
+def test_sigterm_ends_it_with_success_while_a_pull_waits(own: PubSub) -> None:
+    _, subscription = own.pair()
+    pull: Any = own.subscriber.transport.pull
+    waiting = pull.future(PullRequest(subscription=subscription, max_messages=1))
+    # Answered after it, so the one that waits has begun.
+    assert own.pull(subscription) == []
+
+    assert own.emulator.stop() == 0
+    with pytest.raises(grpc.RpcError):
+        waiting.result()
 
 
 @pytest.mark.gate
