@@ -16,7 +16,7 @@ import yaml
 from benchmarks.report import ROOT
 from local.cluster.build import Programs
 from local.cluster.cluster import Cluster
-from local.cluster.ground import HOST
+from local.cluster.context import HOST
 from local.ports import new_port
 
 PODS_PER_NODE: Final = 500

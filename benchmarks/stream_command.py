@@ -22,7 +22,7 @@ from benchmarks.processes import NIGHTSHIFT, Canned, Client, Driver, Ended, endi
 from benchmarks.report import PLUGINS, Report, spread
 from benchmarks.runs import prepare
 from tests.integration.emulators import PostgresServer, PubSubEmulator, start_postgres, start_pubsub
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub import PubSub
 
 ROWS: Final = 6_000
 TIMES: Final = 3

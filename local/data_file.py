@@ -15,7 +15,7 @@ class DataDirError(Exception):
 
 
 class DataFile:
-    """One connection, for one thread. Holds the lock on the folder as long as the process lives.
+    """One connection, for one thread. Holds the lock on the folder as long as the process runs.
 
     schema: the statements that make the tables of a new file. version: of the schema, 1 at least. emulator: whose folder this
     is, for messages. Raises DataDirError.

@@ -4,9 +4,9 @@ Runs under the system's Python 3.11+ with the standard library alone, before any
 
     python3 local/environments.py driver airflow      # make what is missing, print a line for each
 
-An environment lives in the user's cache, in a folder named by a digest of everything that went into it, so every clone
+An environment is in the user's cache, in a folder named by a digest of everything that went into it, so every clone
 shares it and a changed pin makes a new one. The clone gets a link, ``.envs/NAME``. ``driver`` is the exception: it is
-small and lives in the clone itself (``.venv``), because the clone's own ``nightshift`` is installed there.
+small and lies in the clone itself (``.venv``), because the clone's own ``nightshift`` is installed there.
 """
 
 from __future__ import annotations

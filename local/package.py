@@ -56,7 +56,7 @@ def _made() -> Path:
 
 def _digest() -> str:
     digest = hashlib.sha256()
-    # A wheel says of which commit it is, so the same files make another wheel once they are committed.
+    # A wheel names its commit, so the same files make another wheel once they are committed.
     described = runpy.run_path(str(ROOT / "plugins/nightshift/cli/version.py"))["described"]
     digest.update(f"{described(ROOT / 'plugins/nightshift')}\0".encode())
     for pattern in WHAT_IT_IS_MADE_OF:
@@ -83,6 +83,6 @@ def _build(target: Path) -> None:
 
 
 def _uv(*command: str) -> str | None:
-    """None if it succeeds, otherwise what it said."""
+    """None if it succeeds, otherwise what it printed."""
     done = subprocess.run(command, env=uv_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     return None if done.returncode == 0 else done.stderr

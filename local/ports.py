@@ -15,7 +15,7 @@ HOST: Final = "127.0.0.1"
 LOWEST: Final = 20_000
 
 _claims: list[IO[str]] = []
-"""A lock on each port that this process has chosen, held as long as the process lives."""
+"""A lock on each port that this process has chosen, held as long as the process runs."""
 
 
 def new_port(taken: Collection[int] = ()) -> int:
@@ -48,7 +48,7 @@ def _claimed(port: int) -> bool:
     """Whether this process has it now and did not have it before."""
     folder = Path(tempfile.gettempdir()) / f"nightshift-ports-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    claim = open(folder / str(port), "w")  # noqa: SIM115 - held as long as the process lives
+    claim = open(folder / str(port), "w")  # noqa: SIM115 - held as long as the process runs
     try:
         fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

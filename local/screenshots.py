@@ -128,7 +128,7 @@ def _open(page: Page, address: str, width: int, height: int) -> None:
 
 
 def _enlarge(dialog: Locator, width: int, height: int) -> None:
-    """Pulls the corner of a dialog, as a person would."""
+    """Pulls the corner of a dialog, as a user would."""
     box = dialog.bounding_box()
     assert box is not None, "a dialog that is shown has a box"
     mouse = dialog.page.mouse

@@ -9,13 +9,13 @@ REST is at ``--port`` (clients: ``BIGQUERY_EMULATOR_HOST``), the BigQuery Storag
 ``GET /healthz`` answers 200: both ports listen and the database answers. SIGTERM and SIGINT end it at once with exit code 0.
 It exits with another code if it cannot open the data folder (another emulator has it) or if a port is taken.
 
-**Faithful about**, with tests in tests/integration/bigquery:
+**Faithful about**, with tests in local/bigquery/tests:
 
 - jobs: a job id exists once, even when submits race; jobs, their labels and errors outlive a restart;
 - loads from and exports to gs:// (Parquet, JSON lines), wildcards, write dispositions, ``table$partition`` destinations;
 - the documented rules of types, exports, loads, transactions and limits: docs/develop/emulators.md lists them;
 - scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters;
-- dry runs, which tell the schema and read no rows;
+- dry runs, which return the schema and read no rows;
 - the Storage Read API (Arrow, Avro, filters, offsets) and Write API (pending, committed, default streams, offsets).
 
 **Fault model.** The process may be killed at any instruction and started again on the same folder; the machine and its disk do

@@ -44,7 +44,7 @@ KINDS: Final[dict[Any, str]] = {
 }
 TIMES: Final = ("DATE", "TIME", "DATETIME", "TIMESTAMP")
 SOFT: Final = "soft"
-"""The mark of a STRING that takes another type where one is needed: a literal or a parameter."""
+"""Metadata of a STRING that takes another type where one is needed: a literal or a parameter."""
 
 
 @dataclass(frozen=True)

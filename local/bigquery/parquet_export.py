@@ -54,7 +54,7 @@ GROUP_BYTES_MAX: Final = 64 << 20
 START: Final = pa.array([0], pa.int32())
 """Made on import: with its first array pyarrow looks for pandas, and fails once `server` has ruled pandas out."""
 GROWTH, GROWTHS_MAX = 8, 6
-"""Each file may have so many times the rows of the one before, so many times."""
+"""Each file may have up to GROWTH times the rows of the one before, GROWTHS_MAX times."""
 
 
 class Exported(NamedTuple):
@@ -83,7 +83,7 @@ def export(cursor: Any, query: str, params: dict[str, Any] | None, uri: str, com
                 rows += _write(Path(target), source, schema, sizes, most, codec)
             files += 1
     except OSError as error:
-        # What DuckDB says when a later row fails is lost on its way through Arrow. Without Arrow it says it again.
+        # DuckDB's error about a later row is lost on its way through Arrow. Without Arrow it comes again.
         cursor.execute(f"EXPLAIN ANALYZE {query}", params)
         raise BigQueryError("jobBackendError", f"The export was broken off: {error}") from error
     return Exported(rows, files)
@@ -97,7 +97,7 @@ def _file_rows(sizes: random.Random, number: int) -> int:
 def _write(target: Path, source: _Source, schema: pa.Schema, sizes: random.Random, most: int | None, codec: str) -> int:
     """One file of at most ``most`` rows; returns how many it has."""
     written = 0
-    # Without Arrow's own schema in the file: it would tell pyarrow more than BigQuery's files do.
+    # Without Arrow's own schema in the file: it would give pyarrow more than BigQuery's files do.
     with pq.ParquetWriter(target, schema, compression=codec, store_schema=False) as writer:
         while not source.ended and (most is None or written < most):
             whole = GROUP_ROWS_MAX if most is None else most

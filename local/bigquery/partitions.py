@@ -99,7 +99,7 @@ def decorated(project_id: str, dataset_id: str, table_id: str) -> str | None:
 
 
 def key_of(layout: Any) -> str | None:
-    """SQL that tells the partitions of a table or job configuration apart; None without partitions, or by ingestion time."""
+    """SQL that distinguishes the partitions of a table or job configuration; None without partitions, or by ingestion time."""
     if _by_range(layout):
         bounds = layout.rangePartitioning.range
         return f"({quote(layout.rangePartitioning.field)} - {int(bounds.start)}) // {int(bounds.interval)}"

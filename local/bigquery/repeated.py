@@ -48,7 +48,7 @@ def list_columns(file: Path) -> set[str]:
 
 
 def _footer(body: BinaryIO) -> tuple[int, Struct]:
-    """Where it begins, and what it says."""
+    """Where it begins, and its content."""
     body.seek(-TAIL.size, 2)
     length, _ = TAIL.unpack(body.read())
     start = body.seek(-TAIL.size - length, 2)

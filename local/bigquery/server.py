@@ -31,9 +31,9 @@ from local.bigquery import (
     partitions,
     row_counts,
     statements,
+    table_locks,
     texts,
     transactions,
-    turns,
 )
 
 # In this order: some use what others have put in place.
@@ -51,7 +51,7 @@ CORRECTIONS = (
     computed_once,
     statements,
     texts,
-    turns,
+    table_locks,
 )
 # How long requests in progress may take to end after SIGTERM. Clients that wait for a job poll again anyway.
 GRACE_S = 1
@@ -96,7 +96,7 @@ def serve(host: str, port: int, grpc_port: int, data_dir: Path) -> NoReturn:
 
 
 def _storage_api(host: str, port: int) -> grpc.Server:
-    """The BigQuery Storage API. It lives as long as something refers to the result."""
+    """The BigQuery Storage API. It runs as long as something refers to the result."""
     # gRPC would share a port with another emulator, and each would get some of the other's calls.
     server = grpc.server(ThreadPoolExecutor(STORAGE_API_THREADS), options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers(

@@ -55,7 +55,7 @@ WIDER: Final = {
 
 
 def problem(tree: exp.Expr, columns: kinds.Columns, parameters: Mapping[str, exp.DataType]) -> str | None:
-    """What BigQuery would say against a statement, whose tables are named in full; None if nothing is known to be wrong."""
+    """BigQuery's error about a statement, whose tables are named in full; None if nothing is known to be wrong."""
     for statement in kinds.as_query(tree, columns):
         try:
             kinds.typed(statement, columns, parameters)

@@ -2,7 +2,7 @@
 
 - It is written for Python 3.13; two files use syntax that 3.11 lacks. Before 3.12 an f-string may not contain its own
   quotes (PEP 701), nor a function declare type parameters (PEP 695). Nothing else in the package needs a newer Python.
-- An export is one file for them; `local.bigquery.exports` says how many it wrote.
+- An export is one file for them; `local.bigquery.exports` returns how many it wrote.
 - Each query asks for the names of temporary tables, for which DuckDB looks at every table of every dataset. A query outside
   a session runs on its own connection, which has none yet.
 """

@@ -5,36 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from local.cluster.ground import HOST, Ground
+from local.cluster.context import HOST, Context
 from local.ports import new_port
 
 FRONT_PROXY: Final = "front-proxy"
 METRICS_HOST: Final = "metrics.kube-system.svc"
 
 
-def start(ground: Ground) -> None:
+def start(context: Context) -> None:
     """Returns when namespaces get their default service account: only then can pods be created."""
-    layout, authority, pki = ground.layout, ground.authority, ground.layout.pki
+    layout, authority, pki = context.layout, context.authority, context.layout.pki
     names = (layout.gateway, HOST, f"{layout.services}.0.1", "localhost", "kubernetes.default.svc")
     authority.issue("apiserver", "kube-apiserver", hosts=names)
     authority.issue("webhook", "webhook", hosts=(HOST, "localhost"))
     authority.issue("front-proxy", FRONT_PROXY)
     authority.issue("metrics", "metrics", hosts=(HOST, METRICS_HOST))
-    ground.client("kubeconfig", "admin", "admin", "system:masters")
+    context.client("kubeconfig", "admin", "admin", "system:masters")
     tokens = authority.key("service-accounts")
 
     etcd = f"http://{HOST}:{new_port()}"
-    ground.start(
+    context.start(
         "etcd",
         *("--data-dir", layout.path / "etcd"),
         *("--listen-client-urls", etcd, "--advertise-client-urls", etcd, "--listen-peer-urls", f"http://{HOST}:{new_port()}"),
         # Nothing in it needs to outlive the machine.
         "--unsafe-no-fsync",
     )
-    ground.start(
+    context.start(
         "kube-apiserver",
         f"--etcd-servers={etcd}",
-        f"--secure-port={ground.port}",
+        f"--secure-port={context.port}",
         "--bind-address=0.0.0.0",
         f"--advertise-address={layout.gateway}",
         f"--service-cluster-ip-range={layout.services}.0.0/16",
@@ -52,26 +52,26 @@ def start(ground: Ground) -> None:
         "--kubelet-preferred-address-types=InternalIP",
         *_aggregation(pki),
     )
-    ground.group.wait_for("kube-apiserver", lambda: ground.answers(f"https://{HOST}:{ground.port}/readyz"))
+    context.group.wait_for("kube-apiserver", lambda: context.answers(f"https://{HOST}:{context.port}/readyz"))
     common = (f"--kubeconfig={layout.kubeconfig}", "--leader-elect=false", "--secure-port=0")
-    ground.start(
+    context.start(
         "kube-controller-manager",
         *common,
         f"--root-ca-file={pki}/ca.crt",
         f"--service-account-private-key-file={tokens}",
         "--controllers=*,-node-ipam-controller",
-        # It ignores kinds that are newer than the controller until it looks again, by default after five minutes.
+        # It ignores kinds that are newer than the controller until its next check, by default after five minutes.
         "--resource-quota-sync-period=10s",
     )
-    ground.start("kube-scheduler", *common)
-    ground.group.wait_for(
+    context.start("kube-scheduler", *common)
+    context.group.wait_for(
         "kube-controller-manager",
-        lambda: "default" in ground.kubectl("get", "serviceaccounts", "--ignore-not-found", "-o", "name"),
+        lambda: "default" in context.kubectl("get", "serviceaccounts", "--ignore-not-found", "-o", "name"),
     )
 
 
 def _aggregation(pki: Path) -> tuple[str, ...]:
-    """How this API server tells others behind it (`local.cluster.metrics`) who asks."""
+    """How this API server passes on to others behind it (`local.cluster.metrics`) who asks."""
     return (
         f"--requestheader-client-ca-file={pki}/ca.crt",
         f"--requestheader-allowed-names={FRONT_PROXY}",

@@ -7,29 +7,29 @@ from typing import Any, Final
 
 import yaml
 
-from local.cluster.ground import HOST, Ground
+from local.cluster.context import HOST, Context
 from local.ports import new_port
 
 _SHOW_ETC: Final = 'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc; exec "$@"'
 
 
-def start_jobset(ground: Ground) -> None:
-    _start(ground, "jobset", {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration"})
+def start_jobset(context: Context) -> None:
+    _start(context, "jobset", {"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration"})
 
 
-def start_kueue(ground: Ground) -> None:
-    ground.kubectl("create", "namespace", "kueue-system")
+def start_kueue(context: Context) -> None:
+    context.kubectl("create", "namespace", "kueue-system")
     config = {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "integrations": {"frameworks": ["batch/job", "jobset.x-k8s.io/jobset"]},
     }
-    _start(ground, "kueue", config, "--feature-gates=VisibilityOnDemand=false")
+    _start(context, "kueue", config, "--feature-gates=VisibilityOnDemand=false")
 
 
-def _start(ground: Ground, name: str, config: dict[str, Any], *arguments: str) -> None:
+def _start(context: Context, name: str, config: dict[str, Any], *arguments: str) -> None:
     """CRDs first, then the controller, and its webhook configurations once it answers."""
-    layout = ground.layout
+    layout = context.layout
     port, health = new_port(), new_port()
     folder = layout.path / name
     certificates = folder / "certs"
@@ -43,24 +43,24 @@ def _start(ground: Ground, name: str, config: dict[str, Any], *arguments: str) -
         "health": {"healthProbeBindAddress": f"{HOST}:{health}"},
         "webhook": {"host": HOST, "port": port, "certDir": str(certificates)},
     }
-    crds = layout.write(f"{name}/crds.yaml", _pointed_here(ground, name, "crds", port))
-    hooks = layout.write(f"{name}/webhooks.yaml", _pointed_here(ground, name, "webhooks", port))
-    ground.kubectl("apply", "--server-side", "-f", crds)
+    crds = layout.write(f"{name}/crds.yaml", _pointed_here(context, name, "crds", port))
+    hooks = layout.write(f"{name}/webhooks.yaml", _pointed_here(context, name, "webhooks", port))
+    context.kubectl("apply", "--server-side", "-f", crds)
     # The wait fails while a new CRD has no conditions yet.
     established = ("wait", "--for=condition=Established", "--timeout=30s", "-f", crds)
-    ground.group.wait_for(f"{name} CRDs", lambda: ground.kubectl_succeeds(*established))
+    context.group.wait_for(f"{name} CRDs", lambda: context.kubectl_succeeds(*established))
     # Kueue insists on /etc/kueue/metrics/certs although its metrics are off: it is shown such a folder, and no other of ours.
     shutil.copytree(certificates, folder / "etc" / name / "metrics" / "certs")
     options = ("--config", layout.write(f"{name}/config.yaml", config), "--kubeconfig", layout.kubeconfig, *arguments)
-    ground.group.start(name, "unshare", "--mount", "sh", "-ec", _SHOW_ETC, folder / "etc", ground.programs[name], *options)
-    ground.group.wait_for(name, lambda: ground.answers(f"http://{HOST}:{health}/readyz"))
-    ground.kubectl("apply", "--server-side", "-f", hooks)
+    context.group.start(name, "unshare", "--mount", "sh", "-ec", _SHOW_ETC, folder / "etc", context.programs[name], *options)
+    context.group.wait_for(name, lambda: context.answers(f"http://{HOST}:{health}/readyz"))
+    context.kubectl("apply", "--server-side", "-f", hooks)
 
 
-def _pointed_here(ground: Ground, name: str, part: str, port: int) -> list[dict[str, Any]]:
+def _pointed_here(context: Context, name: str, part: str, port: int) -> list[dict[str, Any]]:
     """The documents of a manifest; webhooks that name a Service get a URL on this machine instead."""
-    authority = ground.authority.data("ca.crt")
-    text = ground.programs.manifest(f"{name}-{part}.yaml").read_text()
+    authority = context.authority.data("ca.crt")
+    text = context.programs.manifest(f"{name}-{part}.yaml").read_text()
     documents = [document for document in yaml.safe_load_all(text) if document and document["kind"] != "Service"]
     for document in documents:
         configs = [webhook["clientConfig"] for webhook in document.get("webhooks", [])]

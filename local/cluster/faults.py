@@ -137,7 +137,7 @@ class Faults:
         said = self._readiness(node).get("lastHeartbeatTime")
         self.kill(node)
         self._await_ready(node, unless_said=said)
-        # A kubelet is ready before it has taken over its pods. If told to shut down in between, it refuses them.
+        # A kubelet is ready before it has taken over its pods. If it gets the signal to shut down in between, it refuses them.
         _await(f"{node}, with its pods", lambda: self._has_its_pods(node))
 
     def _await_ready(self, node: str, unless_said: str | None = None) -> None:

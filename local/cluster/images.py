@@ -50,7 +50,7 @@ def pack(name: str, root: Path, target: Path, command: Sequence[str]) -> Path:
             "os": "linux",
             "config": {"Cmd": list(command), "Env": [PATH]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-            # buildah builds on an image only if the history tells of every layer.
+            # buildah builds on an image only if the history names every layer.
             "history": [{"created_by": "nightshift"}],
         }
     ).encode()

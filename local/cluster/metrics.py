@@ -18,8 +18,8 @@ import yaml
 
 from local.cluster import build
 from local.cluster.cluster import Cluster
+from local.cluster.context import HOST
 from local.cluster.control_plane import METRICS_HOST
-from local.cluster.ground import HOST
 from local.cluster.layout import Layout
 from local.cluster.processes import StartError
 from local.ports import new_port

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from local.cluster.ground import HOST, Ground
+from local.cluster.context import HOST, Context
 from local.cluster.layout import Layout
 from local.cluster.processes import run
 from local.ports import new_port
@@ -17,9 +17,9 @@ def make_bridge(layout: Layout) -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
 
 
-def start_services(ground: Ground) -> None:
+def start_services(context: Context) -> None:
     """kube-proxy for service addresses, CoreDNS for names; one of each, since all nodes share this machine's network."""
-    layout = ground.layout
+    layout = context.layout
     proxy = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -33,7 +33,7 @@ def start_services(ground: Ground) -> None:
         "metricsBindAddress": f"{HOST}:{new_port()}",
         "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     }
-    ground.start("kube-proxy", "--config", layout.write(layout.proxy.name, proxy))
+    context.start("kube-proxy", "--config", layout.write(layout.proxy.name, proxy))
     corefile = f"""cluster.local:53 {{
     bind {layout.gateway}
     errors
@@ -43,4 +43,4 @@ def start_services(ground: Ground) -> None:
     }}
 }}
 """
-    ground.start("coredns", "-conf", layout.write("Corefile", corefile))
+    context.start("coredns", "-conf", layout.write("Corefile", corefile))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from local.cluster.ground import HOST, Ground
+from local.cluster.context import HOST, Context
 from local.cluster.packages import cgroup_roots
 from local.cluster.processes import run, succeeds
 from local.ports import new_port
@@ -16,55 +16,55 @@ GRACE_S: Final = 15
 """As on GKE's Spot nodes: of the 30 s between notice and end, users' pods have the first 15."""
 
 
-def start_runtime(ground: Ground, name: str) -> None:
+def start_runtime(context: Context, name: str) -> None:
     """A node's containerd, which needs no cluster."""
-    layout = ground.layout
+    layout = context.layout
     folder = layout.node(name)
     for part in ("cni", "containerd", "kubelet", "pod-logs"):
         (folder / part).mkdir(parents=True)
-    layout.write(f"{name}/cni/10-pods.conflist", json.dumps(_pod_network(ground)))
-    ground.group.start(
+    layout.write(f"{name}/cni/10-pods.conflist", json.dumps(_pod_network(context)))
+    context.group.start(
         f"{name}-containerd",
-        ground.programs["containerd"],
+        context.programs["containerd"],
         "-c",
-        layout.write(f"{name}/containerd.toml", _containerd(ground, folder)),
+        layout.write(f"{name}/containerd.toml", _containerd(context, folder)),
         # containerd looks for its shim on the PATH.
         environment={
-            "PATH": f"{ground.programs['containerd-shim-runc-v2'].parent}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
+            "PATH": f"{context.programs['containerd-shim-runc-v2'].parent}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"
         },
     )
-    ctr = (ground.programs["ctr"], "-a", layout.containerd(name))
-    ground.group.wait_for(f"{name}-containerd", lambda: succeeds(*ctr, "plugins", "ls"))
+    ctr = (context.programs["ctr"], "-a", layout.containerd(name))
+    context.group.wait_for(f"{name}-containerd", lambda: succeeds(*ctr, "plugins", "ls"))
 
 
-def start(ground: Ground, name: str, number: int) -> None:
+def start(context: Context, name: str, number: int) -> None:
     """The kubelet beside a runtime: the node `name`, labelled ``pool=NAME``. number: decides its address."""
-    layout, address, folder = ground.layout, ground.layout.node_address(number), ground.layout.node(name)
+    layout, address, folder = context.layout, context.layout.node_address(number), context.layout.node(name)
     run("ip", "addr", "add", f"{address}/16", "dev", layout.bridge)
     for root in cgroup_roots():
         (root / layout.cgroup / name).mkdir(parents=True, exist_ok=True)
-    ground.authority.issue(f"{name}-serving", name, hosts=(address, name))
-    bus = _start_bus(ground, name)
-    kubeconfig = ground.client(f"{name}/kubeconfig", name, f"system:node:{name}", "system:nodes")
-    ground.group.start(
+    context.authority.issue(f"{name}-serving", name, hosts=(address, name))
+    bus = _start_bus(context, name)
+    kubeconfig = context.client(f"{name}/kubeconfig", name, f"system:node:{name}", "system:nodes")
+    context.group.start(
         name,
-        ground.programs["kubelet"],
-        *("--kubeconfig", kubeconfig, "--config", layout.write(str(layout.kubelet(name)), _kubelet(ground, name, address))),
+        context.programs["kubelet"],
+        *("--kubeconfig", kubeconfig, "--config", layout.write(str(layout.kubelet(name)), _kubelet(context, name, address))),
         *("--root-dir", folder / "kubelet", "--cert-dir", folder / "kubelet" / "pki"),
         *("--hostname-override", name, "--node-ip", address, "--node-labels", f"pool={name}"),
         environment={"DBUS_SYSTEM_BUS_ADDRESS": bus},
     )
 
 
-def start_kwok(ground: Ground, count: int) -> None:
+def start_kwok(context: Context, count: int) -> None:
     """Nodes ``kwok-1`` and so on: for placement, quota and scale. Tainted: only pods that tolerate the taint land there."""
-    ground.start(
+    context.start(
         "kwok",
-        *("--kubeconfig", ground.layout.kubeconfig, "--config", ground.programs.manifest("kwok-stages.yaml")),
+        *("--kubeconfig", context.layout.kubeconfig, "--config", context.programs.manifest("kwok-stages.yaml")),
         *("--manage-all-nodes=false", "--manage-nodes-with-label-selector=type=kwok"),
         *(f"--server-address={HOST}:{new_port()}", "--node-lease-duration-seconds=40"),
     )
-    ground.apply([_kwok_node(f"kwok-{number}") for number in range(1, count + 1)])
+    context.apply([_kwok_node(f"kwok-{number}") for number in range(1, count + 1)])
 
 
 def _kwok_node(name: str) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def _kwok_node(name: str) -> dict[str, Any]:
     }
 
 
-def _pod_network(ground: Ground) -> dict[str, Any]:
-    layout = ground.layout
+def _pod_network(context: Context) -> dict[str, Any]:
+    layout = context.layout
     addresses = {
         "type": "host-local",
         # One range for all nodes, so that no two pods get the same address.
@@ -100,12 +100,12 @@ def _pod_network(ground: Ground) -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
-def _containerd(ground: Ground, folder: Path) -> str:
+def _containerd(context: Context, folder: Path) -> str:
     return f"""version = 2
 root = "{folder}/containerd/root"
 state = "{folder}/containerd/state"
 [grpc]
-  address = "{ground.layout.containerd(folder.name)}"
+  address = "{context.layout.containerd(folder.name)}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{folder}/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -114,13 +114,13 @@ state = "{folder}/containerd/state"
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{ground.programs.cni}"
+    bin_dir = "{context.programs.cni}"
     conf_dir = "{folder}/cni"
 """
 
 
-def _kubelet(ground: Ground, name: str, address: str) -> dict[str, Any]:
-    layout, folder = ground.layout, ground.layout.node(name)
+def _kubelet(context: Context, name: str, address: str) -> dict[str, Any]:
+    layout, folder = context.layout, context.layout.node(name)
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -159,16 +159,16 @@ def grace(seconds: int = GRACE_S) -> dict[str, str]:
     return {"shutdownGracePeriod": f"{seconds + 15}s", "shutdownGracePeriodCriticalPods": "15s"}
 
 
-def _start_bus(ground: Ground, name: str) -> str:
+def _start_bus(context: Context, name: str) -> str:
     """The node's own system bus with the stand-in for systemd-logind, which announces a preemption to kubelet."""
-    socket = ground.layout.node(name) / "bus.sock"
+    socket = context.layout.node(name) / "bus.sock"
     policy = '<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>'
     text = f'<busconfig><listen>unix:path={socket}</listen><policy context="default">{policy}</policy></busconfig>'
-    config = ground.layout.write(f"{name}/bus.conf", text)
-    ground.group.start(f"{name}-bus", "dbus-daemon", "--nofork", "--nopidfile", "--config-file", config)
-    ground.group.wait_for(f"{name}-bus", socket.exists)
+    config = context.layout.write(f"{name}/bus.conf", text)
+    context.group.start(f"{name}-bus", "dbus-daemon", "--nofork", "--nopidfile", "--config-file", config)
+    context.group.wait_for(f"{name}-bus", socket.exists)
     bus = f"unix:path={socket}"
     logind = f"{name}-logind"
-    ground.group.start(logind, ground.programs["logind"], environment={"DBUS_SYSTEM_BUS_ADDRESS": bus})
-    ground.group.wait_for(logind, lambda: "ready" in ground.layout.log(logind).read_text())
+    context.group.start(logind, context.programs["logind"], environment={"DBUS_SYSTEM_BUS_ADDRESS": bus})
+    context.group.wait_for(logind, lambda: "ready" in context.layout.log(logind).read_text())
     return bus

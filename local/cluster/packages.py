@@ -34,8 +34,8 @@ class Unsupported(Exception):
 
 def obstacle() -> str | None:
     """Why a cluster cannot run here, or None. What `ensure` can install is not an obstacle."""
-    if told := os.environ.get(NO_CLUSTER_VARIABLE):
-        return told
+    if known := os.environ.get(NO_CLUSTER_VARIABLE):
+        return known
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return f"the cluster's parts are built for Linux on x86-64, and this is {platform.system()} on {platform.machine()}"
     if os.geteuid() != 0:

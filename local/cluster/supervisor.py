@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 
 from local.cluster import control_plane, controllers, images, network, nodes
 from local.cluster.build import Programs
-from local.cluster.ground import Ground
+from local.cluster.context import Context
 from local.cluster.layout import Layout
 from local.cluster.pki import Authority
 from local.cluster.processes import ProgramGroup, StartError
@@ -39,7 +39,7 @@ LOCKED: Final = 3
 
 
 class Supervisor:
-    """One life of a cluster."""
+    """One run of a cluster."""
 
     def __init__(self, layout: Layout, tie: int | None) -> None:
         self._layout = layout
@@ -58,32 +58,32 @@ class Supervisor:
         """Raises StartError."""
         layout, programs = self._layout, Programs()
         network.make_bridge(layout)
-        ground = Ground(layout, programs, Authority(layout.pki), self._group, new_port())
+        context = Context(layout, programs, Authority(layout.pki), self._group, new_port())
         real_names = [f"node-{number}" for number in range(1, real + 1)]
         for name in real_names:
-            nodes.start_runtime(ground, name)
+            nodes.start_runtime(context, name)
         pause = images.pause(programs, layout.path, nodes.PAUSE)
         # Takes longest, and does not need the rest.
         with images.loading(layout, real_names, [pause, *more_images]):
-            control_plane.start(ground)
-            controllers.start_jobset(ground)
+            control_plane.start(context)
+            controllers.start_jobset(context)
             if kueue:
-                controllers.start_kueue(ground)
+                controllers.start_kueue(context)
         for number, name in enumerate(real_names, 1):
-            nodes.start(ground, name, number)
+            nodes.start(context, name, number)
         if real:
             # Not sooner: a start that fails before this point leaves other clusters alone.
             self._machine = _take_machine(layout)
-            network.start_services(ground)
+            network.start_services(context)
         if kwok:
-            nodes.start_kwok(ground, kwok)
+            nodes.start_kwok(context, kwok)
         names = real_names + [f"kwok-{number}" for number in range(1, kwok + 1)]
         if names:
-            self._group.wait_for("nodes", lambda: len(ground.kubectl("get", "nodes", "-o", "name").split()) == len(names))
-            ground.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
+            self._group.wait_for("nodes", lambda: len(context.kubectl("get", "nodes", "-o", "name").split()) == len(names))
+            context.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
 
     def hold(self) -> None:
-        """Runs until told to end."""
+        """Runs until a signal ends it."""
         self._state = "up"
         watched = [] if self._tie is None else [self._tie]
         while not self._ended:
@@ -120,7 +120,7 @@ class Supervisor:
 
 
 def _take_machine(layout: Layout) -> TextIO:
-    """Held for life by the only cluster of this machine that has nodes: kube-proxy's rules are global. Raises StartError."""
+    """Held to its end by the only cluster of this machine that has nodes: kube-proxy's rules are global. Raises StartError."""
     file = open(MACHINE, "a+")  # noqa: SIM115 -- closed by the end of the process
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def _take_machine(layout: Layout) -> TextIO:
 
 
 def _lock(layout: Layout) -> TextIO | None:
-    """Held for life; the file lies beside the folder, which is removed."""
+    """Held to the end; the file lies beside the folder, which is removed."""
     layout.path.parent.mkdir(parents=True, exist_ok=True)
     file = open(layout.lock, "a+")  # noqa: SIM115 -- closed by the end of the process
     for _ in range(LOCK_TRIES):

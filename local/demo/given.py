@@ -1,4 +1,4 @@
-"""An installation that somebody else has started, for instance Docker Compose."""
+"""An installation that something else has started, for instance Docker Compose."""
 
 from __future__ import annotations
 

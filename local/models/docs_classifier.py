@@ -1,6 +1,6 @@
 """``python -m local.models.docs_classifier FOLDER``: a classifier that works: MiniLM, frozen, under a head trained here.
 
-It tells from the first paragraph of a docstring which subject the library is about. What it gets right on files that it has
+It infers from the first paragraph of a docstring which subject the library is about. What it gets right on files that it has
 never seen is printed as one line of JSON.
 """
 

@@ -10,17 +10,17 @@ The database is ``nightshift``, owned by the user ``nightshift``, and has the ex
 `local.postgres.access.url` gives the address with its password.
 
 **Who may connect.** A password, made at random once for each folder and readable by its owner alone. ``trust`` would let every
-user of the machine in, since anybody reaches a port of 127.0.0.1. The superuser cannot connect at all: there is no Unix
+user of the machine in, since any user reaches a port of 127.0.0.1. The superuser cannot connect at all: there is no Unix
 socket, and the one line of ``pg_hba.conf`` names ``nightshift``.
 
 **Who it runs as.** PostgreSQL refuses to run as root. Started by another user it runs as that user. Started by root it runs as
 ``nobody``, who owns the database files and keeps one capability, CAP_DAC_OVERRIDE: the programs and the folder may lie below
-``/root``, which nobody else may enter. Clients cannot use it, as only a superuser of the database can open files. This needs
+``/root``, which no other user may enter. Clients cannot use it, as only a superuser of the database can open files. This needs
 the program ``setpriv`` (util-linux).
 
 **Fault model.** ``fsync`` is on, as PostgreSQL has it by default, so an answered commit survives ``kill -9`` of any of its
 processes, of all of them, and a crash of the machine as far as its disk keeps what it has promised. With this process dies the
-server: the kernel sends it SIGKILL, and its own processes notice. The next start ends what is left of an earlier life (found by
+server: the kernel sends it SIGKILL, and its own processes notice. The next start ends what is left of an earlier run (found by
 its working folder), removes its ``postmaster.pid``, and PostgreSQL recovers from its log and takes over its shared memory. A
 first start that was cut off is made again from nothing.
 

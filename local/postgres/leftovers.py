@@ -1,4 +1,4 @@
-"""What an earlier life of the server has left: processes, and the file that says one is running."""
+"""What an earlier run of the server has left: processes, and the file that says one is running."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_S: Final = 60.0
 def clear(cluster: Path) -> int:
     """Kills processes that work in the folder and removes ``postmaster.pid``; returns how many there were.
 
-    Call it with the lock on the folder. PostgreSQL would refuse to start while the file names a process that lives, even a
+    Call it with the lock on the folder. PostgreSQL would refuse to start while the file names a process that runs, even a
     stranger that got the number meanwhile, or while its shared memory is in use. Raises TimeoutError after `PATIENCE_S`.
     """
     killed: set[int] = set()

@@ -4,13 +4,12 @@
 
 Google's clients find it by ``PUBSUB_EMULATOR_HOST=127.0.0.1:8085``. Ready when ``GET /_health`` at the control port answers
 200. Stops with exit code 0 on SIGTERM. Exits with 1 if it cannot open the folder (another emulator has it) or a port is taken.
-Faults that a test orders, statistics for each subscription and a clock that can be moved forward are at the control port:
+Faults that a test asks for, statistics for each subscription and a clock that can be moved forward are at the control port:
 `local.pubsub.control` describes it.
 
 How it works: all requests run on one event loop, and touch the state only between two awaits, so each is atomic. What an
-answer promises is first committed to SQLite: a message, who holds it (subscriptions, snapshots, topics with retention), and
-whether it is acknowledged. Leases are in memory. `local.pubsub.backlog` decides what is delivered, to whom and for how long; it
-knows neither gRPC nor the database.
+answer promises is first committed to SQLite: a message, which subscriptions hold it, and whether it is acknowledged. Leases are
+in memory. `local.pubsub.backlog` decides what is delivered, to whom and for how long; it knows neither gRPC nor the database.
 
 Fault model
 -----------
@@ -19,24 +18,23 @@ in full or not at all. Delivery attempts are kept where there is a dead-letter p
 port (refused).
 
 Forgotten by a kill: outstanding leases, so their messages are delivered again at once and their ack ids are over; retry delays;
-that a message was acknowledged out of order (it does not come back); what the control port ordered, counted and moved.
+that a message was acknowledged out of order (it does not come back); the control port's faults, counts and clock.
 
 Not survived: loss of power or a kernel crash, as nothing is flushed to disk with ``fsync``. Full disks and damaged files are
 not repaired.
 
 Faithful to Pub/Sub (docs/develop/emulators.md lists each rule with its page and its test): names, limits and status codes;
-Pull, StreamingPull and its flow control; ack deadlines, nacks, ack ids of today's length; message ordering; retry and
-dead-letter policies; filters; exactly-once delivery, with the details that clients read; snapshots, seek and retention; the
-messages that a dead stream leaves outstanding.
+Pull; ack deadlines, nacks, ack ids of today's length; message ordering; retry and dead-letter policies; filters by the presence
+of an attribute; exactly-once delivery, with the details that clients read; a subscription's retention, and seeking to a time.
 
 Where the service may do one thing or another, the emulator does what is worse for a client: a late ack is accepted and has no
 effect, a Pull gets one batch of an ordering key, a seek ends all leases. What the service does at its own discretion, the
-emulator does only on order: duplicates, acks that are forgotten, lost replies, times without service, delays.
+emulator does only on request: duplicates, acks that are forgotten, lost replies, times without service, delays.
 
-Missing: identity and IAM (TestIamPermissions grants whatever is asked of what exists), push, BigQuery and Cloud Storage
-subscriptions, schemas, ingestion, transforms and encryption keys (refused with UNIMPLEMENTED), the REST API, quotas and
-throughput limits for each key, regions, expiry of unused subscriptions (stored, never carried out), acks that fail for a while
-(``temporary_failed_ack_ids``). The server never ends a stream itself, which the real service does about every half hour: order
-``unavailable`` for it. Order and exactly-once delivery hold over all clients, as if there were one region. All messages are
+It has what nightshift and its tests send. The rest is refused with UNIMPLEMENTED and a sentence: StreamingPull, snapshots,
+lists and updates, retention of a topic, other filters, push, BigQuery and Cloud Storage subscriptions, schemas, ingestion,
+transforms and encryption keys. Missing besides: identity and IAM (TestIamPermissions grants whatever is asked of what exists),
+the REST API, quotas and throughput limits for each key, regions, expiry of unused subscriptions (stored, never carried out),
+acks that fail for a while. Order and exactly-once delivery hold over all clients, as if there were one region. All messages are
 held in memory as well: about 0.9 kB for one of 500 bytes.
 """

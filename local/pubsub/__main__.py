@@ -12,13 +12,12 @@ import grpc
 import uvicorn
 
 from local.data_file import DataDirError
-from local.pubsub import streaming
 from local.pubsub.broker import Broker
 from local.pubsub.clock import Clock
 from local.pubsub.control import HEALTH_PATH, application
 from local.pubsub.database import Database
 from local.pubsub.faults import Faults
-from local.pubsub.service import Services
+from local.pubsub.service import Missing, Services
 from local.pubsub.state import State
 
 TICK_S = 0.1
@@ -74,9 +73,8 @@ async def _serve(state: State, host: str, port: int, control_port: int) -> int:
 
 def _grpc_server(services: Services) -> grpc.aio.Server:
     handlers: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
-    for (service, method), each in services.unary().items():
+    for (service, method), each in services.handlers().items():
         handlers.setdefault(service, {})[method] = each
-    handlers["google.pubsub.v1.Subscriber"][streaming.METHOD] = streaming.handler(services)
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", RECEIVE_BYTES),
@@ -85,9 +83,8 @@ def _grpc_server(services: Services) -> grpc.aio.Server:
             ("grpc.so_reuseport", 0),
         ]
     )
-    server.add_generic_rpc_handlers(
-        tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items())
-    )
+    found = [grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items()]
+    server.add_generic_rpc_handlers((*found, Missing()))
     return server
 
 

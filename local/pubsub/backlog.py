@@ -60,7 +60,7 @@ class Backlog:
             self._put(Entry(message, acked, attempts))
 
     def take(self, consumer: Consumer, most: int, most_bytes: int, now: float, repeats: Repeats = once) -> list[Lease]:
-        """Leases messages to a consumer, at most so many; at least one if there is one, whatever its size."""
+        """Leases messages to a consumer, up to `most`; at least one if there is one, whatever its size."""
         self.advance(now)
         taken: list[Lease] = []
         while len(taken) < most:
@@ -77,7 +77,7 @@ class Backlog:
         return taken
 
     def acknowledge(self, ack_ids: Sequence[str], now: float) -> dict[str, str]:
-        """Returns what failed, by ack id: those whose lease is over. Only exactly-once delivery tells the client."""
+        """Returns what failed, by ack id: those whose lease is over. Only exactly-once delivery returns it."""
         self.advance(now)
         failed = {}
         for ack_id in ack_ids:
@@ -89,7 +89,7 @@ class Backlog:
         return failed
 
     def modify(self, ack_ids: Sequence[str], seconds: int, now: float) -> dict[str, str]:
-        """Moves deadlines to so many seconds from now; 0 is a nack. Returns what `acknowledge` returns."""
+        """Moves deadlines to `seconds` from now; 0 is a nack. Returns what `acknowledge` returns."""
         self.advance(now)
         failed = {}
         for ack_id in ack_ids:
@@ -140,18 +140,6 @@ class Backlog:
         """Queues a dead letter that could not be forwarded, so that it is delivered again."""
         self._queues.offer(entry)
 
-    def apply(self, settings: Settings) -> None:
-        """Changes the settings; whether it is ordered cannot change."""
-        self.settings = settings
-        if settings.attempts_most is None:
-            for number, entry in self.entries.items():
-                if entry.attempts:
-                    entry.attempts = 0
-                    self.dirty.add(number)
-        if not settings.retain_acked:
-            early = self._queues.early()
-            self._settle([number for number, entry in self.entries.items() if entry.acked and number not in early])
-
     def _put(self, entry: Entry) -> None:
         self.entries[entry.message.id] = entry
         if not entry.acked:
@@ -165,16 +153,12 @@ class Backlog:
         entry.leases.append(lease)
         self._leases[ack_id] = lease
         heapq.heappush(self._deadlines, (lease.deadline, ack_id))
-        consumer.outstanding += 1
-        consumer.outstanding_bytes += len(entry.message.body)
         self.deliveries[entry.message.id] += 1
         return lease
 
     def _end(self, lease: Lease) -> None:
         del self._leases[lease.ack_id]
         lease.entry.leases.remove(lease)
-        lease.consumer.outstanding -= 1
-        lease.consumer.outstanding_bytes -= len(lease.entry.message.body)
 
     def _acknowledge(self, entry: Entry) -> None:
         for lease in list(entry.leases):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from local.pubsub import limits
@@ -33,16 +32,13 @@ class Broker:
         with self.state.transaction():
             return self._publish(request.topic, request.messages)
 
-    def take(
-        self, subscription: SubscriptionState, consumer: Consumer, most: int, repeats: Repeats, most_bytes: int = RESPONSE_BYTES
-    ) -> list[Any]:
-        """ReceivedMessages for a consumer, at most so many. Raises Refusal if the subscription is detached."""
+    def take(self, subscription: SubscriptionState, consumer: Consumer, most: int, repeats: Repeats) -> list[Any]:
+        """Up to N ReceivedMessages for a consumer. Raises Refusal if the subscription is detached."""
         if subscription.resource.detached:
             raise failed_precondition("The subscription is detached from its topic.")
         self._pass_time(subscription)
         now = self.state.clock.now()
-        most, most_bytes = min(most, RESPONSE_MESSAGES), min(most_bytes, RESPONSE_BYTES)
-        leases = subscription.backlog.take(consumer, most, most_bytes, now, repeats)
+        leases = subscription.backlog.take(consumer, min(most, RESPONSE_MESSAGES), RESPONSE_BYTES, now, repeats)
         return [self._received(subscription, lease) for lease in leases]
 
     def acknowledge(self, subscription: SubscriptionState, ack_ids: Sequence[str]) -> dict[str, str]:
@@ -102,21 +98,13 @@ class Broker:
             wanted = [each for each, attributes in new if subscription.matches(attributes)]
             if wanted:
                 readers.append((subscription, wanted))
-        kept = [each for each, _ in new]
-        keepers: list[Any] = [*self.state.snapshots_of(topic)]
-        if self.state.topics[topic].retention_s:
-            keepers.append(self.state.topics[topic])
-        needed = kept if keepers else {each.id: each for _, wanted in readers for each in wanted}.values()
-        self.state.store(needed)
-        for keeper in keepers:
-            keeper.held.update((each.id, each) for each in kept)
-            self.state.hold(keeper.id, kept)
+        self.state.store({each.id: each for _, wanted in readers for each in wanted}.values())
         for subscription, wanted in readers:
             self.state.hold(subscription.id, wanted)
             for each in wanted:
                 subscription.backlog.add(each)
             subscription.bell.ring()
-        return [str(each.id) for each in kept]
+        return [str(each.id) for each, _ in new]
 
     def _forward(self, subscription: SubscriptionState, entry: Entry) -> None:
         """Publishes a dead letter and acknowledges the original; page: Handle message failures."""
@@ -137,26 +125,11 @@ class Broker:
         subscription.dead_lettered += 1
 
     def _expire(self, now: float) -> None:
-        """Drops messages that are older than their retention, and snapshots at the end of their life."""
+        """Drops messages that are older than their retention."""
         for subscription in self.state.subscriptions.values():
-            topic = self.state.topics.get(subscription.resource.topic)
-            retention = subscription.resource.message_retention_duration.ToSeconds()
-            if topic is not None:
-                # Page: Replay and purge messages. The longer of the two counts.
-                retention = max(retention, topic.retention_s)
-            subscription.backlog.expire(now - retention)
+            subscription.backlog.expire(now - subscription.resource.message_retention_duration.ToSeconds())
             if subscription.backlog.dirty:
                 self.settle(subscription)
-        with self.state.transaction():
-            for topic in self.state.topics.values():
-                over = _older(topic.held, now - topic.retention_s)
-                for number in over:
-                    del topic.held[number]
-                self.state.release(topic.id, over)
-            for name, snapshot in list(self.state.snapshots.items()):
-                if snapshot.resource.expire_time.ToMicroseconds() <= now * 1e6:
-                    del self.state.snapshots[name]
-                    self.state.remove(snapshot)
 
     def _received(self, subscription: SubscriptionState, lease: Lease) -> Any:
         received = ReceivedMessage(ack_id=lease.ack_id)
@@ -169,8 +142,3 @@ class Broker:
         for ack_id in ack_ids:
             if not is_ack_id(ack_id):
                 raise invalid(f"You have passed an invalid ack ID to the service (ack_id={ack_id[:80]}).")
-
-
-def _older(held: Mapping[int, Message], before: float) -> list[int]:
-    """The ids of messages that were published before that time. The oldest come first in `held`."""
-    return [each.id for each in itertools.takewhile(lambda each: each.published < before, held.values())]

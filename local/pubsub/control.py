@@ -5,7 +5,7 @@
 ``GET /subscriptions``                name -> statistics (`statistics_of`)
 ``GET /metrics``                      backlogs for Prometheus, as Cloud Monitoring's PromQL names them
 ``GET /deliveries?subscription=NAME`` message id -> how often it was delivered since this process started
-``GET, POST, DELETE /faults``         the faults of now; order one (`local.pubsub.faults.Faults.order`); end all
+``GET, POST, DELETE /faults``         the faults of now; add one (`local.pubsub.faults.Faults.add`); end all
 ``POST /clock``                       ``{"advance_s": 600}`` moves the emulator's clock forward
 ====================================  ============================================================================
 
@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from local.pubsub.broker import Broker
-from local.pubsub.faults import BadOrder, Faults
+from local.pubsub.faults import BadFault, Faults
 from local.pubsub.state import SubscriptionState
 
 HEALTH_PATH = "/_health"
@@ -72,7 +72,7 @@ def _checked(answer: Callable[[Any, Request], Awaitable[Response]]) -> Callable[
     async def checked(self: Any, request: Request) -> Response:
         try:
             return await answer(self, request)
-        except (BadOrder, TypeError, ValueError) as error:
+        except (BadFault, TypeError, ValueError) as error:
             return PlainTextResponse(f"{error}\n", 400)
 
     return checked
@@ -111,22 +111,16 @@ class Control:
     @_checked
     async def faults(self, request: Request) -> Response:
         if request.method == "POST":
-            self._faults.order(_fields(await request.body()), self._state.clock.now())
-            self._ring()
+            self._faults.add(_fields(await request.body()), self._state.clock.now())
         if request.method == "DELETE":
             self._faults.clear()
-        return JSONResponse([dataclasses.asdict(fault) for fault in self._faults.orders])
+        return JSONResponse([dataclasses.asdict(fault) for fault in self._faults.active])
 
     @_checked
     async def clock(self, request: Request) -> Response:
         self._state.clock.advance(float(_fields(await request.body())["advance_s"]))
         self._broker.tick()
         return JSONResponse({"now": self._state.clock.now()})
-
-    def _ring(self) -> None:
-        """Lets open streams notice a fault."""
-        for subscription in self._state.subscriptions.values():
-            subscription.bell.ring()
 
 
 def _fields(body: bytes) -> dict[str, Any]:

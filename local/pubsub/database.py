@@ -35,7 +35,7 @@ CREATE TABLE held (
 class Database(DataFile):
     """One connection, for one thread. Raises DataDirError.
 
-    owners: topics, subscriptions and snapshots, each with its protobuf message. held: which of them keeps which message.
+    owners: topics and subscriptions, each with its protobuf message. held: which subscription keeps which message.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,10 +1,10 @@
-"""Faults that a test orders: which call, which subscription or topic, how often, for how long. Pure; time is passed in.
+"""Faults that a test asks for: which call, which subscription or topic, how often, for how long. Pure; time is passed in.
 
 =================  ==============================================================================================
-``unavailable``    the call fails with UNAVAILABLE and does nothing; open streams break
+``unavailable``    the call fails with UNAVAILABLE and does nothing
 ``lose_reply``     the call is carried out, then fails with UNAVAILABLE
-``drop_acks``      acks (``Acknowledge``, or those of a stream) are answered as if they had worked, and forgotten
-``delay``          the call waits for ``delay_s`` seconds first, each response of a stream too
+``drop_acks``      acks (``Acknowledge``) are answered as if they had worked, and forgotten
+``delay``          the call waits for ``delay_s`` seconds first
 ``duplicate``      a delivery is made twice at once, with two ack ids; not with exactly-once delivery
 =================  ==============================================================================================
 """
@@ -18,15 +18,15 @@ KINDS: Final = ("unavailable", "lose_reply", "drop_acks", "delay", "duplicate")
 ANY: Final = "*"
 
 
-class BadOrder(ValueError):
-    """A fault that cannot be ordered; the message says why."""
+class BadFault(ValueError):
+    """A fault that is invalid; the message says why."""
 
 
 @dataclass
 class Fault:
     """kind: see the module. method: a method of Pub/Sub's two services, or ``*``. resource: the name in the request, or ``*``.
 
-    every: of the matching calls each n-th fails, the n-th first. times: after so many it is over; None: never. until: end in
+    every: of the matching calls each n-th fails, the n-th first. times: after N faults it is over; None: never. until: end in
     seconds since 1970; None: never. seen, done: matching calls, and faults, so far.
     """
 
@@ -57,31 +57,31 @@ class Fault:
 
 
 class Faults:
-    """All that are ordered now."""
+    """All of now."""
 
     def __init__(self) -> None:
-        self.orders: list[Fault] = []
+        self.active: list[Fault] = []
 
-    def order(self, order: dict[str, Any], now: float) -> Fault:
-        """Adds a fault. order: fields of `Fault` up to delay_s, with for_s (seconds) in place of until. Raises BadOrder."""
-        unknown = order.keys() - {"kind", "method", "resource", "every", "times", "for_s", "delay_s"}
+    def add(self, fields: dict[str, Any], now: float) -> Fault:
+        """Adds a fault. fields: those of `Fault` up to delay_s, with for_s (seconds) in place of until. Raises BadFault."""
+        unknown = fields.keys() - {"kind", "method", "resource", "every", "times", "for_s", "delay_s"}
         if unknown:
-            raise BadOrder(f"a fault has no field {sorted(unknown)[0]}")
-        if order.get("kind") not in KINDS:
-            raise BadOrder(f"there is no fault {order.get('kind')!r}; there are {', '.join(KINDS)}")
-        if order.get("every", 1) < 1 or (order.get("times") or 1) < 1 or order.get("delay_s", 0) < 0:
-            raise BadOrder("every and times are at least 1, delay_s at least 0")
-        if (order["kind"] == "delay") != bool(order.get("delay_s")):
-            raise BadOrder("delay needs delay_s, and no other fault has it")
-        fields = {name: value for name, value in order.items() if name != "for_s"}
-        fault = Fault(**fields, until=now + order["for_s"] if order.get("for_s") is not None else None)
-        self.orders.append(fault)
+            raise BadFault(f"a fault has no field {sorted(unknown)[0]}")
+        if fields.get("kind") not in KINDS:
+            raise BadFault(f"there is no fault {fields.get('kind')!r}; there are {', '.join(KINDS)}")
+        if fields.get("every", 1) < 1 or (fields.get("times") or 1) < 1 or fields.get("delay_s", 0) < 0:
+            raise BadFault("every and times are at least 1, delay_s at least 0")
+        if (fields["kind"] == "delay") != bool(fields.get("delay_s")):
+            raise BadFault("delay needs delay_s, and no other fault has it")
+        given = {name: value for name, value in fields.items() if name != "for_s"}
+        fault = Fault(**given, until=now + fields["for_s"] if fields.get("for_s") is not None else None)
+        self.active.append(fault)
         return fault
 
     def clear(self) -> None:
-        self.orders.clear()
+        self.active.clear()
 
     def strike(self, kind: str, method: str, resource: str, now: float) -> Fault | None:
         """The fault of this kind that strikes a call, if one does."""
-        struck = [fault for fault in self.orders if fault.strikes(kind, method, resource, now)]
+        struck = [fault for fault in self.active if fault.strikes(kind, method, resource, now)]
         return struck[0] if struck else None

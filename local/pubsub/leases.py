@@ -18,7 +18,7 @@ ACK_ID_CHARACTERS: Final = len(_LIFE) + 2 * _NUMBER + len(_PAD)
 class Message:
     """published: seconds since 1970. key: its ordering key. body: a serialized PubsubMessage with id and publish time.
 
-    holders: how many topics, subscriptions and snapshots keep it.
+    holders: how many subscriptions keep it.
     """
 
     id: int
@@ -47,14 +47,12 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """Who gets messages: one stream, or one answer to a Pull.
+    """Who gets messages: one answer to a Pull.
 
     deadline_s: of its deliveries. more: ordering keys of which it has messages and could get later ones.
     """
 
     deadline_s: int
-    outstanding: int = 0
-    outstanding_bytes: int = 0
     more: dict[str, None] = field(default_factory=dict)
 
 
@@ -88,12 +86,12 @@ def new_ack_id(owner: int, delivery: int) -> str:
 
 
 def is_ack_id(text: str) -> bool:
-    """Whether this emulator, in any of its lives, could have given it out."""
+    """Whether this emulator, in any of its runs, could have given it out."""
     return len(text) == ACK_ID_CHARACTERS and text.endswith(_PAD)
 
 
 Repeats = Callable[[Entry], bool]
-"""Whether a delivery is to be made twice; for faults that a test ordered."""
+"""Whether a delivery is to be made twice; for faults that a test asked for."""
 
 
 def once(_: Entry) -> bool:

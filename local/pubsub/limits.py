@@ -34,14 +34,17 @@ DAY_S: Final = 86_400
 RETENTION_LEAST_S: Final = 10 * MINUTE_S
 RETENTION_MOST_S: Final = 31 * DAY_S
 RETENTION_DEFAULT_S: Final = 7 * DAY_S
-SNAPSHOT_LIFE_S: Final = 7 * DAY_S
-SNAPSHOT_LIFE_LEAST_S: Final = 60 * MINUTE_S
 EXPIRATION_LEAST_S: Final = DAY_S
 EXPIRATION_DEFAULT_S: Final = 31 * DAY_S
 
-_NAME: Final = re.compile(r"projects/[^/]+/(topics|subscriptions|snapshots)/(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
-_PROJECT: Final = re.compile(r"projects/[^/]+")
-_TOPIC_MISSING: Final = ("kms_key_name", "schema_settings", "ingestion_data_source_settings", "message_transforms")
+_NAME: Final = re.compile(r"projects/[^/]+/(topics|subscriptions)/(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
+_TOPIC_MISSING: Final = (
+    "ingestion_data_source_settings",
+    "kms_key_name",
+    "message_retention_duration",
+    "message_transforms",
+    "schema_settings",
+)
 _SUBSCRIPTION_MISSING: Final = (
     "push_config",
     "bigquery_config",
@@ -52,15 +55,10 @@ _SUBSCRIPTION_MISSING: Final = (
 
 
 def check_name(name: str, kind: str) -> None:
-    """kind: ``topics``, ``subscriptions`` or ``snapshots``."""
+    """kind: ``topics`` or ``subscriptions``."""
     found = _NAME.fullmatch(name)
     if not found or found[1] != kind:
         raise invalid(f"Invalid [{kind}] name: (name={name})")
-
-
-def check_project(name: str) -> None:
-    if not _PROJECT.fullmatch(name):
-        raise invalid(f"Invalid [projects] name: (name={name})")
 
 
 def check_publish(request: Any) -> None:
@@ -114,8 +112,6 @@ def check_topic(topic: Any) -> None:
     for field in _TOPIC_MISSING:
         if getattr(topic, field) if not _is_message(topic, field) else topic.HasField(field):
             raise not_implemented(f"topics with {field}")
-    if topic.HasField("message_retention_duration"):
-        _check_retention(topic.message_retention_duration.ToSeconds())
 
 
 def check_subscription(subscription: Any) -> None:

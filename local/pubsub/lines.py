@@ -1,8 +1,8 @@
 """The order of messages with one ordering key in one subscription. Pure.
 
-Page: "Order messages". While messages of a key are outstanding, only their consumer gets more of that key: a stream in its next
-response, the answer to a Pull not at all, as it is one closed batch. A message that is delivered again takes all later messages
-of its key with it, the acknowledged ones included.
+Page: "Order messages". While messages of a key are outstanding, no other answer to a Pull gets more of that key than the
+one that has them. A message that is delivered again takes all later messages of its key with it, the acknowledged ones
+included.
 """
 
 from __future__ import annotations

@@ -8,10 +8,8 @@ from google.pubsub_v1.types import pubsub
 
 Topic: Final[Any] = pubsub.Topic.pb()
 Subscription: Final[Any] = pubsub.Subscription.pb()
-Snapshot: Final[Any] = pubsub.Snapshot.pb()
 PubsubMessage: Final[Any] = pubsub.PubsubMessage.pb()
 ReceivedMessage: Final[Any] = pubsub.ReceivedMessage.pb()
-StreamingPullResponse: Final[Any] = pubsub.StreamingPullResponse.pb()
 
 TOPIC_ACTIVE: Final = int(pubsub.Topic.State.ACTIVE)
 SUBSCRIPTION_ACTIVE: Final = int(pubsub.Subscription.State.ACTIVE)

@@ -17,7 +17,7 @@ class Queues:
         self._has_lines = ordered
         self._ready: list[int] = []
         self._lines: dict[str, Line] = {}
-        # Keys of which anybody may get the next message. A key that somebody has is in `Consumer.more`.
+        # Keys of which any consumer may get the next message. A key that one has is in `Consumer.more`.
         self._free: dict[str, None] = {}
 
     def clear(self) -> None:
@@ -108,10 +108,6 @@ class Queues:
         self._after(entry.message.key, line)
         return settled
 
-    def early(self) -> set[int]:
-        """Messages that are acknowledged and can come back for the order."""
-        return {number for line in self._lines.values() for number in line.early}
-
     def _ordered(self, entry: Entry) -> bool:
         return self._has_lines and bool(entry.message.key)
 
@@ -121,7 +117,7 @@ class Queues:
             heapq.heappush(self._ready, entry.message.id)
 
     def _announce(self, key: str, line: Line) -> None:
-        """Lists a key where those look who may get its next message."""
+        """Lists a key where those find it who may get its next message."""
         place = self._free if line.holder is None else line.holder.more
         if line.waiting and not line.closed:
             place[key] = None

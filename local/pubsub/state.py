@@ -1,10 +1,10 @@
-"""All topics, subscriptions, snapshots and messages, in memory and in the database. Nothing here knows gRPC."""
+"""All topics, subscriptions and messages, in memory and in the database. Nothing here knows gRPC."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -15,7 +15,7 @@ from local.pubsub.clock import Clock
 from local.pubsub.database import Database
 from local.pubsub.errors import not_found
 from local.pubsub.leases import Message, Settings
-from local.pubsub.messages import PubsubMessage, Snapshot, Subscription, Topic
+from local.pubsub.messages import Subscription, Topic
 
 DELETED_TOPIC: Final = "_deleted-topic_"
 
@@ -33,7 +33,7 @@ class Bell:
                 future.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Returns when the bell rings, after so many seconds at the latest."""
+        """Returns when the bell rings, or after that many seconds."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
@@ -44,29 +44,13 @@ class Bell:
 
 @dataclass(eq=False)
 class TopicState:
-    """held: the messages that the topic itself retains."""
-
     id: int
     resource: Any
-    held: dict[int, Message] = field(default_factory=dict)
-
-    @property
-    def retention_s(self) -> int:
-        return int(self.resource.message_retention_duration.ToSeconds())
-
-
-@dataclass(eq=False)
-class SnapshotState:
-    """held: what was unacknowledged when it was made, and what has been published since."""
-
-    id: int
-    resource: Any
-    held: dict[int, Message] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class SubscriptionState:
-    """acked, dead_lettered: messages since this process started. gone: it was deleted."""
+    """acked, dead_lettered: messages since this process started."""
 
     id: int
     resource: Any
@@ -75,10 +59,9 @@ class SubscriptionState:
     bell: Bell = field(default_factory=Bell)
     acked: int = 0
     dead_lettered: int = 0
-    gone: bool = False
 
 
-Owner = TypeVar("Owner", TopicState, SubscriptionState, SnapshotState)
+Owner = TypeVar("Owner", TopicState, SubscriptionState)
 
 
 def settings_of(subscription: Any) -> Settings:
@@ -94,16 +77,15 @@ def settings_of(subscription: Any) -> Settings:
 
 
 class State:
-    """messages: all that somebody holds, by id. Raises `local.pubsub.errors.Refusal` for names that are not there."""
+    """messages: all that a subscription holds, by id. Raises `local.pubsub.errors.Refusal` for names that are not there."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self.clock = clock
         self.topics: dict[str, TopicState] = {}
         self.subscriptions: dict[str, SubscriptionState] = {}
-        self.snapshots: dict[str, SnapshotState] = {}
         self._database = database
         self._messages: dict[int, Message] = {}
-        # Ids go on growing over restarts, also those of messages that nobody held.
+        # Ids go on growing over restarts, also those of messages that no subscription held.
         self._last_id = time.time_ns() // 1000
         with database.transaction():
             self._load()
@@ -116,15 +98,8 @@ class State:
         limits.check_name(name, "subscriptions")
         return _find(self.subscriptions, name)
 
-    def snapshot(self, name: str) -> SnapshotState:
-        limits.check_name(name, "snapshots")
-        return _find(self.snapshots, name)
-
     def subscriptions_of(self, topic: str) -> list[SubscriptionState]:
         return [each for each in self.subscriptions.values() if each.resource.topic == topic and not each.resource.detached]
-
-    def snapshots_of(self, topic: str) -> list[SnapshotState]:
-        return [each for each in self.snapshots.values() if each.resource.topic == topic]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -144,39 +119,32 @@ class State:
         number = self._database.add_owner("subscription", resource.name, resource.SerializeToString())
         self.subscriptions[resource.name] = _subscription(number, resource)
 
-    def add_snapshot(self, resource: Any) -> SnapshotState:
-        number = self._database.add_owner("snapshot", resource.name, resource.SerializeToString())
-        self.snapshots[resource.name] = SnapshotState(number, resource)
-        return self.snapshots[resource.name]
-
-    def changed(self, owner: TopicState | SubscriptionState | SnapshotState) -> None:
+    def changed(self, owner: TopicState | SubscriptionState) -> None:
         """Stores an owner whose resource has changed."""
         self._database.change_owner(owner.id, owner.resource.SerializeToString())
 
-    def remove(self, owner: TopicState | SubscriptionState | SnapshotState) -> None:
+    def remove(self, owner: TopicState | SubscriptionState) -> None:
         """Removes an owner; the caller takes it out of its dictionary first."""
-        held = owner.backlog.entries if isinstance(owner, SubscriptionState) else owner.held
-        self.release(owner.id, list(held))
+        if isinstance(owner, SubscriptionState):
+            self.release(owner.id, list(owner.backlog.entries))
         self._database.remove_owner(owner.id)
 
     def store(self, messages: Iterable[Message]) -> None:
-        """Stores new messages; each must then be held by somebody."""
+        """Stores new messages; a subscription must then hold each."""
         rows = []
         for message in messages:
             self._messages[message.id] = message
             rows.append((message.id, round(message.published * 1e6), message.key, message.body))
         self._database.add_messages(rows)
 
-    def hold(self, owner: int, messages: Iterable[Message], acked: Callable[[Message], bool] = lambda _: False) -> None:
-        """An owner begins to hold messages that it did not hold."""
-        rows = []
+    def hold(self, owner: int, messages: Sequence[Message]) -> None:
+        """A subscription begins to hold messages that it did not hold."""
         for message in messages:
             message.holders += 1
-            rows.append((message.id, acked(message), 0))
-        self._database.hold(owner, rows)
+        self._database.hold(owner, ((message.id, False, 0) for message in messages))
 
     def release(self, owner: int, numbers: Iterable[int]) -> None:
-        """An owner lets go of messages. Those that nobody holds any more are deleted."""
+        """A subscription lets go of messages. Those that none holds any more are deleted."""
         numbers = list(numbers)
         self._database.release(owner, numbers)
         orphans = []
@@ -201,21 +169,16 @@ class State:
             self._messages[number] = Message(number, published_us / 1e6, key, body)
             self._last_id = max(self._last_id, number)
         for number, kind, body in self._database.owners():
-            rows = self._database.held(number)
-            for message, _, _ in rows:
-                self._messages[message].holders += 1
-            if kind == "subscription":
-                self._load_subscription(number, body, rows)
-            else:
-                held = {message: self._messages[message] for message, _, _ in rows}
-                if kind == "topic":
-                    topic = TopicState(number, Topic.FromString(body), held)
-                    self.topics[topic.resource.name] = topic
-                else:
-                    snapshot = SnapshotState(number, Snapshot.FromString(body), held)
-                    self.snapshots[snapshot.resource.name] = snapshot
+            if kind == "topic":
+                topic = TopicState(number, Topic.FromString(body))
+                self.topics[topic.resource.name] = topic
+            elif kind == "subscription":
+                self._load_subscription(number, body)
 
-    def _load_subscription(self, number: int, body: bytes, rows: list[tuple[int, int, int]]) -> None:
+    def _load_subscription(self, number: int, body: bytes) -> None:
+        rows = self._database.held(number)
+        for message, _, _ in rows:
+            self._messages[message].holders += 1
         subscription = _subscription(number, Subscription.FromString(body))
         self.subscriptions[subscription.resource.name] = subscription
         # Acknowledged out of order, and kept for the case that an earlier one comes back: the answer to the ack holds.
@@ -224,10 +187,6 @@ class State:
         gone = set(over)
         left = [(self._messages[message], bool(acked), attempts) for message, acked, attempts in rows if message not in gone]
         subscription.backlog.fill(left)
-
-
-def attributes_of(message: Message) -> dict[str, str]:
-    return dict(PubsubMessage.FromString(message.body).attributes)
 
 
 def _subscription(number: int, resource: Any) -> SubscriptionState:

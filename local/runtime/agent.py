@@ -3,7 +3,7 @@
 It may be killed at any time. Its pods die with it (`local.runtime.shim`). The next agent kills whatever is left of
 them, counts them as lost with their node, and continues every JobSet that has not finished.
 
-What differs from Kubernetes, on purpose (`tests/integration/runtime/test_contract.py`, which also tests a real cluster, checks
+What differs from Kubernetes, on purpose (`local/runtime/tests/test_contract.py`, which also tests a real cluster, checks
 the rest):
 
 - Pods share this machine's network and files. The pod annotation ``nightshift.dev/port-env: "engine=ENGINE_PORT"`` makes

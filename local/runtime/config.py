@@ -42,8 +42,8 @@ class AgentConfig:
     max_pods: pods that run at once; others stay Pending. node_name: for spec.nodeName.
     pod_backoff_s: wait between a pod's failure and its replacement, doubling to 10 min.
     restart_backoff_s: wait before the second restart of a sidecar, doubling to 5 min (the first restart is immediate).
-    shutdown_grace_s: longest grace period of pods when the agent is told to end, as on GKE Spot.
-    poll_s: how often the agent looks for requests.
+    shutdown_grace_s: longest grace period of pods when a signal ends the agent, as on GKE Spot.
+    poll_s: how often the agent checks for requests.
     """
 
     images: Mapping[str, ImageConfig] = field(default_factory=dict)

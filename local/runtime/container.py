@@ -1,4 +1,4 @@
-"""The life of one container: its runs, probes, restarts and end, as a kubelet manages them."""
+"""One container from start to end: its runs, probes, restarts and end, as a kubelet manages them."""
 
 from __future__ import annotations
 

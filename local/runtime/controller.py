@@ -1,4 +1,4 @@
-"""One JobSet under the agent: `reconcile` looks at what was requested and what has ended, decides, writes, then acts.
+"""One JobSet under the agent: `reconcile` reads what was requested and what has ended, decides, writes, then acts.
 
 Each act is recorded in status.json first, which makes it safe to repeat after the agent was killed: a pod is recorded
 before its first process starts, its end before a replacement is made, the end of a Job before its last pods get their
@@ -174,7 +174,7 @@ class Controller:
             self._end(record, now)
 
     def _end(self, record: PodRecord, now: float) -> None:
-        """Tells a pod to end; a pod without a place on the node has nothing to end."""
+        """Signals a pod to end; a pod without a place on the node has nothing to end."""
         if record.name in self._live:
             self._live[record.name].pod.stop(self._spec.pod.grace_s)
         elif not record.bound:

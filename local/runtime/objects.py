@@ -129,7 +129,7 @@ def _pod(spec: JobSetSpec, pod: PodRecord, node: str) -> Objects:
 
 
 def _deleted_event(spec: JobSetSpec, pod: PodRecord) -> Objects:
-    """The event by which a Job says that it ended a pod itself; only this distinguishes that end from a person's."""
+    """The event with which a Job reports that it ended a pod itself; only this distinguishes that end from a user's."""
     return {
         "type": "Normal",
         "reason": "SuccessfulDelete",

@@ -1,4 +1,4 @@
-"""The life of one pod: init containers and sidecars in order, then the main containers, then the sidecars' end."""
+"""One pod from start to end: init containers and sidecars in order, then the main containers, then the sidecars' end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Ports:
 
 
 class Pod:
-    """Calls ``changed`` after each change of what `statuses`, `pids` or `running` say."""
+    """Calls ``changed`` after each change of what `statuses`, `pids` or `running` return."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 Action = Literal["FailJob", "FailIndex", "Ignore", "Count"]
 Ruling = Literal["", "Succeeded", "Deleted", "FailJob", "FailIndex", "Ignore", "Count"]
-"""What a pod's end means to its Job: "" while it lives, "Deleted" when the Job ended it, else the action of the policy."""
+"""What a pod's end means to its Job: "" while it runs, "Deleted" when the Job ended it, else the action of the policy."""
 
 MAX_BACKOFF_S: Final = 600.0
 """Longest wait between a pod's failure and its replacement."""
@@ -47,7 +47,7 @@ class IndexedJob:
 
 @dataclass(frozen=True)
 class JobPod:
-    """What the policy knows about one pod. ended_at: seconds since the epoch; 0 while it lives."""
+    """What the policy knows about one pod. ended_at: seconds since the epoch; 0 while it runs."""
 
     index: int
     ruling: Ruling = ""

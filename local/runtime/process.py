@@ -78,7 +78,7 @@ class Process:
             os.write(self._popen.stdin.fileno(), order)
 
     def _close(self) -> None:
-        """Reaps the shim. If it still lives, the end of its stdin makes it kill everything and exit."""
+        """Reaps the shim. If it still runs, the end of its stdin makes it kill everything and exit."""
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         self._popen.wait()

@@ -17,7 +17,7 @@ class PodRecord:
     """One pod, from the decision to make it. Times are seconds since the epoch, 0 for not yet.
 
     attempt: counts from 1 for each index. bound: it has a place on the node, so processes of it may exist.
-    reason: of the condition DisruptionTarget, if any; otherwise ''. deleted_at: when its Job told it to end.
+    reason: of the condition DisruptionTarget, if any; otherwise ''. deleted_at: when its Job began to end it.
     failures, ignored: counted and ignored failures of its index before it.
     """
 

@@ -1,8 +1,8 @@
 """``python -m local.smoke --project PROJECT [--location LOCATION] [--cluster CLUSTER]`` (`make smoke-gcp PROJECT=...`).
 
-Runs the doctor, asks `local.smoke.doubts` of a real project, and runs a night of a thousand rows if it knows a cluster: as
-the account of the application default credentials, in a dataset and a bucket of their own that are removed at the end. Prints a
-report in Markdown. Some forty queries over a few rows cost less than a cent; the night rents one node for some minutes.
+Runs the doctor, asks the questions of `local.smoke.open_questions`, and runs a night of a thousand rows if it knows a cluster:
+as the account of the application default credentials, in a dataset and a bucket of their own that are removed at the end.
+Prints a report in Markdown. Some forty queries over a few rows cost less than a cent; the night rents a node for some minutes.
 
 The deployment is the one that the variables NIGHTSHIFT_* name. A night in a cluster needs its NIGHTSHIFT_BUCKET, which the
 workers' account may read and write; the run's folder there is removed at the end. With BIGQUERY_EMULATOR_HOST and
@@ -31,7 +31,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from local.environments import ROOT
 from local.smoke import night, report
 from local.smoke.deployment import CommandFailed, deployed
-from local.smoke.doubts import DOUBTS
+from local.smoke.open_questions import OPEN_QUESTIONS
 from local.smoke.place import Place, made, reason
 from local.smoke.report import Line
 
@@ -46,7 +46,7 @@ def lines(place: Place, cluster: str, profile: str) -> Iterator[Line]:
         deployment = stack.enter_context(deployed(place, cluster))
         job = stack.enter_context(night.prepared(place, deployment, LIKE, profile)) if deployment.runtime else None
         yield from report.doctor(deployment, deployment.job_file(job["job"]) if job else None)
-        yield from report.doubts(place, DOUBTS)
+        yield from report.open_questions(place, OPEN_QUESTIONS)
         if job is not None:
             yield report.whole_night(place, deployment, job)
 

@@ -29,7 +29,7 @@ TAIL: Final = 40
 
 
 class CommandFailed(Exception):
-    """A command ended with another code than 0, or took too long; the message has the end of what it said."""
+    """A command ended with another code than 0, or took too long; the message has the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Deployment:
 
     @property
     def runtime(self) -> str:
-        """Where JobSets run; '' if nobody said so."""
+        """Where JobSets run; '' if unset."""
         return self.environment.get("NIGHTSHIFT_RUNTIME", "")
 
     def job_file(self, name: str) -> Path:
@@ -85,7 +85,7 @@ class Deployment:
 
 @contextmanager
 def deployed(place: Place, cluster: str) -> Iterator[Deployment]:
-    """cluster: ``projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` on GKE; '' for what NIGHTSHIFT_RUNTIME says."""
+    """cluster: ``projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` on GKE; '' for NIGHTSHIFT_RUNTIME's."""
     with tempfile.TemporaryDirectory(prefix="nightshift-smoke-") as folder:
         home = Path(folder)
         (home / "dags" / "jobs").mkdir(parents=True)
@@ -107,7 +107,7 @@ def _environment(place: Place, home: Path, cluster: str) -> dict[str, str]:
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-        # A person's Airflow must not see the night of a smoke test.
+        # The user's own Airflow must not see the night of a smoke test.
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "PYTHONPATH": str(installed()),
     }

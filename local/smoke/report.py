@@ -1,4 +1,4 @@
-"""What a smoke test found, a line each: the doctor's, the doubts' and the night's."""
+"""What a smoke test found, a line each: the doctor's, the open questions' and the night's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.api_core.exceptions import GoogleAPICallError
 
 from local.smoke import night
 from local.smoke.deployment import CommandFailed, Deployment
-from local.smoke.doubts import Doubt
+from local.smoke.open_questions import Question
 from local.smoke.place import JOB_S, Place, reason
 
 WELL: Final = "well"
@@ -49,20 +49,20 @@ def doctor(deployment: Deployment, job_file: Path | None) -> list[Line]:
     return [Line("Is everything there for a night?", counts, verdict, "see the doctor's lines"), *wrong]
 
 
-def doubts(place: Place, asked: Iterable[Doubt]) -> list[Line]:
+def open_questions(place: Place, questions: Iterable[Question]) -> list[Line]:
     """Asks one after the other. A question that the service does not let us ask hides no other."""
-    return [_line(place, doubt) for doubt in asked]
+    return [_line(place, question) for question in questions]
 
 
-def _line(place: Place, doubt: Doubt) -> Line:
+def _line(place: Place, asked: Question) -> Line:
     try:
-        answer = doubt.ask(place)
+        answer = asked.ask(place)
     except GoogleAPICallError as error:
-        return Line(doubt.question, reason(error), FAILED, doubt.breaks)
+        return Line(asked.question, reason(error), FAILED, asked.breaks)
     except TimeoutError:
-        return Line(doubt.question, f"no answer within {JOB_S:.0f} s", FAILED, doubt.breaks)
+        return Line(asked.question, f"no answer within {JOB_S:.0f} s", FAILED, asked.breaks)
     verdict = (AS_DOCUMENTED if answer.documented else HANDLED) if answer.works else BREAKS
-    return Line(doubt.question, answer.found, verdict, doubt.breaks)
+    return Line(asked.question, answer.found, verdict, asked.breaks)
 
 
 def whole_night(place: Place, deployment: Deployment, job: Mapping[str, Any]) -> Line:

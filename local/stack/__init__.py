@@ -2,7 +2,7 @@
 
 ``python3 -m local.stack up|down|status|run`` for people, `Stack` for the demo and the tests. Standard library only.
 
-    STATE/stack.json      valid while a supervisor lives: addresses, pids, Airflow's password, the environment for clients
+    STATE/stack.json      valid while a supervisor runs: addresses, pids, Airflow's password, the environment for clients
     STATE/stack.lock      held by the supervisor; holds its pid
     STATE/ports.json      ports, chosen once and kept, so that addresses frozen in running work stay valid
     STATE/secrets.json    Airflow's password and keys, made once
@@ -10,7 +10,7 @@
     STATE/{storage,bigquery,pubsub,postgres,runtime,airflow,lineage}/   the parts' data
 
 What dies with what: a part that dies is restarted on its port. The supervisor's death ends everything: the kernel sends its
-children SIGKILL, and a guardian process kills whatever they had started. A tied stack ends with the process that
+children SIGKILL, and a reaper process kills whatever they had started. A tied stack ends with the process that
 started it. Every process carries ``NIGHTSHIFT_STACK=STATE`` in its environment, by which strays are found.
 """
 

@@ -86,7 +86,7 @@ def _status(stack: Stack) -> int:
     for name, part in document["parts"].items():
         note = f"  ({part['error']})" if part["error"] else ""
         print(f"{name:<10} {part['state']:<10} {part['address']}  pid {part['pid']}, started {part['starts']} times{note}")
-    print(f"supervisor {document['state']:<10} pid {document['supervisor']}, guardian {document['guardian']}")
+    print(f"supervisor {document['state']:<10} pid {document['supervisor']}, reaper {document['reaper']}")
     _login(stack)
     return 0 if stack.healthy() else 1
 

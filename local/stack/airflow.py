@@ -1,6 +1,6 @@
 """Airflow's settings and health. All settings are environment variables; no file of Airflow's is edited.
 
-``airflow standalone`` starts its components and never looks at them again: a scheduler killed with SIGKILL stays a zombie, its
+``airflow standalone`` starts its components and never checks them again: a scheduler killed with SIGKILL stays a zombie, its
 workers stay alive, and standalone keeps running (Airflow 3.3.2, module ``standalone_command``). So the supervisor watches: a
 dead component ends the whole part, which is then restarted on the same database.
 """
@@ -173,7 +173,7 @@ def component_pids(standalone: int, name: str) -> list[int]:
     """The process of one of `COMPONENTS`."""
     found = []
     for pid, state in marks.children(standalone).items():
-        with contextlib.suppress(OSError):  # It may end while we look.
+        with contextlib.suppress(OSError):  # It may end meanwhile.
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if state != "Z" and name in command.replace("_", "-"):
                 found.append(pid)

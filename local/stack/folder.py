@@ -45,7 +45,7 @@ class Folder:
 
     @property
     def kubernetes(self) -> Path:
-        """What the stack was told about its cluster, if it has one."""
+        """The stack's settings for its cluster, if it has one."""
         return self.path / "kubernetes.json"
 
     @property
@@ -76,7 +76,7 @@ class Folder:
             folder.mkdir(parents=True, exist_ok=True)
 
     def read(self) -> dict[str, Any] | None:
-        """What the living supervisor wrote; None if no supervisor lives, or it has not written yet."""
+        """What the running supervisor wrote; None if none runs, or it has not written yet."""
         supervisor = self.held()
         document: dict[str, Any] | None = _read(self.document)
         return document if document and supervisor and document["supervisor"] == supervisor else None

@@ -19,13 +19,13 @@ PART = "NIGHTSHIFT_STACK_PART"
 """The stack's state folder; one life of its supervisor; the part of the stack that a process belongs to."""
 
 TITLES_KEEP_ENVIRONMENT = {"SPT_NOENV": "1"}
-"""Tells the package setproctitle to leave the memory alone from which /proc/PID/environ is read."""
+"""Makes the package setproctitle leave the memory alone from which /proc/PID/environ is read."""
 
 SWEEP_S = 10.0
 
 
 def carries(pid: int, marks: Mapping[str, str]) -> bool:
-    """Whether process `pid` lives and has all of the marks. Another user's process has none."""
+    """Whether process `pid` runs and has all of the marks. Another user's process has none."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -23,7 +23,7 @@ from local.stack.kubernetes import Kubernetes
 NAMES: Final = ("storage", "bigquery", "pubsub", "postgres", "agent", "airflow")
 """In order of dependency: a part uses only parts before it. They are stopped in reverse order."""
 NIGHT: Final = ("storage", "bigquery", "agent", "airflow")
-"""What a night needs, and what starts unless somebody asks for something else. A stream needs "pubsub" and "postgres"."""
+"""What a night needs, and what starts by default. A stream needs "pubsub" and "postgres"."""
 PORTS: Final[dict[str, tuple[str, ...]]] = {
     "storage": ("storage",),
     "bigquery": ("bigquery", "bigquery_grpc"),
@@ -210,7 +210,7 @@ def _answers(address: str) -> Callable[[int, float], str | None]:
 
 def _get(address: str) -> tuple[bytes, str | None]:
     """The reply's body, and what went wrong, if anything."""
-    # No proxy, whatever the environment says: the address is on this machine.
+    # No proxy, whatever the environment has: the address is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(address, timeout=PROBE_TIMEOUT_S) as reply:

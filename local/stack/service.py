@@ -25,7 +25,7 @@ SILENCE_S: Final = 120.0
 STEADY_S: Final = 60.0
 BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 HOPELESS: Final = 3
-"""After so many starts without becoming healthy, a part counts as failed. It is still retried."""
+"""After this many starts without becoming healthy, a part counts as failed. It is still retried."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -161,13 +161,13 @@ class Stack:
         return dict(document["airflow"])
 
     def pids(self, name: str) -> list[int]:
-        """Living processes of a part and of all it started; or of ``supervisor``, ``guardian``, or one of Airflow's components
+        """Living processes of a part and of all it started; or of ``supervisor``, ``reaper``, or one of Airflow's components
         (``scheduler``, ``dag-processor``, ``api-server``, ``triggerer``: its main process). Raises StackDown."""
         document = self.document()
         if name in airflow.COMPONENTS:
             standalone = document["parts"]["airflow"]["pid"]
             return airflow.component_pids(standalone, name) if standalone else []
-        if name in ("supervisor", "guardian"):
+        if name in ("supervisor", "reaper"):
             return [document[name]] if document[name] else []
         return marks.marked({marks.STACK: str(self._folder.path), marks.PART: name})
 
@@ -208,7 +208,7 @@ class Stack:
             raise StackError(
                 f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: python3 -m local.stack down"
             )
-        # A stack that an earlier version started says neither of these.
+        # A stack that an earlier version started has neither of these.
         if "airflow" in self._names and document.get("airflow_environment") != self._choice.environment:
             raise StackError(
                 f"the stack in {self._folder.path} is up with another environment of Airflow: python3 -m local.stack down"
@@ -260,7 +260,7 @@ class Stack:
             os.close(descriptor)
 
     def _await_health(self, began: float) -> None:
-        told: set[str] = set()
+        seen: set[str] = set()
         while True:
             document = self._folder.read()
             reports = document["parts"] if document and document["state"] == "up" else {}
@@ -272,15 +272,15 @@ class Stack:
                 report = reports.get(name, {"state": "starting"})
                 if report["state"] == "failed":
                     raise StackError(f"{name} does not start ({report['error']}); {self._tail(name)}")
-                if report["state"] == "healthy" and name not in told:
-                    told.add(name)
+                if report["state"] == "healthy" and name not in seen:
+                    seen.add(name)
                     self._say(f"{name:<9} {report['address']}  healthy after {time.monotonic() - began:.1f} s")
-            if len(told) == len(self._names):
+            if len(seen) == len(self._names):
                 return
             if self._ended_early():
                 raise StackError(f"the supervisor has ended; {self._tail('supervisor')}")
             if time.monotonic() - began > UP_S:
-                waited = ", ".join(name for name in self._names if name not in told)
+                waited = ", ".join(name for name in self._names if name not in seen)
                 raise StackError(f"not healthy after {UP_S:.0f} s: {waited}; logs are in {self._folder.log('x').parent}")
             time.sleep(POLL_S)
 
@@ -294,17 +294,17 @@ class Stack:
         return False
 
     def _end_supervisor(self, marked: dict[str, str]) -> bool:
-        """Tells the supervisor to end and waits for it; returns whether it ended in time.
+        """Signals the supervisor to end and waits for it; returns whether it ended in time.
 
-        A supervisor that was waiting for the lock then takes it, and is told too. The lock alone does not show the end: it is
-        free a moment before the process is gone.
+        A supervisor that was waiting for the lock then takes it, and gets the signal, too. The lock alone does not show the
+        end: it is free a moment before the process is gone.
         """
         deadline = time.monotonic() + DOWN_S
-        told: set[int] = set()
-        while (holder := self._folder.held()) is not None or any(marks.carries(pid, marked) for pid in told):
-            if holder and holder not in told:
+        seen: set[int] = set()
+        while (holder := self._folder.held()) is not None or any(marks.carries(pid, marked) for pid in seen):
+            if holder and holder not in seen:
                 marks.kill(holder, marked, signal.SIGTERM)
-                told.add(holder)
+                seen.add(holder)
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)

@@ -1,7 +1,7 @@
 """The supervisor: ``python -m local.stack.supervisor --state DIR --life ID --parts A,B --dags DIR --airflow ENV
 [--by-the-clock] [--kubernetes FILE] [--tie FD --owner PID]``.
 
-Holds the state folder's lock as long as it lives. Shuts down in order on SIGTERM, SIGINT, or when the pipe FD closes, and at
+Holds the state folder's lock as long as it runs. Shuts down in order on SIGTERM, SIGINT, or when the pipe FD closes, and at
 once on a second signal. Exit codes: 0 after an orderly end, 2 if a part cannot be started here, 3 if another has the lock.
 """
 
@@ -55,7 +55,7 @@ class Supervisor:
             Service(part, folder, environment.base(), life)
             for part in parts.build(folder, life, names, ports, choice, kubernetes)
         ]
-        self._guardian: subprocess.Popen[bytes] | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
         self._signals = 0
         self._wakeup, wake = os.pipe()
@@ -94,7 +94,7 @@ class Supervisor:
         log.info("stopping")
         for service in reversed(self._services):
             service.stop(self._reap, lambda: self._signals > 1)
-        self._dismiss_guardian()
+        self._dismiss_reaper()
         with contextlib.suppress(FileNotFoundError):
             self._folder.document.unlink()
         log.info("stopped")
@@ -117,7 +117,7 @@ class Supervisor:
             os.read(self._wakeup, 4096)
 
     def _reap(self) -> None:
-        """Reaps children that have died: parts, the guardian, and what dead parts had started (see `main`)."""
+        """Reaps children that have died: parts, the reaper, and what dead parts had started (see `main`)."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -126,20 +126,20 @@ class Supervisor:
                 for service in self._services:
                     if service.pid == pid:
                         service.exited(status)
-                if self._guardian and self._guardian.pid == pid:
-                    self._guardian.returncode = status
-                    self._guardian = None
-                    log.error("the guardian DIED; starting another")
+                if self._reaper and self._reaper.pid == pid:
+                    self._reaper.returncode = status
+                    self._reaper = None
+                    log.error("the reaper DIED; starting another")
 
     def _guard(self) -> None:
-        if self._guardian is not None:
+        if self._reaper is not None:
             return
         if self._pipe is not None:
             os.close(self._pipe)
         read_end, self._pipe = os.pipe()
-        marked = {marks.STACK: str(self._folder.path), marks.LIFE: self._life, marks.PART: "guardian"}
-        self._guardian = subprocess.Popen(
-            [sys.executable, "-S", "-m", "local.stack.guardian", str(self._folder.path), self._life],
+        marked = {marks.STACK: str(self._folder.path), marks.LIFE: self._life, marks.PART: "reaper"}
+        self._reaper = subprocess.Popen(
+            [sys.executable, "-S", "-m", "local.stack.reaper", str(self._folder.path), self._life],
             cwd=ROOT,
             env={**environment.base(), **marked},
             stdin=read_end,
@@ -147,21 +147,21 @@ class Supervisor:
         )
         os.close(read_end)
 
-    def _dismiss_guardian(self) -> None:
-        if self._guardian is None or self._pipe is None:
+    def _dismiss_reaper(self) -> None:
+        if self._reaper is None or self._pipe is None:
             return
         os.close(self._pipe)
         try:
-            self._guardian.wait(5)
+            self._reaper.wait(5)
         except subprocess.TimeoutExpired:
-            self._guardian.kill()
-            self._guardian.wait()
+            self._reaper.kill()
+            self._reaper.wait()
 
     def _write(self, state: str) -> None:
         document = {
             **self._fixed,
             "state": state,
-            "guardian": self._guardian.pid if self._guardian else None,
+            "reaper": self._reaper.pid if self._reaper else None,
             "parts": {service.part.name: service.report() for service in self._services},
         }
         if document != self._written:

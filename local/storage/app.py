@@ -127,8 +127,8 @@ def _json_refusal(error: ApiError) -> Response:
 def _xml_refusal(error: ApiError) -> Response:
     if error.status == 304:
         return Response(status_code=304)
-    told = f"<Message>{escape(error.message)}</Message>"
+    details = f"<Message>{escape(error.message)}</Message>"
     if error.status == 403:
-        told = f"<Message>Access denied.</Message><Details>{escape(error.message)}</Details>"
-    content = f"<Error><Code>{error.code}</Code>{told}</Error>"
+        details = f"<Message>Access denied.</Message><Details>{escape(error.message)}</Details>"
+    content = f"<Error><Code>{error.code}</Code>{details}</Error>"
     return Response(xml_api.DECLARATION + content, error.status, media_type="application/xml")

@@ -87,7 +87,7 @@ class Identities:
         self._policies = policies
 
     def caller(self, request: Request) -> Caller:
-        """Raises ApiError 401 for a token that stands for nobody. Signatures are no tokens: any is accepted."""
+        """Raises ApiError 401 for an unknown token. Signatures are no tokens: any is accepted."""
         if self._known is None:
             return Anybody()
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -142,7 +142,7 @@ def require_read(request: Request, store: Store, bucket: str, name: str) -> None
 
 
 def require_write(request: Request, store: Store, bucket: str, name: str) -> None:
-    """To create an object; if there is one of this name, also the right to delete it, whatever the preconditions say."""
+    """To create an object; if there is one of this name, also the right to delete it, whatever the preconditions are."""
     require(request, store, "storage.objects.create", bucket, name)
     require_replace(request, store, bucket, name)
 

@@ -1,4 +1,4 @@
-"""How buckets and objects look in the JSON API, and which of their fields a client may write."""
+"""Buckets and objects in the JSON API, and which of their fields a client may write."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ END_S: Final = 20.0
 
 
 class Replicas:
-    """So many processes of one stream, which end with the context. logs: a folder."""
+    """N processes of one stream, which end with the context. logs: a folder."""
 
     def __init__(self, file: Path, environment: Mapping[str, str], logs: Path, count: int) -> None:
         self._file = file

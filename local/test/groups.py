@@ -16,6 +16,9 @@ GATE: Final = "gate"
 """Marks what `make test` runs of a tier; of WHOLE_TIERS it runs everything."""
 WHOLE_TIERS: Final = frozenset({"unit"})
 
+TOPS: Final = ("tests", "local")
+"""The folders with test files: what is in ``local`` has its tests beside it, in a folder ``tests``."""
+
 LONG: Final = (
     "tests/integration/warehouse/test_deleted_in_part.py",
     "tests/integration/stack/test_stack_files.py",
@@ -39,9 +42,9 @@ CLUSTER: Final = "cluster"
 
 @dataclass(frozen=True)
 class Group:
-    """The tests of one tier below one path.
+    """The tests of one tier below some paths.
 
-    place: the path of a folder or file below the repository's root; if several groups match, the longest one counts.
+    places: paths of folders or files below the repository's root; if several groups match, the longest one counts.
     covers: what it tests, as paths. needs: environments (`local.environments`), MODELS, CLUSTER.
     gate_s, all_s: the budgets of `make test` and `make test-all`, the seconds of its tests added up: tests that run in
         parallel each count in full, with the time that they wait for a core. They were recorded on two cores; a run prints
@@ -50,20 +53,22 @@ class Group:
 
     name: str
     tier: str
-    place: str
+    places: tuple[str, ...]
     covers: tuple[str, ...]
     needs: frozenset[str]
     gate_s: int
     all_s: int
 
 
-def _group(name: str, place: str, covers: str, needs: str, gate_s: int, all_s: int) -> Group:
-    """name: TIER or TIER/PART. covers, needs: separated by spaces."""
-    return Group(name, name.partition("/")[0], place, tuple(covers.split()), frozenset(needs.split()), gate_s, all_s)
+def _group(name: str, places: str, covers: str, needs: str, gate_s: int, all_s: int) -> Group:
+    """name: TIER or TIER/PART. places, covers, needs: separated by spaces."""
+    return Group(
+        name, name.partition("/")[0], tuple(places.split()), tuple(covers.split()), frozenset(needs.split()), gate_s, all_s
+    )
 
 
 GROUPS: Final = (
-    _group("unit", "tests", "plugins/nightshift local tests dags docs", "test driver", 120, 120),
+    _group("unit", "tests local", "plugins/nightshift local tests dags docs", "test driver", 120, 120),
     _group(
         "simulation",
         "tests/simulation",
@@ -73,7 +78,7 @@ GROUPS: Final = (
         1400,
     ),
     _group("integration/airflow", "tests/integration/airflow", "dags plugins/nightshift/operators", "test emulators", 90, 160),
-    _group("integration/bigquery", "tests/integration/bigquery", "local/bigquery local/smoke", "test emulators", 280, 460),
+    _group("integration/bigquery", "local/bigquery/tests", "local/bigquery local/smoke", "test emulators", 280, 460),
     _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 10, 10),
     _group(
         "integration/doctor",
@@ -107,10 +112,15 @@ GROUPS: Final = (
         40,
         50,
     ),
-    _group("integration/postgres", "tests/integration/postgres", "local/postgres", "test emulators", 30, 60),
-    _group("integration/pubsub", "tests/integration/pubsub", "local/pubsub", "test emulators", 50, 150),
+    _group("integration/postgres", "local/postgres/tests", "local/postgres", "test emulators", 30, 60),
+    _group("integration/pubsub", "local/pubsub/tests", "local/pubsub", "test emulators", 50, 150),
     _group(
-        "integration/runtime", "tests/integration/runtime", "local/runtime plugins/nightshift/jobset/local", "test", 60, 180
+        "integration/runtime",
+        "local/runtime/tests tests/integration/runtime",
+        "local/runtime plugins/nightshift/jobset/local",
+        "test",
+        60,
+        180,
     ),
     _group(
         "integration/stack",
@@ -131,7 +141,7 @@ GROUPS: Final = (
         180,
         960,
     ),
-    _group("integration/storage", "tests/integration/storage", "local/storage", "test emulators", 90, 190),
+    _group("integration/storage", "local/storage/tests", "local/storage", "test emulators", 90, 190),
     _group(
         "integration/warehouse",
         "tests/integration/warehouse",
@@ -167,14 +177,21 @@ def groups_of(tiers: Iterable[str]) -> tuple[Group, ...]:
 
 def group_of(tier: str, path: str) -> Group:
     """The group of a test file, given by its path below the root. Raises LookupError if no group has it."""
-    found = [group for group in GROUPS if group.tier == tier and (path == group.place or path.startswith(f"{group.place}/"))]
+    found = {
+        place: group for group in groups_of([tier]) for place in group.places if path == place or path.startswith(f"{place}/")
+    }
     if not found:
         raise LookupError(f"{path} has tests of the tier {tier}, and no group in {__name__} has that folder. Add one.")
-    return max(found, key=lambda group: len(group.place))
+    return found[max(found, key=len)]
 
 
 Part = Literal["gate", "rest", "all"]
 """Of a tier: what `make test` runs, what only `make test-all` runs, or both."""
+
+
+def every_file() -> list[str]:
+    """Every test file, as a path below the root, sorted."""
+    return sorted(str(file.relative_to(ROOT)) for top in TOPS for file in (ROOT / top).rglob("test_*.py"))
 
 
 def files(tier: str, part: Part = "all") -> list[str]:
@@ -185,8 +202,8 @@ def files(tier: str, part: Part = "all") -> list[str]:
     marks = [f"pytest.mark.{tier}"]
     if part == "gate" and tier not in WHOLE_TIERS:
         marks.append(f"pytest.mark.{GATE}")
-    every = ((file, file.read_text()) for file in sorted((ROOT / "tests").rglob("test_*.py")))
-    found = [str(file.relative_to(ROOT)) for file, text in every if all(mark in text for mark in marks)]
+    every = ((file, (ROOT / file).read_text()) for file in every_file())
+    found = [file for file, text in every if all(mark in text for mark in marks)]
     return sorted(found, key=lambda path: LONG.index(path) if path in LONG else len(LONG))
 
 

@@ -1,4 +1,4 @@
-"""What this machine lacks for which tests. Makes what is missing if it can; otherwise says so and continues."""
+"""What this machine lacks for which tests. Makes what is missing if it can; otherwise prints why and continues."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Prerequisites:
 
     def environment(self) -> dict[str, str]:
         """What the tests must know about this."""
-        told = {packages.NO_CLUSTER_VARIABLE: self._no_cluster} if self._no_cluster else {}
-        return {**os.environ, **told, "PYTHONDONTWRITEBYTECODE": "1"}
+        reason = {packages.NO_CLUSTER_VARIABLE: self._no_cluster} if self._no_cluster else {}
+        return {**os.environ, **reason, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def _prepare_cluster(self) -> None:
         if reason := packages.obstacle() or build.obstacle():

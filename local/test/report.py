@@ -1,4 +1,7 @@
-"""The report at the end: what ran, what did not and why, and the time of each group beside its budget."""
+"""The report at the end: what did not run and why, and the time of each group beside its budget.
+
+What failed and what was skipped is in the output of pytest.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,6 @@ from local.test.running import Ran
 
 def print_report(ran: Mapping[str, Ran], not_run: Mapping[str, str], *, gate: bool) -> None:
     """ran: by tier. not_run: group -> why."""
-    print("== what ran")
-    for tier, each in ran.items():
-        counts = _counts(each)
-        print(f"{tier:<12} {counts} in {each.seconds:.0f} s")
-        for reason in sorted({case.skipped for case in each.cases if case.skipped is not None}):
-            print(f"             skipped: {reason}")
     for reason in dict.fromkeys(not_run.values()):
         print(f"NOT RUN: {', '.join(name for name, why in not_run.items() if why == reason)}: {reason}")
     _print_times(ran, gate=gate)
@@ -36,12 +33,6 @@ def missing(ran: Mapping[str, Ran], not_run: Mapping[str, str], required: Sequen
 def nothing(ran: Mapping[str, Ran]) -> bool:
     """Whether pytest found no test and no fault, for example because a path after ``--`` is misspelt."""
     return bool(ran) and all(each.ok and not each.cases for each in ran.values())
-
-
-def _counts(ran: Ran) -> str:
-    skipped = sum(case.skipped is not None for case in ran.cases)
-    failed = sum(case.failed for case in ran.cases)
-    return f"{len(ran.cases) - skipped - failed} passed, {failed} failed, {skipped} skipped"
 
 
 def _print_times(ran: Mapping[str, Ran], *, gate: bool) -> None:

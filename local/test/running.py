@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -37,16 +36,14 @@ class Case:
 
     group: Group
     seconds: float
-    failed: bool
     skipped: str | None
 
 
 @dataclass(frozen=True)
 class Ran:
-    """The result of a tier. ok: pytest ended without a failure. seconds: from its start to its end."""
+    """The result of a tier. ok: pytest ended without a failure."""
 
     ok: bool
-    seconds: float
     cases: tuple[Case, ...]
 
 
@@ -86,13 +83,14 @@ def run_tier(
     paths = [file for file in files(tier, part) if group_of(tier, file) in groups]
     named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
     if not paths and not named:
-        return Ran(True, 0.0, ())
+        return Ran(True, ())
     REPORTS.mkdir(exist_ok=True)
     report = REPORTS / f"{tier}.xml"
     report.unlink(missing_ok=True)
     command = [str(python_of("test")), "-m", "pytest", "-q", "-m", expression(tier, part), f"--junit-xml={report}"]
+    # Of the reports that pytest writes, this one names the file of a test.
+    command += ["-o", "junit_family=xunit1"]
     command += ["--durations=8", *WORKERS[tier], *arguments, *([] if named else paths)]
-    began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ns-") as folder:
         if cluster:
             state = Path(folder) / "c"
@@ -102,7 +100,7 @@ def run_tier(
         with nullcontext() if nice is None else _output(tier).open("wb") as output:
             code = subprocess.run(command, cwd=ROOT, check=False, env=environment, stdout=output, stderr=output).returncode
     cases = tuple(_cases(tier, report)) if report.exists() else ()
-    return Ran(code in (0, NO_TESTS_COLLECTED), time.monotonic() - began, cases)
+    return Ran(code in (0, NO_TESTS_COLLECTED), cases)
 
 
 def print_aside(tier: str) -> None:
@@ -118,16 +116,6 @@ def _cases(tier: str, report: Path) -> list[Case]:
     found = []
     for case in ElementTree.parse(report).getroot().iter("testcase"):
         skipped = case.find("skipped")
-        failed = case.find("failure") is not None or case.find("error") is not None
         reason = None if skipped is None else str(skipped.get("message"))
-        group = group_of(tier, _file_of(case.get("classname") or case.get("name") or ""))
-        found.append(Case(group, float(case.get("time") or 0), failed, reason))
+        found.append(Case(group_of(tier, str(case.get("file"))), float(case.get("time") or 0), reason))
     return found
-
-
-def _file_of(dotted: str) -> str:
-    """``tests.unit.test_spec.TestFolder`` -> ``tests/unit/test_spec.py``: JUnit names a class by its dots."""
-    parts = dotted.split(".")
-    while parts and not (path := ROOT.joinpath(*parts).with_suffix(".py")).exists():
-        parts.pop()
-    return str(path.relative_to(ROOT)) if parts else dotted.replace(".", "/")

@@ -23,10 +23,10 @@ def table() -> str:
 
 
 def with_table(page: str) -> str:
-    """The page with the current table. Raises ValueError for a page without the two marks."""
+    """The page with the current table. Raises ValueError for a page without the two comments."""
     before, _, rest = page.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
+    _, end, after = rest.partition(END)
+    if not end:
         raise ValueError(f"{PAGE.name} has no lines {BEGIN!r} and {END!r}")
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
 

@@ -21,7 +21,7 @@ from typing import Final
 import psycopg
 
 from tests.chaos.stream_soak import PART, Broken, Soak
-from tests.integration.pubsub.support import wait_until
+from tests.integration.pubsub import wait_until
 
 ENGINE: Final = "engine"
 DATABASE: Final = "database"

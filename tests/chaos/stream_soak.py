@@ -31,7 +31,7 @@ from local.environments import ROOT
 from local.ports import new_port
 from tests.chaos.hostile import EVERY, Hostile, hostile
 from tests.integration.emulators import PostgresServer, PubSubEmulator, start_postgres, start_pubsub
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub import PubSub
 from tests.integration.stream.processes import JOB, vector_text
 
 POISON_EVERY: Final = 97

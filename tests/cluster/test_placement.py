@@ -18,7 +18,7 @@ import yaml
 
 from local.cluster.build import Programs
 from local.cluster.cluster import Cluster
-from local.cluster.ground import HOST
+from local.cluster.context import HOST
 from local.ports import new_port
 from nightshift import exits
 from nightshift.jobset.labels import INDEX_ANNOTATION, NODE_POOL_LABEL

@@ -34,7 +34,7 @@ from tests.cluster.kube import IMAGE, Namespace
 from tests.cluster.relay import Relay
 from tests.cluster.watch import Watch
 from tests.integration.emulators import PROJECT, start_postgres, start_pubsub
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub import PubSub
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1500)]
 

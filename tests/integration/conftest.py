@@ -1,74 +1,10 @@
-"""Emulators shared by a test session, and official clients for them. Tests keep apart by datasets and buckets of their own."""
+"""The emulators of `tests.integration.fixtures`, which the tests of the stand-ins in ``local`` share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from google.cloud import bigquery, bigquery_storage_v1
-from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
-
-from tests.integration.emulators import (
-    IDENTITIES,
-    BigQueryEmulator,
-    PostgresServer,
-    PubSubEmulator,
-    StorageEmulator,
-    start_bigquery,
-    start_postgres,
-    start_pubsub,
-    start_storage,
-)
 
 
-@pytest.fixture(scope="session")
-def storage_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorageEmulator]:
-    """With identities (`IDENTITIES`); a request without a token may do everything."""
-    emulator = start_storage(tmp_path_factory.mktemp("storage-emulator"), identities=IDENTITIES)
-    yield emulator
-    emulator.stop()
-
-
-@pytest.fixture(scope="session")
-def bigquery_emulator(
-    tmp_path_factory: pytest.TempPathFactory, storage_emulator: StorageEmulator
-) -> Iterator[BigQueryEmulator]:
-    emulator = start_bigquery(tmp_path_factory.mktemp("bigquery-emulator"), storage_emulator)
-    yield emulator
-    emulator.stop()
-
-
-@pytest.fixture(scope="session")
-def pubsub_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubEmulator]:
-    """Tests keep apart by topics of their own."""
-    emulator = start_pubsub(tmp_path_factory.mktemp("pubsub-emulator"))
-    yield emulator
-    emulator.stop()
-
-
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """Tests keep apart by databases or tables of their own."""
-    server = start_postgres(tmp_path_factory.mktemp("postgres"))
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def storage_client(storage_emulator: StorageEmulator) -> StorageClient:
-    return storage_emulator.client()
-
-
-@pytest.fixture(scope="session")
-def bigquery_client(bigquery_emulator: BigQueryEmulator) -> bigquery.Client:
-    return bigquery_emulator.client()
-
-
-@pytest.fixture(scope="session")
-def bigquery_read_client(bigquery_emulator: BigQueryEmulator) -> bigquery_storage_v1.BigQueryReadClient:
-    return bigquery_emulator.read_client()
-
-
-@pytest.fixture(scope="session")
-def bigquery_write_client(bigquery_emulator: BigQueryEmulator) -> bigquery_storage_v1.BigQueryWriteClient:
-    return bigquery_emulator.write_client()
+def pytest_configure(config: pytest.Config) -> None:
+    # As a plugin, so that a session starts each emulator once: fixtures of two conftests would be two.
+    config.pluginmanager.import_plugin("tests.integration.fixtures")

@@ -18,7 +18,15 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
 PRODUCT = modules_of(PLUGINS / "nightshift")
-LOCAL = modules_of(ROOT / "local")
+
+
+def is_test(name: str) -> bool:
+    """Whether a module, or what is imported from one, belongs to the tests: those of this folder, or those beside a program."""
+    top, *rest = name.split(".")
+    return top == "tests" or (top == "local" and ("tests" in rest or rest == ["conftest"]))
+
+
+LOCAL = {name: module for name, module in modules_of(ROOT / "local").items() if not is_test(name)}
 
 MODULE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 60
@@ -109,6 +117,13 @@ def wrong_imports(module: Module, rooms: set[str]) -> Iterator[str]:
                 yield f"{module.name} imports {name}: {module.room or 'the root'} may not import {room or 'the root'}"
 
 
+def imports_of_tests(modules: Mapping[str, Module]) -> Iterator[str]:
+    for module in modules.values():
+        for name in sorted(module.imports()):
+            if is_test(name):
+                yield f"{module.name} imports {name}"
+
+
 def upward(allowed: Mapping[str, set[str]]) -> list[tuple[str, str]]:
     """(room, room above it or on its own floor that it may import)."""
     floors = list(allowed)
@@ -181,6 +196,31 @@ class TestRooms:
             (package / path).parent.mkdir(parents=True, exist_ok=True)
             (package / path).write_text(text)
         return [line for module in modules_of(package).values() for line in wrong_imports(module, set(ALLOWED))]
+
+
+class TestLocal:
+    """local/ holds programs, and their tests in folders of their own: ``local/*/tests``."""
+
+    def test_programs_import_no_tests(self) -> None:
+        assert list(imports_of_tests(LOCAL)) == []
+
+    def test_nothing_else_imports_what_only_their_tests_use(self) -> None:
+        others = {name: module for top in ("tests", "benchmarks") for name, module in modules_of(ROOT / top).items()}
+
+        assert [line for line in imports_of_tests(others) if "imports local." in line] == []
+
+    def test_the_check_bites(self, tmp_path: Path) -> None:
+        package = tmp_path / "local"
+        (package / "x" / "tests").mkdir(parents=True)
+        (package / "x" / "main.py").write_text("def f():\n    from tests.builders import a\n    import local.x.tests.support\n")
+        (package / "x" / "tests" / "test_main.py").write_text("import tests.builders\n")
+        found = modules_of(package)
+
+        assert [name for name in found if is_test(name)] == ["local.x.tests.test_main"]
+        assert list(imports_of_tests({"local.x.main": found["local.x.main"]})) == [
+            "local.x.main imports local.x.tests.support",
+            "local.x.main imports tests.builders.a",
+        ]
 
 
 class TestCircles:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture
 def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every put is answered with 403. A stand-in; tests/integration/storage/test_identities.py has such an account."""
+    """Every put is answered with 403. A stand-in; local/storage/tests/test_identities.py has such an account."""
 
     async def put_async(*_: Any, **__: Any) -> None:
         raise obstore.exceptions.PermissionDeniedError("403: storage.objects.delete")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 
 import pytest
 
 from local.environments import ENVIRONMENTS, ROOT
 from local.test import table
-from local.test.groups import CLUSTER, GROUPS, LONG, MODELS, TIERS, files, group_of
+from local.test.groups import CLUSTER, GROUPS, LONG, MODELS, TIERS, TOPS, every_file, files, group_of
 
 pytestmark = pytest.mark.unit
 
@@ -16,14 +17,20 @@ pytestmark = pytest.mark.unit
 def test_every_test_file_is_in_one_tier() -> None:
     found = Counter(file for tier in TIERS for file in files(tier))
 
-    assert found == Counter(str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py"))
+    assert found == Counter(every_file())
 
 
 def test_files_outside_packages_have_names_of_their_own() -> None:
     """pytest imports them by their bare names, so one run could not collect two of the same name."""
-    alone = [file for file in (ROOT / "tests").rglob("test_*.py") if not file.with_name("__init__.py").exists()]
+    alone = [file for file in map(ROOT.joinpath, every_file()) if not file.with_name("__init__.py").exists()]
 
     assert [name for name, count in Counter(file.name for file in alone).items() if count > 1] == []
+
+
+def test_pytest_collects_every_test_file() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+
+    assert settings["testpaths"] == list(TOPS)
 
 
 def test_every_test_file_is_in_a_group_of_its_tier() -> None:
@@ -51,7 +58,7 @@ def test_the_gate_holds_tests_of_every_group(tier: str) -> None:
 
 
 def test_a_group_covers_and_needs_what_there_is() -> None:
-    assert [path for group in GROUPS for path in (*group.covers, group.place) if not (ROOT / path).exists()] == []
+    assert [path for group in GROUPS for path in (*group.covers, *group.places) if not (ROOT / path).exists()] == []
     assert {need for group in GROUPS for need in group.needs} <= {*ENVIRONMENTS, MODELS, CLUSTER}
 
 

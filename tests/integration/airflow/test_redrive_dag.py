@@ -15,7 +15,7 @@ import pytest
 
 from nightshift.stream.messages import Dead
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PostgresServer, PubSubEmulator
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub import PubSub
 from tests.integration.stream.tables import Place, a_death
 
 pytestmark = pytest.mark.integration

@@ -1,4 +1,4 @@
-"""`make smoke-gcp` as a person runs it, against the emulators and the local runtime: doctor, doubts and a whole night."""
+"""`make smoke-gcp` as a user runs it, against the emulators and the local runtime: doctor, questions and a whole night."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from local import hub
 from local.environments import ROOT, environment_dir
-from local.smoke.doubts import DOUBTS
+from local.smoke.open_questions import OPEN_QUESTIONS
 from local.stack import Stack
 from tests.integration.emulators import ANONYMOUS, PROJECT
 
@@ -61,7 +61,7 @@ def test_a_project_in_which_all_is_well(stack: Stack) -> None:
     first, *asked, night = done.stdout.splitlines()[2:]
     assert first.startswith("| Is everything there for a night? | ")
     assert " 0 wrong," in first
-    assert len(asked) == len(DOUBTS)
+    assert len(asked) == len(OPEN_QUESTIONS)
     assert night.startswith("| Is a night of 1,000 rows whole? | 1000 rows with 1000 keys in ")
     assert left(stack) == []
 
@@ -74,5 +74,5 @@ def test_a_deployment_with_a_fault_is_told_with_its_mend_and_the_other_lines_are
     assert lines[0].endswith("| **other than it should be. Breaks: see the doctor's lines** |")
     [bucket] = [line for line in lines if line.startswith("| Doctor: bucket |")]
     assert "Mend: `gcloud storage buckets create gs://nowhere" in bucket
-    assert len([line for line in lines if line.endswith("| as documented |")]) == len(DOUBTS)
+    assert len([line for line in lines if line.endswith("| as documented |")]) == len(OPEN_QUESTIONS)
     assert left(stack) == []

@@ -68,7 +68,7 @@ def test_its_document_tells_the_truth_and_down_leaves_nothing(stack: Stack) -> N
     address = document["environment"]["STORAGE_EMULATOR_HOST"]
     with urllib.request.urlopen(f"{address}/storage/v1/b/nightshift") as reply:
         assert reply.status == 200
-    named = {document["supervisor"], document["guardian"], *_main_pids(stack).values()}
+    named = {document["supervisor"], document["reaper"], *_main_pids(stack).values()}
     assert named <= set(stack.processes())
     assert all(stack.log(name).exists() for name in (*PARTS, "supervisor"))
     stack.down()
@@ -119,13 +119,13 @@ def test_a_killed_part_comes_back_at_the_same_address(stack: Stack, name: str) -
     assert f"{name} DIED: signal SIGKILL" in stack.log("supervisor").read_text()
 
 
-def test_a_killed_guardian_is_replaced(stack: Stack) -> None:
+def test_a_killed_reaper_is_replaced(stack: Stack) -> None:
     stack.up()
-    guardian = stack.pids("guardian")
-    _kill(guardian[0])
-    wait_until(lambda: stack.pids("guardian") not in ([], guardian), "there is another guardian")
+    reaper = stack.pids("reaper")
+    _kill(reaper[0])
+    wait_until(lambda: stack.pids("reaper") not in ([], reaper), "there is another reaper")
     _kill(stack.pids("supervisor")[0])
-    wait_until(lambda: stack.processes() == [], "the new guardian has ended everything")
+    wait_until(lambda: stack.processes() == [], "the new reaper has ended everything")
 
 
 @pytest.mark.gate
@@ -144,12 +144,12 @@ def test_the_supervisors_death_ends_everything_and_up_goes_on(stack: Stack) -> N
     assert stack.environment() == environment
 
 
-def test_parts_die_with_the_supervisor_even_without_a_guardian(stack: Stack) -> None:
+def test_parts_die_with_the_supervisor_even_without_a_reaper(stack: Stack) -> None:
     stack.up()
-    guardian = stack.pids("guardian")[0]
-    os.kill(guardian, signal.SIGSTOP)
+    reaper = stack.pids("reaper")[0]
+    os.kill(reaper, signal.SIGSTOP)
     _kill(stack.pids("supervisor")[0])
-    wait_until(lambda: stack.processes() == [guardian], "the parts have ended")
+    wait_until(lambda: stack.processes() == [reaper], "the parts have ended")
 
 
 def test_up_ends_what_an_earlier_life_left(stack: Stack) -> None:

@@ -11,7 +11,7 @@ import pytest
 from local.ports import new_port
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.emulators import PostgresServer, PubSubEmulator
-from tests.integration.pubsub.support import PubSub
+from tests.integration.pubsub import PubSub
 from tests.integration.stream.processes import Stage, Staged
 
 

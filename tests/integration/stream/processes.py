@@ -17,7 +17,7 @@ import yaml
 
 from tests.integration.driver.canned import CannedEngine, vector_of
 from tests.integration.emulators import PostgresServer
-from tests.integration.pubsub.support import PubSub, unique, wait_until
+from tests.integration.pubsub import PubSub, unique, wait_until
 
 PLUGINS: Final = Path(__file__).resolve().parents[3] / "plugins"
 LEASE_S: Final = 15

@@ -18,7 +18,7 @@ from nightshift.stream.postgres import PostgresSink
 from nightshift.stream.schema import Table
 from nightshift.tasks.base import load_kind
 from tests.integration.emulators import PostgresServer
-from tests.integration.pubsub.support import unique
+from tests.integration.pubsub import unique
 
 BEGAN: Final = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MODEL: Final = "m@1"

@@ -26,7 +26,7 @@ from nightshift.store import open_store
 from nightshift.stream.bigquery.load import StreamLoader
 from tests.integration.driver.canned import vector_of
 from tests.integration.emulators import PROJECT, PostgresServer, StorageEmulator
-from tests.integration.pubsub.support import unique, wait_until
+from tests.integration.pubsub import unique, wait_until
 from tests.integration.stream.processes import LEASE_S, Stage, Staged, vector_text
 
 pytestmark = pytest.mark.integration

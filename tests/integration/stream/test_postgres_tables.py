@@ -13,7 +13,7 @@ import pytest
 from nightshift.stream.ports import SinkRefused, Standing, Unwritable
 from nightshift.stream.schema import OWN
 from tests.integration.emulators import PostgresServer
-from tests.integration.pubsub.support import unique
+from tests.integration.pubsub import unique
 from tests.integration.stream.tables import BEGAN, COMPLETION, EMBEDDING, MODEL, Place, a_death, a_message, an_answer
 
 pytestmark = pytest.mark.integration

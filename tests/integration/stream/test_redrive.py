@@ -25,7 +25,7 @@ from nightshift.stream.ports import SinkRefused, Unavailable
 from nightshift.stream.pubsub_client import PubSubRefused
 from nightshift.stream.redrive import Redrive, Redriven, redrive
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PostgresServer, PubSubEmulator
-from tests.integration.pubsub.support import PubSub, unique
+from tests.integration.pubsub import PubSub, unique
 from tests.integration.stream.processes import PLUGINS, Stage, Staged, vector_text
 from tests.integration.stream.tables import BEGAN, Place, a_death
 

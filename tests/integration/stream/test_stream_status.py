@@ -19,7 +19,7 @@ from aiohttp import web
 from tests.integration import prometheus
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.emulators import ROOT, PostgresServer, PubSubEmulator
-from tests.integration.pubsub.support import PubSub, wait_until
+from tests.integration.pubsub import PubSub, wait_until
 from tests.integration.stream.processes import Stage
 
 pytestmark = pytest.mark.integration

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from tests.integration.driver.canned import CannedEngine, Outage
 from tests.integration.emulators import start_postgres
-from tests.integration.pubsub.support import wait_until
+from tests.integration.pubsub import wait_until
 from tests.integration.stream.processes import LEASE_S, Running, Staged, vector_text
 
 pytestmark = pytest.mark.integration

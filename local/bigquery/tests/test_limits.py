@@ -1,0 +1,98 @@
+"""BigQuery's limits: what is over them is refused, and nothing of it is done."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+from google.api_core.exceptions import BadRequest, Forbidden, GoogleAPICallError
+from google.cloud import bigquery
+
+from local.bigquery.tests.support import Bucket, Warehouse, load_config, new_job_id, parquet_bytes, vectors
+
+pytestmark = pytest.mark.integration
+
+DAYS = bigquery.TimePartitioning(field="day")
+
+
+def days(count: int) -> bytes:
+    first = datetime.date(2000, 1, 1)
+    return parquet_bytes(pa.table({"day": [first + datetime.timedelta(days=n) for n in range(count)]}))
+
+
+@pytest.mark.gate
+def test_a_load_job_has_at_most_ten_thousand_uris(warehouse: Warehouse, bucket: Bucket) -> None:
+    uri, job_id = bucket.put("a.parquet", parquet_bytes(vectors(0, 2))), new_job_id()
+
+    with pytest.raises(BadRequest, match="10001, and the limit is 10000"):
+        warehouse.load_uris("t", [uri] * 10_001, load_config(), job_id)
+
+    assert warehouse.load_uris("t", [uri], load_config(), job_id) == 2, "the refused job was never there"
+
+
+@pytest.mark.gate
+def test_a_job_writes_into_at_most_four_thousand_partitions(warehouse: Warehouse, bucket: Bucket) -> None:
+    uri = bucket.put("a.parquet", days(4_001))
+
+    with pytest.raises(BadRequest, match="Too many partitions produced by query, allowed 4000, query produces at least 4001"):
+        warehouse.load_uris("t", [uri], load_config(time_partitioning=DAYS))
+
+    assert list(warehouse.client.list_tables(warehouse.dataset)) == []
+
+
+def test_the_result_of_a_query_goes_into_so_many_partitions(warehouse: Warehouse, bucket: Bucket) -> None:
+    warehouse.limit(partitions_per_job=3)
+    destination = bigquery.TableReference.from_string(warehouse.name("t"))
+    config = bigquery.QueryJobConfig(destination=destination, time_partitioning=DAYS, write_disposition="WRITE_APPEND")
+    query = "SELECT day FROM UNNEST(GENERATE_DATE_ARRAY('2026-01-01', '2026-01-{:02}')) AS day"
+
+    warehouse.run(query.format(3), config)
+    with pytest.raises(BadRequest, match="allowed 3, query produces at least 4"):
+        warehouse.run(query.format(4), config)
+
+    assert warehouse.count("t") == 3
+
+
+@pytest.mark.gate
+def test_a_table_is_written_so_often_a_day(warehouse: Warehouse, bucket: Bucket) -> None:
+    """Failed loads count, DML does not, and neither does what another table gets."""
+    warehouse.limit(writes_per_day=2)
+    uri = bucket.put("a.parquet", parquet_bytes(vectors(0, 2)))
+    warehouse.load_uris("t", [uri], load_config())
+    with pytest.raises(BadRequest):
+        warehouse.load_uris("t", [uri], load_config(schema=[bigquery.SchemaField("embedding", "DATE")]))
+    warehouse.run(f"INSERT INTO `{warehouse.name('t')}` VALUES (7, [0.5])")
+
+    with pytest.raises(Forbidden, match="exceeded quota for imports or query appends per table") as refused:
+        warehouse.load_uris("t", [uri], load_config())
+
+    assert refused.value.errors[0]["reason"] == "quotaExceeded"
+    assert warehouse.count("t") == 3
+    assert warehouse.load_uris("other", [uri], load_config()) == 2
+
+
+def test_the_text_of_a_query_has_at_most_a_million_characters(warehouse: Warehouse) -> None:
+    most = 1 << 20
+    query = "SELECT 1 -- "
+
+    warehouse.run(query + "x" * (most - len(query)))
+    with pytest.raises(BadRequest, match=r"The query is too large. The maximum standard SQL query length is 1024\.00K"):
+        warehouse.run(query + "x" * (most - len(query) + 1))
+
+
+def test_a_query_has_at_most_ten_thousand_parameters(warehouse: Warehouse) -> None:
+    parameters = [bigquery.ScalarQueryParameter(f"p{n}", "INT64", n) for n in range(10_001)]
+
+    with pytest.raises(BadRequest, match="10001, and the limit is 10000"):
+        warehouse.run("SELECT @p0", bigquery.QueryJobConfig(query_parameters=parameters))
+
+
+@pytest.mark.gate
+def test_a_request_has_at_most_ten_megabytes(warehouse: Warehouse) -> None:
+    large = bigquery.ScalarQueryParameter("p", "STRING", "x" * (10 << 20))
+
+    with pytest.raises(GoogleAPICallError, match="Request payload size exceeds the limit: 10485760 bytes") as refused:
+        warehouse.run("SELECT @p", bigquery.QueryJobConfig(query_parameters=[large]))
+
+    assert refused.value.code == 413
