@@ -17,8 +17,8 @@ from nightshift.stream.in_flight import PULL_MOST, SIZE_GUESS, InFlight
 from nightshift.stream.leases import KEPT, LEAST_S, MOST_S, Leases
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.ordering import Lanes
-from nightshift.stream.ports import Collect, Unsettled
-from nightshift.stream.postgres import BadUrl, check_url
+from nightshift.stream.ports import BadUrl, Collect, Unsettled
+from nightshift.stream.postgres import check_url
 from nightshift.stream.schema import literal
 from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats

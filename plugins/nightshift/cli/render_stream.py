@@ -15,7 +15,7 @@ from nightshift.spec import load_stream
 from nightshift.stream.manifests.autoscaling import backlog_per_subscriber
 from nightshift.stream.manifests.render import render
 from nightshift.stream.manifests.render_request import CANARY_PERCENT, SERVER, StreamRequest, Variant, quantity
-from nightshift.stream.manifests.subscriber import SINK_KEY, SINK_PORT, sink_secret
+from nightshift.stream.manifests.subscriber import SINK_KEY, sink_secret
 
 _PROJECT: Final = ("NIGHTSHIFT_PROJECT", "PROJECT")
 
@@ -78,7 +78,7 @@ def _header(order: StreamRequest, file: Path, *, missing: bool) -> list[str]:
         f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",
         f"They answer at most {scaling.messages_per_second_max:g} messages a second. If more arrive, the backlog grows.",
     ]
-    if order.in_database:
+    if order.spec.sink.PORT:
         lines.append(
             f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/use/streams.md)."
         )
@@ -86,8 +86,10 @@ def _header(order: StreamRequest, file: Path, *, missing: bool) -> list[str]:
         lines.append("{} is not set here: {} is a placeholder.".format(*_PROJECT))
     if settings.pod_patch:
         lines.append("NIGHTSHIFT_POD_PATCH is for the pods of runs, and is not merged here: patch these with kustomize.")
-    if order.in_database:
-        lines.append(f"Subscribers may reach every address at port {SINK_PORT}; name your database's in the NetworkPolicy.")
+    if order.spec.sink.PORT:
+        lines.append(
+            f"Subscribers may reach every address at port {order.spec.sink.PORT}; name your database's in the NetworkPolicy."
+        )
     if order.variant.gateway:
         lines.append(
             "Every address may reach the servers: name the gateway's in their NetworkPolicy. The endpoint picker, "

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from nightshift.spec.stream import TableSink
+from nightshift.spec.sinks.postgres import TableSink
 from nightshift.stream import redriven_ids
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unwritable

@@ -13,14 +13,16 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Protocol, TypeVar
 
-from nightshift.spec import stream_files
-from nightshift.store import StoreUnavailable, status_of
+from nightshift.spec import StreamSpec, stream_files
+from nightshift.spec.sinks import files
+from nightshift.store import ObjectStorage, StoreUnavailable, open_store, status_of
 from nightshift.stream.messages import Answered, Dead, Message, Outcome
 from nightshift.stream.parquet import Format
 from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable
+from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
@@ -149,3 +151,15 @@ def _by_hour(outcomes: Sequence[SomeOutcome]) -> list[list[SomeOutcome]]:
     for each in sorted(outcomes, key=lambda each: (each.message.published, each.message.id)):
         parts.setdefault(stream_files.folder("", each.message.published), []).append(each)
     return list(parts.values())
+
+
+def make(spec: StreamSpec, kind: TaskKind, model: str, url: str) -> FileSink:
+    """url: not used."""
+    assert isinstance(spec.sink, files.FileSink)
+    return FileSink(
+        ObjectStorage(open_store(spec.sink.files)),
+        Format(spec, kind.prediction_type, model),
+        rows=spec.sink.rows,
+        every_s=spec.sink.every_seconds,
+        now=lambda: datetime.now(UTC),
+    )

@@ -1,5 +1,5 @@
-"""What a subscriber needs of the world: where messages come from, where outcomes go. `nightshift.stream.pubsub`,
-`nightshift.stream.postgres` and `nightshift.stream.files` are the real ones; a simulator has others.
+"""What a subscriber needs of the world: where messages come from, where outcomes go. `nightshift.stream.pubsub` and the
+modules that `nightshift.spec.sinks` names are the real ones; a simulator has others.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class Unavailable(Exception):
 
 class Locked(Unavailable):
     """What answers is the server itself, and it does not let us in. Somebody may be changing a password at this moment."""
+
+
+class BadUrl(ValueError):
+    """NIGHTSHIFT_SINK_URL is not an address of the sink's kind. Its password is not in the message."""
 
 
 class SinkRefused(Exception):
@@ -97,7 +101,17 @@ class Collect:
 
 
 class Sink(Protocol):
-    """Where outcomes are kept. Every method raises Unavailable, and may have had its effect then: a repetition is harmless."""
+    """Where outcomes are kept. Every method raises Unavailable, and may have had its effect then: a repetition is harmless.
+
+    A message may be written more than once: by this process, whose first write had its effect although it raised Unavailable,
+    or by another one to which it was delivered too. Its outcomes may differ then. At the least, a sink guarantees that an
+    outcome which is written is not lost, that of all outcomes of one message id exactly one counts, the same for every reader,
+    and that of the answers to one key that of the newest message counts. Which of an id's outcomes counts is the sink's own:
+
+    - PostgresSink: the first that is committed, be it an answer or a dead letter. Later ones are refused.
+    - FileSink keeps all of them, in files of their own. `nightshift.stream.bigquery.merge` counts an answer rather than a dead
+      letter, whichever was first, and of answers the earliest one (answered_at) of the batch that is merged first.
+    """
 
     collect: Collect
 

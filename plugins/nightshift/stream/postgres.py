@@ -20,9 +20,11 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from nightshift.spec import StreamSpec
 from nightshift.stream.messages import Answered, Dead, Message
-from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
+from nightshift.stream.ports import BadUrl, Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
 from nightshift.stream.schema import Table, literal
+from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +77,6 @@ class Blocked(Unavailable):
 
 class BrokenOff(Unavailable):
     """The server ended the transaction, or took too long for it: it may have time for a smaller one."""
-
-
-class BadUrl(ValueError):
-    """The address of the database is not one."""
 
 
 class PostgresSink:
@@ -401,3 +399,8 @@ def _said(error: BaseException) -> str:
     """The server's words, or the library's. The first line: the rest repeats the statement with its values."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
+
+
+def make(spec: StreamSpec, kind: TaskKind, model: str, url: str) -> PostgresSink:
+    """Raises BadUrl."""
+    return PostgresSink(url, Table(spec, kind.prediction_type), model)

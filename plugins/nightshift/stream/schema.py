@@ -12,7 +12,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from nightshift.spec.columns import REASONING
-from nightshift.spec.stream import Messages, TableSink
+from nightshift.spec.sinks.postgres import TableSink
+from nightshift.spec.stream import Messages
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.ports import SinkRefused
 from nightshift.stream.table_checks import check_generated, check_late, check_required, check_statement, check_value, sample

@@ -13,7 +13,7 @@ from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.run.pins import UNPINNED
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
-from nightshift.spec.stream import Messages, Scaling, TableSink
+from nightshift.spec.stream import Messages, Scaling
 
 SUBSCRIBER: Final = "subscriber"
 SERVER: Final = "server"
@@ -70,11 +70,6 @@ class StreamRequest:
         if not isinstance(source, Messages):
             raise ValueError(f"the stream {self.spec.job} has no subscription")
         return source.project or self.settings.project, source.short_name
-
-    @property
-    def in_database(self) -> bool:
-        """Whether its answers go to a table, whose database only a Secret knows, and not to files."""
-        return isinstance(self.spec.sink, TableSink)
 
     @property
     def engine_url(self) -> str:

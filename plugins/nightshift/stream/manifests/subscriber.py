@@ -14,7 +14,6 @@ from nightshift.stream.manifests.render_request import SERVER, SUBSCRIBER, Strea
 FOLDER: Final = "/etc/nightshift"
 FILE: Final = "stream.yaml"
 SINK_KEY: Final = "url"
-SINK_PORT: Final = 5432
 _ALIVE: Final = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
 """It says that the process runs and nothing more: a subscriber without an engine or a database is well, and waits."""
 _READY: Final = {"httpGet": {"path": "/nightshift/readyz", "port": "metrics"}, "timeoutSeconds": 10}
@@ -58,7 +57,7 @@ def _deployment(order: StreamRequest) -> dict[str, Any]:
             {"name": "ENGINE_URL", "value": literal(order.engine_url)},
             {"name": "NIGHTSHIFT_PROJECT", "value": literal(order.settings.project)},
             # A pod does not start while a Secret that it names is missing.
-            *([address] if order.in_database else []),
+            *([address] if order.spec.sink.PORT else []),
         ],
     )
     container["livenessProbe"] = {**_ALIVE, "periodSeconds": 30, "failureThreshold": 4}
@@ -80,5 +79,5 @@ def _policy(order: StreamRequest) -> dict[str, Any]:
     else:
         engine = {"to": [{"podSelector": {"matchLabels": order.labels(SERVER)}}], "ports": [tcp(ENGINE_PORT)]}
     # The Secret alone knows the database's address, and most are private.
-    sink = [{"ports": [tcp(SINK_PORT)]}] if order.in_database else []
+    sink = [{"ports": [tcp(order.spec.sink.PORT)]}] if order.spec.sink.PORT else []
     return policy(order, SUBSCRIBER, ingress=[from_collectors(METRICS_PORT)], egress=[engine, *sink])
