@@ -117,12 +117,7 @@ class _Command:
         """Waits for the server; False if it does not answer in time, or if the command must end first."""
         url, presence = self._options.base_url, server.presence
         say(f"waiting for {url} to answer, at most {format_duration(self._options.wait_s)}: {presence.problem}")
-        waiting = asyncio.create_task(presence.wait(self._options.wait_s))
-        asked = asyncio.create_task(drain.asked.wait())
-        await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        up = waiting.done() and waiting.result()
-        waiting.cancel()
+        up = await drain.outrun(presence.wait(self._options.wait_s))
         if not up and not drain.asked.is_set():
             say(f"{url} does not answer: {presence.problem}.{proxy_not_used(url)} {_AGAIN}")
         return up

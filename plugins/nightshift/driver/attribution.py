@@ -30,10 +30,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from nightshift.driver.backoff import Backoff
+from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.health import EngineBudget
-from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window

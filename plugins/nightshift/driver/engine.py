@@ -319,17 +319,15 @@ def _code(error: Any) -> int | None:
 def _fault(status: int | None, message: str) -> Refused | Failed:
     """What an error means for the request that met it."""
     if status in (400, 413, 422):
-        too_long = status == 413 or (_about_length(message) and not _NUMBER_WORDS.search(message))
+        too_long = status == 413 or (
+            any(word in message.lower() for word in _LENGTH_WORDS) and not _NUMBER_WORDS.search(message)
+        )
         return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
     if status in (408, 504):
         return Failed(message, Reason.TIMEOUT, status)
     if status is None or status == 425 or (status >= 500 and status != 501):
         return Failed(message, status=status)
     return Failed(message, Reason.INVALID_OUTPUT if status < 300 else Reason.REJECTED, status, lasting=True)
-
-
-def _about_length(message: str) -> bool:
-    return any(word in message.lower() for word in _LENGTH_WORDS)
 
 
 def parse_load(text: bytes) -> Load | None:

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -98,19 +98,12 @@ class Heartbeats:
                 log.warning("mark not saved", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
 
     def _mark(self, ended: Ended | None) -> Heartbeat:
-        birth, stats, times = self._birth, self._stats, self._stats.times
+        stats, times = self._stats, self._stats.times
         now, age_s = self._now(), self._clock() - self._born
         return Heartbeat(
-            attempt=birth.attempt,
-            profile=birth.profile,
-            role=birth.role,
-            index=birth.index,
-            node=birth.node,
-            pod=birth.pod,
-            cpus=birth.cpus,
+            **{**asdict(self._birth), "age_s": round(age_s, 3)},
             born_at=_iso(now - age_s),
             at=_iso(now),
-            age_s=round(age_s, 3),
             next_s=0.0 if ended else period_s(age_s),
             ended=ended,
             rows_answered=stats.rows_answered,

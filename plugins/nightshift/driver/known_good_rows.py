@@ -61,40 +61,25 @@ class Completed:
         return None
 
 
-class Recall:
-    """What one worker can recall of its run. completed: what that completes, if it is a redo."""
+async def recalled(
+    kind: TaskKind, feeder: Feeder, scheduler: Scheduler, sender: Sender, completed: Completed | None = None
+) -> Canary | None:
+    """A request with a row that was answered: of an open or a committed chunk, else of a run that this one completes.
 
-    def __init__(
-        self, kind: TaskKind, feeder: Feeder, scheduler: Scheduler, sender: Sender, completed: Completed | None = None
-    ) -> None:
-        self._kind = kind
-        self._feeder = feeder
-        self._scheduler = scheduler
-        self._sender = sender
-        self._completed = completed
-
-    async def canary(self) -> Canary | None:
-        """A request with a row that was answered: of an open or a committed chunk, else of a run that this one completes.
-
-        None if none is found.
-        """
-        try:
-            found = await self._feeder.answered_elsewhere(self._scheduler.answered_before(), self._kind.columns)
-            if found is None:
-                found = await self._completed_row()
-            if found is None:
-                return None
-            ordinal, row = found
-            return await self._sender.request([self._kind.render(row, ordinal)], 0)
-        except (StoreUnavailable, BadInput) as error:
-            log.warning("no answered row could be read", extra={"fields": {"error": str(error)}})
+    None if none is found.
+    """
+    try:
+        found = await feeder.answered_elsewhere(scheduler.answered_before(), kind.columns)
+        if found is None and completed is not None:
+            try:
+                found = await asyncio.to_thread(completed.row)
+            except (BaseError, OSError, ValueError) as error:
+                # The seal and the task publish prove that run: here it only helps to find out whose fault a failure is.
+                raise StoreUnavailable(f"read the run that this one completes: {error}") from error
+        if found is None:
             return None
-
-    async def _completed_row(self) -> tuple[int, Mapping[str, Any]] | None:
-        if self._completed is None:
-            return None
-        try:
-            return await asyncio.to_thread(self._completed.row)
-        except (BaseError, OSError, ValueError) as error:
-            # The seal and the task publish prove that run: here it only helps to find out whose fault a failure is.
-            raise StoreUnavailable(f"read the run that this one completes: {error}") from error
+        ordinal, row = found
+        return await sender.request([kind.render(row, ordinal)], 0)
+    except (StoreUnavailable, BadInput) as error:
+        log.warning("no answered row could be read", extra={"fields": {"error": str(error)}})
+        return None

@@ -118,7 +118,11 @@ async def _work(
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
         marks.engine_answers()
-        version = await _version(engine, config, spec)
+        version = await engine.version(
+            root=config.model_root or spec.model.root,
+            max_model_len=spec.engine.max_model_len,
+            answer_tokens=getattr(spec.request, "max_tokens", 0),
+        )
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
@@ -161,15 +165,6 @@ def _codec(config: DriverConfig, loaded: _Loaded, engine_version: str, kind: Tas
         prediction_type=kind.prediction_type,
         chunk_rows=loaded.plan.chunk_rows,
         reasoning=loaded.spec.request.keeps_reasoning,
-    )
-
-
-async def _version(engine: EngineClient, config: DriverConfig, spec: JobSpec) -> str:
-    """The engine's. Raises WrongEngine for one that does not serve what the job asks for."""
-    return await engine.version(
-        root=config.model_root or spec.model.root,
-        max_model_len=spec.engine.max_model_len,
-        answer_tokens=getattr(spec.request, "max_tokens", 0),
     )
 
 

@@ -57,6 +57,44 @@ class RequestLoopCallbacks:
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
+class Life:
+    """How long a worker or a subscriber works: until it must end, or one of its tasks fails."""
+
+    def __init__(self) -> None:
+        self._over: asyncio.Future[None] | None = None
+
+    def begin(self, *, ended: bool) -> None:
+        """ended: it had to end before it began."""
+        self._over = asyncio.get_running_loop().create_future()
+        if ended:
+            self._over.set_result(None)
+
+    async def to_its_end(self) -> None:
+        """Waits until it ends. Raises what ended it."""
+        assert self._over is not None, "begin comes first"
+        await self._over
+
+    def spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task whose failure ends this life."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.end(error)
+
+        task = asyncio.get_running_loop().create_task(part)
+        task.add_done_callback(ended)
+        return task
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends it, with an error or without. Only the first call counts."""
+        if self._over is None or self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
+
+
 class RequestLoop:
     """One engine's requests. sender: for requests that its owner makes."""
 
@@ -131,9 +169,17 @@ class RequestLoop:
 
     def run(self) -> None:
         """Sends what may be sent; called whenever that may have changed."""
-        while self._may_send and self._has_room and self._send_more(1):
+        flying, stats = self._scheduler, self._stats
+        while (
+            self._may_send
+            and flying.rows_in_flight < self._window.limit
+            and flying.requests_in_flight < self._limits.requests_most
+            and not self._budget.crowded
+            and self._send_more(1)
+        ):
             pass
-        self._gauges()
+        stats.rows_in_flight, stats.requests_in_flight = flying.rows_in_flight, flying.requests_in_flight
+        stats.window = self._window.limit
         self._owner.moved()
 
     def forgive(self) -> None:
@@ -190,11 +236,6 @@ class RequestLoop:
     def _may_send(self) -> bool:
         return not self._patience.stop.is_set() and self.engine_answers and self.sender.silence.left_s <= 0
 
-    @property
-    def _has_room(self) -> bool:
-        requests, rows = self._scheduler.requests_in_flight, self._scheduler.rows_in_flight
-        return rows < self._window.limit and requests < self._limits.requests_most and not self._budget.crowded
-
     def _send_more(self, count: int) -> int:
         """Sends so many of the groups that wait, whatever the window; how many there were."""
         for sent in range(count):
@@ -213,8 +254,3 @@ class RequestLoop:
         finally:
             self._attempts.pop(group, None)
         self.run()
-
-    def _gauges(self) -> None:
-        self._stats.rows_in_flight = self._scheduler.rows_in_flight
-        self._stats.requests_in_flight = self._scheduler.requests_in_flight
-        self._stats.window = self._window.limit

@@ -7,12 +7,11 @@ import logging
 from typing import Any, Final
 
 from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Canary, Fault, Hooks, Verdict
-from nightshift.driver.backoff import Backoff
+from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
-from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.time_limit import Stopped, reading
@@ -219,10 +218,10 @@ class Sender:
         """The engine asks to be left alone for so many seconds. When it may be asked again (the loop's time)."""
         seconds = min(retry_after or 0.0, RETRY_AFTER_MAX_S)
         if self.silence.ask(seconds):
-            self._hooks.spawn(self._until_silence_is_over())
+            self._hooks.spawn(self._go_on_after_silence())
         return asyncio.get_running_loop().time() + seconds
 
-    async def _until_silence_is_over(self) -> None:
+    async def _go_on_after_silence(self) -> None:
         await self.silence.over()
         self._hooks.over()
 

@@ -21,9 +21,8 @@ from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
 from nightshift.driver.health import EngineLike
-from nightshift.driver.known_good_rows import Completed, Recall
-from nightshift.driver.lifetime import Life
-from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
+from nightshift.driver.known_good_rows import Completed, recalled
+from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.work_stealing import Ranges
@@ -36,11 +35,10 @@ from nightshift.tasks.base import TaskKind
 log = logging.getLogger(__name__)
 
 PROGRESS_S: Final = 10.0
-LOOKS_A_CHUNK: Final = 4
-LOOK_S: Final = (1.0, 10.0)
-"""While helping, a worker looks at the ledger this often per chunk, within these limits: two may compute the same chunk, and
-the sooner one of them stops the better. An owner looks a third as often."""
-
+CHECKS_A_CHUNK: Final = 4
+CHECK_S: Final = (1.0, 10.0)
+"""While helping, a worker checks the ledger this often per chunk, within these limits: two may compute the same chunk, and
+the sooner one of them stops the better. An owner checks a third as often."""
 
 ANSWER_BYTES: Final = 128 << 20
 """If the open chunks will have so many bytes of answers, with those that wait for the store, no further chunk is opened."""
@@ -147,7 +145,7 @@ class Worker:
             self._patience,
             self._stats,
             RequestLoopCallbacks(
-                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._pump.sender, self._completed).canary(),
+                recall=lambda: recalled(kind, self._feeder, self._scheduler, self._pump.sender, self._completed),
                 back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
                 moved=self._moved,
                 given_up=self.drain,
@@ -265,16 +263,13 @@ class Worker:
 
     async def _keep_house(self) -> None:
         """Follows what others commit, and stops the worker early if the run has too many dead letters."""
+        least, most = CHECK_S
         while True:
             # Random, so that a thousand workers do not list the ledger at once.
-            await asyncio.sleep(self._rng.uniform(0.7, 1.3) * self._look_every_s)
+            every_s = min(max(self._chunk_s / CHECKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
+            await asyncio.sleep(self._rng.uniform(0.7, 1.3) * every_s)
             await self._feeder.look_around(self._scheduler.open_numbers())
             await self._judge()
-
-    @property
-    def _look_every_s(self) -> float:
-        least, most = LOOK_S
-        return min(max(self._chunk_s / LOOKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
 
     def _drop_what_others_did(self) -> None:
         """Drops open chunks that another worker has committed."""

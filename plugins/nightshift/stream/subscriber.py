@@ -25,8 +25,7 @@ from nightshift.driver.attribution import Canary
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.health import EngineBudget, EngineLike
-from nightshift.driver.lifetime import Life
-from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
+from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Result

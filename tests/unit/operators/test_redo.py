@@ -17,7 +17,7 @@ from obstore.store import MemoryStore
 
 from nightshift.driver.attribution import Canary
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.known_good_rows import Completed, Recall
+from nightshift.driver.known_good_rows import Completed, recalled
 from nightshift.operators.redo import open_again, take_rows
 from nightshift.run import redo_rows
 from nightshift.run.inputs import InputReader
@@ -449,7 +449,7 @@ def test_a_worker_that_has_had_no_answer_takes_its_canary_from_there(bucket: Buc
         return Canary("path", b"body", payloads)
 
     worker: Any = SimpleNamespace(answered_elsewhere=nothing, answered_before=lambda: None, request=request)
-    found = asyncio.run(Recall(load_kind(SPEC), worker, worker, worker, completed(bucket, run)).canary())
+    found = asyncio.run(recalled(load_kind(SPEC), worker, worker, worker, completed(bucket, run)))
 
     assert found == (None if gone else Canary("path", b"body", [load_kind(SPEC).render({"text": TEXTS[4]}, 4)]))
 
