@@ -18,6 +18,7 @@ from nightshift.driver.http import HttpClient
 from nightshift.stream.batcher.admission import COPIES, Admission, Place
 from nightshift.stream.batcher.connections import HEAD_MAX_BYTES
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.stream.batcher.division import Separate
 from nightshift.stream.batcher.endpoint import Endpoint
 from nightshift.stream.batcher.headers import HeaderRules, of_one, sendable
 from nightshift.stream.batcher.metrics import Metrics
@@ -25,7 +26,6 @@ from nightshift.stream.batcher.oversized import in_pieces
 from nightshift.stream.batcher.passthrough import Passer, Receive, Scope, Send, respond
 from nightshift.stream.batcher.readiness import Readiness
 from nightshift.stream.batcher.routes import Routes, error_body
-from nightshift.stream.batcher.undividable import Separate
 from nightshift.stream.batcher.upstream import REPLY_MAX_BYTES, Upstream, error_answer
 
 log = logging.getLogger(__name__)
@@ -100,21 +100,18 @@ class Batcher:
             lambda caller: error_answer(caller, 503, "the batcher is shutting down", {"retry-after": "1"})
         )
 
-    def _life(self, _: Router) -> contextlib.AbstractAsyncContextManager[None]:
-        @contextlib.asynccontextmanager
-        async def life() -> AsyncIterator[None]:
-            upstream = Upstream(self._client, self.metrics, self._separate, self._limits.timeout_s)
-            self._dispatcher = Dispatcher(
-                upstream.send,
-                self.metrics,
-                items_most=self._limits.batch_items,
-                wait_s=self._limits.latency_s,
-                upstream_most=self._limits.upstream,
-            )
-            async with self._client:
-                yield
-
-        return life()
+    @contextlib.asynccontextmanager
+    async def _life(self, _: Router) -> AsyncIterator[None]:
+        upstream = Upstream(self._client, self.metrics, self._separate, self._limits.timeout_s)
+        self._dispatcher = Dispatcher(
+            upstream.send,
+            self.metrics,
+            items_most=self._limits.batch_items,
+            wait_s=self._limits.latency_s,
+            upstream_most=self._limits.upstream,
+        )
+        async with self._client:
+            yield
 
     # Its own paths.
 
@@ -187,9 +184,10 @@ class Batcher:
             self.metrics.passed.labels("body").inc()
             await self._passer(scope, receive, send, body)
             return
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now, answering = loop.time(), loop.create_future()
         alone = self._separate.holds(endpoint, target, asked, now)
-        caller = Caller(endpoint, target, counting, of_one(scope["headers"]), body, asked, now, _future(), alone)
+        caller = Caller(endpoint, target, counting, of_one(scope["headers"]), body, asked, now, answering, alone)
         answer = await self._answer(caller, receive)
         if answer is not None:
             self.metrics.callers.labels(endpoint.name, str(answer.status)).inc()
@@ -227,7 +225,7 @@ class Batcher:
         except TimeoutError:
             body = "memory" if place.turned_away else "slow"
         finally:
-            place.give_way = _nothing
+            place.give_way = lambda: None  # It has arrived, or is refused already.
         match body:
             case "gone":
                 self.metrics.gone.labels("sending").inc()
@@ -272,14 +270,6 @@ class Batcher:
         if status == 429:
             headers["retry-after"] = str(self._admission.retry_after_s(asyncio.get_running_loop().time()))
         await respond(send, status, headers, endpoint.error(status, message))
-
-
-def _future() -> asyncio.Future[Answer]:
-    return asyncio.get_running_loop().create_future()
-
-
-def _nothing() -> None:
-    """It has arrived, or is refused already."""
 
 
 def _announced(scope: Scope) -> int:

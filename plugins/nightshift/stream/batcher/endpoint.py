@@ -122,6 +122,14 @@ def pieces(items: bytes, most: int, each: int = 1) -> list[bytes]:
     return [bare(elements[start : start + most * each]) for start in range(0, len(elements), most * each)]
 
 
+def cut_list(asked: Asked, most: int) -> list[Asked]:
+    """`Endpoint.cut` of a request with one list."""
+    return [
+        Asked(asked.shared, (items,), min(most, asked.count - number * most))
+        for number, items in enumerate(pieces(asked.items[0], most))
+    ]
+
+
 def joined(parts: Sequence[bytes]) -> orjson.Fragment:
     """One list of all the items of such texts."""
     return orjson.Fragment(b"[" + b",".join(parts) + b"]")

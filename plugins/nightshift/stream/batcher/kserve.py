@@ -11,10 +11,10 @@ import orjson
 
 from nightshift.stream.batcher.endpoint import (
     Asked,
-    ErrorBody,
     WrongReply,
     bare,
     canonical,
+    cut_list,
     joined,
     kserve_error,
     parsed,
@@ -38,9 +38,7 @@ class Predict:
 
     name: str = "predict"
 
-    @property
-    def error(self) -> ErrorBody:
-        return kserve_error
+    error = staticmethod(kserve_error)
 
     def read(self, body: bytes) -> Asked | None:
         rest = parsed(body)
@@ -60,11 +58,7 @@ class Predict:
         predictions, rest = _predictions(reply, sum(each.count for each in asked))
         return [orjson.dumps({**rest, "predictions": predictions[place]}) for place in slices(asked)]
 
-    def cut(self, asked: Asked, most: int) -> list[Asked]:
-        return [
-            Asked(asked.shared, (items,), min(most, asked.count - number * most))
-            for number, items in enumerate(pieces(asked.items[0], most))
-        ]
+    cut = staticmethod(cut_list)
 
     def join(self, replies: Sequence[bytes], asked: Sequence[Asked]) -> bytes:
         found = [_predictions(reply, piece.count) for reply, piece in zip(replies, asked, strict=True)]
@@ -77,9 +71,7 @@ class Infer:
 
     name: str = "infer"
 
-    @property
-    def error(self) -> ErrorBody:
-        return kserve_error
+    error = staticmethod(kserve_error)
 
     def read(self, body: bytes) -> Asked | None:
         rest = parsed(body)

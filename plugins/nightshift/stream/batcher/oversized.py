@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.stream.batcher.division import Separate
 from nightshift.stream.batcher.endpoint import Asked, WrongReply
-from nightshift.stream.batcher.undividable import Separate
 from nightshift.stream.batcher.upstream import CALLERS
 
 AT_ONCE: Final = 2

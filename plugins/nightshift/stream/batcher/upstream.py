@@ -10,12 +10,11 @@ from typing import Final
 
 from nightshift.driver.engine import Busy, Failed, Gone, judge
 from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, Response
-from nightshift.stream.batcher.bisection import parts_of
 from nightshift.stream.batcher.dispatch import Answer, Caller, Seat
+from nightshift.stream.batcher.division import Separate, parts_of
 from nightshift.stream.batcher.endpoint import WrongReply
 from nightshift.stream.batcher.headers import end_to_end
 from nightshift.stream.batcher.metrics import Metrics
-from nightshift.stream.batcher.undividable import Separate
 
 log = logging.getLogger(__name__)
 
