@@ -1,15 +1,18 @@
-"""The messages that a subscriber holds, from their delivery until they are acknowledged or given back."""
+"""The messages that a subscriber holds, from their delivery until they are acknowledged or given back, and their order."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from nightshift.stream.decoding import Row
 from nightshift.stream.leases import Leases
 from nightshift.stream.messages import Delivery, Message
 from nightshift.stream.stats import StreamStats
+
+T = TypeVar("T")
 
 PULL_MOST: Final = 1000
 """Messages in one pull: no reply of Pub/Sub has more."""
@@ -97,3 +100,34 @@ class InFlight:
 
     def _count(self) -> None:
         self._stats.held, self._stats.held_bytes = len(self._held), self._bytes
+
+
+class Lanes(Generic[T]):
+    """Items in order: of each lane (an ordering key) one is under way, others wait. An item without a lane ("") never waits."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, deque[T]] = {}
+
+    def enter(self, lane: str, item: T) -> bool:
+        """Whether the item may go now; else it waits for those before it."""
+        if not lane:
+            return True
+        if lane in self._lanes:
+            self._lanes[lane].append(item)
+            return False
+        self._lanes[lane] = deque()
+        return True
+
+    def leave(self, lane: str) -> T | None:
+        """The item under way in this lane is done; returns the next one, which may go now."""
+        if not lane:
+            return None
+        waiting = self._lanes[lane]
+        if waiting:
+            return waiting.popleft()
+        del self._lanes[lane]
+        return None
+
+    def close(self, lane: str) -> list[T]:
+        """The item under way is given back: returns those that wait behind it, which must be, too."""
+        return list(self._lanes.pop(lane, ()))

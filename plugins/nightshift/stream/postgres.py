@@ -1,9 +1,9 @@
 """The sink: a table of PostgreSQL or AlloyDB, and beside it a table of dead letters. `nightshift.stream.schema` has their form.
 
 A message has one outcome, the first that is committed: an answer is written unless its message is a dead letter, and the other
-way round. So that two transactions cannot each miss the other, writers share an advisory lock, and who buries has it alone for
-the moment that it takes; dead letters are rare, and come in batches. Of messages with one key the newest stays
-(`Table.superseded`).
+way round. So that two transactions cannot each miss the other, writers of answers share an advisory lock, and a writer of dead
+letters has it alone for the moment that it takes; dead letters are rare, and come in batches. Of messages with one key the
+newest stays (`Table.superseded`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TRANSACTION_S: Final = STATEMENT_S + 5
 """A transaction of which nothing is heard for so long has lost its server: the connection is given up."""
 LOCK_S: Final = 1
 """How long a statement waits for what another transaction holds."""
-BURY_LOCK_S: Final = 5
-"""Longer than writers hold the advisory lock, who may wait for a row meanwhile."""
+DEAD_LOCK_S: Final = 5
+"""Longer than writers of answers hold the advisory lock: they may wait for a row meanwhile."""
 SEARCH_S: Final = 2
 """How long an earlier answer is looked for, for which there is no index."""
 AROUND_LOCKS_S: Final = 10
@@ -108,11 +108,8 @@ class PostgresSink:
         await self._writing.close()
 
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
-        async def ask(connection: Connection) -> list[Standing | Dead]:
-            return await self._known(connection, messages)
-
         try:
-            return await self._asking.run(ask)
+            return await self._asking.run(lambda connection: self._known(connection, messages))
         except Unwritable as error:
             if len(messages) > 1:
                 middle = len(messages) // 2
@@ -247,11 +244,8 @@ class PostgresSink:
         return [*key, prediction, *reasoning, name, message.published, self._model, each.tries, name]
 
     async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
-        async def insert(connection: Connection) -> frozenset[str]:
-            return await self._bury(connection, dead)
-
         try:
-            return await self._writing.run(insert)
+            return await self._writing.run(lambda connection: self._keep_dead(connection, dead))
         except Unwritable:
             if len(dead) > 1:
                 middle = len(dead) // 2
@@ -261,8 +255,8 @@ class PostgresSink:
             # If its key does not fit the column, there is no row of it.
             return await self.write_dead_letters([replace(dead[0], key=None)])
 
-    async def _bury(self, connection: Connection, dead: Sequence[Dead]) -> frozenset[str]:
-        await connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{BURY_LOCK_S}s"])
+    async def _keep_dead(self, connection: Connection, dead: Sequence[Dead]) -> frozenset[str]:
+        await connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{DEAD_LOCK_S}s"])
         await connection.execute(self._table.exclude)
         over = await self._over(connection, [(each.message, each.key) for each in dead if each.key is not None])
         names = {_holdable(each.message.id): each for each in dead}

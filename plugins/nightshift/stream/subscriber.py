@@ -31,9 +31,8 @@ from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
 from nightshift.stream.decoding import Decoder, UnknownRevision, memory_of
-from nightshift.stream.in_flight import HeldMessage, InFlight
+from nightshift.stream.in_flight import HeldMessage, InFlight, Lanes
 from nightshift.stream.messages import Answered, Dead, Outcome
-from nightshift.stream.ordering import Lanes
 from nightshift.stream.ports import DeadLetterTopic, Sink, Source, Standing, Unavailable, insist
 from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats
@@ -44,18 +43,18 @@ log = logging.getLogger(__name__)
 AHEAD: Final = 2
 """Messages that are held, as a multiple of what the engine may have at once: a part is with it, the rest is ready to go."""
 PULLS: Final = 4
-"""What may be held is pulled in so many parts: a pull for each message that is done would cost more than all the rest."""
+"""What may be held is pulled in this many parts: a pull for each message that is done would cost more than all the rest."""
 EXTEND_S: Final = 1.0
 REPEATED_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 PROBLEM_MOST: Final = 1000
 """Characters of what is wrong with a message that cannot be read."""
 LATER_S: Final = 60
-"""Messages that are given back because the engine answers nobody come again after so many seconds."""
+"""Messages that are given back because the engine answers nobody come again after this many seconds."""
 PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0, enough=3, unheard=8)
-"""A stream has nobody to make way for, and no last rows: it waits for an engine however long it is away, and never judges by
-tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not make
-dead letters of a backlog."""
+"""A stream makes way for no other process, and has no last rows: it waits for an engine however long it is away, and never
+judges by tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not
+make dead letters of a backlog."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class Subscriber:
         self._admitting: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
         self._bundles: dict[int, list[HeldMessage]] = {}
-        self._scheduler = Scheduler(kind, self._told)
+        self._scheduler = Scheduler(kind, self._outcome)
         self._settler = Settler(
             source,
             sink,
@@ -130,7 +129,7 @@ class Subscriber:
         return [*tuple(self._absent), *([] if self._pump.engine_answers else ["the engine"])]
 
     def drain(self) -> None:
-        """Tells the subscriber to pull and send nothing more, to store what is answered and to give the rest back."""
+        """From now on it pulls and sends nothing more, stores what is answered and gives the rest back."""
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._counts.snapshot()})
         self._send_no_more()
@@ -141,7 +140,7 @@ class Subscriber:
         self._pump.forgive()
 
     async def run(self) -> int:
-        """Works until it is told to stop; returns the exit code: DONE if nothing is held any more.
+        """Works until it is drained; returns the exit code: DONE if nothing is held any more.
 
         Raises errors that a retry cannot fix: WrongEngine, WrongModel.
         """
@@ -273,7 +272,7 @@ class Subscriber:
         self._scheduler.open_chunk(number, range(len(bundle)), iter(rows), {}, names)  # type: ignore[arg-type]
         self._pump.run()
 
-    def _told(self, chunk: OpenChunk, result: Result) -> None:
+    def _outcome(self, chunk: OpenChunk, result: Result) -> None:
         """One message has its outcome; others of its request need not."""
         held = self._bundles[chunk.number][result.ordinal]
         outcome: Outcome
@@ -334,7 +333,7 @@ class Subscriber:
         self._pump.forgive()
 
     async def _give_back(self, messages: Sequence[HeldMessage], seconds: int, deadline: float | None) -> None:
-        """Lets others have these messages, and those that wait behind them in order, in so many seconds.
+        """Lets others have these messages, and those that wait behind them in order, after `seconds`.
 
         If that fails, their leases run out.
         """
@@ -362,4 +361,4 @@ async def _nothing() -> Canary | None:
 
 
 async def _nothing_to_do() -> None:
-    """What is held need not be looked at again when the engine returns."""
+    """What is held need not be checked again when the engine returns."""

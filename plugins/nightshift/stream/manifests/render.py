@@ -9,17 +9,13 @@ from nightshift.stream.manifests.render_request import StreamRequest
 
 
 class Unrenderable(ValueError):
-    """problems: a line for each thing that is missing or does not go together."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+    """A line for each thing that is missing or does not go together."""
 
 
 def render(order: StreamRequest) -> list[dict[str, Any]]:
     """The manifests. Raises Unrenderable with everything that keeps it from making them."""
     if problems := list(order.problems()):
-        raise Unrenderable(problems)
+        raise Unrenderable("\n".join(problems))
     found = [*subscriber.objects(order), *autoscaling.of_subscribers(order)]
     for component in order.servers:
         found += [*server.objects(order, component), *autoscaling.of_servers(order, component)]
