@@ -343,7 +343,8 @@ class _Connection(asyncio.Protocol):
                 self.fail(f"more than {SILENT_MAX_BYTES} bytes of reply without any of its body")
 
     def eof_received(self) -> None:
-        if self._headed and "content-length" not in self._headers and not self._chunked():
+        chunked = self._headers.get("transfer-encoding", "").lower().endswith("chunked")
+        if self._headed and "content-length" not in self._headers and not chunked:
             self._finish()  # A body that ends with the connection.
         else:
             self._lost("the peer closed the connection")
@@ -357,9 +358,6 @@ class _Connection(asyncio.Protocol):
             self.fail(f"{how}, in the middle of its reply")
         else:
             self._settle(_Unanswered(f"{how}, before its reply"))
-
-    def _chunked(self) -> bool:
-        return self._headers.get("transfer-encoding", "").lower().endswith("chunked")
 
     def _finish(self) -> None:
         """The reply is complete: hands it over, and returns the connection if it may be reused."""

@@ -39,6 +39,7 @@ from nightshift.run.redo import Redo
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
+from nightshift.spec.columns import REASONING
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks import Rendering
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
@@ -66,7 +67,11 @@ _PASSING: Final = (StoreUnavailable, BaseError, OSError)
 async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
-    store, run = _locate(config.run_url)
+    try:
+        base_url, run = split_run_url(config.run_url)
+        store = open_store(base_url)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
     stats = Stats()
     loaded = await asyncio.to_thread(_load, store, run)
     marks = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
@@ -164,16 +169,8 @@ def _codec(config: DriverConfig, loaded: _Loaded, engine_version: str, kind: Tas
         engine_version=engine_version,
         prediction_type=kind.prediction_type,
         chunk_rows=loaded.plan.chunk_rows,
-        reasoning=loaded.spec.request.keeps_reasoning,
+        optional=(REASONING,) if loaded.spec.request.keeps_reasoning else (),
     )
-
-
-def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
-    try:
-        base_url, run = split_run_url(run_url)
-        return open_store(base_url), run
-    except ValueError as error:
-        raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
 
 
 def _load(store: ObjectStore, run: RunRef) -> _Loaded:

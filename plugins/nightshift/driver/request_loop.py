@@ -41,7 +41,11 @@ class RequestLoopLimits:
     engine: EngineBudget = field(default_factory=EngineBudget)
 
 
-@dataclass(frozen=True)
+async def _nothing() -> None:
+    """What an owner has to do that has no earlier attempts, and nothing to check."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequestLoopCallbacks:
     """What the loop needs of who owns it.
 
@@ -50,8 +54,8 @@ class RequestLoopCallbacks:
     budget. spawn: makes a task whose failure ends the owner.
     """
 
-    recall: Callable[[], Awaitable[Canary | None]]
-    back: Callable[[], Awaitable[None]]
+    recall: Callable[[], Awaitable[Canary | None]] = _nothing
+    back: Callable[[], Awaitable[None]] = _nothing
     moved: Callable[[], None]
     given_up: Callable[[], None]
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -63,16 +67,18 @@ class Life:
     def __init__(self) -> None:
         self._over: asyncio.Future[None] | None = None
 
-    def begin(self, *, ended: bool) -> None:
-        """ended: it had to end before it began."""
+    async def lead(self, *parts: Coroutine[Any, Any, None], ended: bool, last: Callable[[], None]) -> None:
+        """Runs the parts until it ends, and raises what ended it. ended: it had to end before it began. last(): called then."""
         self._over = asyncio.get_running_loop().create_future()
         if ended:
             self._over.set_result(None)
-
-    async def to_its_end(self) -> None:
-        """Waits until it ends. Raises what ended it."""
-        assert self._over is not None, "begin comes first"
-        await self._over
+        tasks = [self.spawn(part) for part in parts]
+        try:
+            await self._over
+        finally:
+            last()
+            for task in tasks:
+                task.cancel()
 
     def spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task whose failure ends this life."""

@@ -82,9 +82,12 @@ class Sender:
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
     def ask(self, group: Group) -> Hold:
-        """Asks for the bytes that it takes to make the group's request."""
+        """Asks for the bytes that it takes to make the group's request, at most."""
         group.resting = True
-        return self.budget.ask(self._bytes_to_make(group))
+        size = sum(map(bytes_of, group.payloads))
+        if self._fetcher is None:
+            return self.budget.ask(COPIES * size)
+        return self.budget.ask(FETCHED_COPIES * (size + sum(map(self._fetcher.bytes_most, group.payloads))))
 
     async def send(self, group: Group, held: Hold) -> None:
         """Sends one group until there is an outcome for it, and hands it to the scheduler. held: what `ask` has returned.
@@ -103,13 +106,6 @@ class Sender:
             held = self.ask(group)
         held.release()
         self._scheduler.returned(group)
-
-    def _bytes_to_make(self, group: Group) -> int:
-        """Bytes of memory that it takes to make the group's request, at most."""
-        size = sum(map(bytes_of, group.payloads))
-        if self._fetcher is None:
-            return COPIES * size
-        return FETCHED_COPIES * (size + sum(self._fetcher.bytes_most(payload) for payload in group.payloads))
 
     async def _try(self, group: Group, held: Hold) -> Fault | None:
         """Makes the group's request and sends it; returns a fault that has to be judged first."""

@@ -171,16 +171,12 @@ class Worker:
         Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded.
         """
         loop = asyncio.get_running_loop()
-        self._life.begin(ended=self._stop.is_set())
-        parts = [self._life.spawn(part) for part in (self._feed(), self._pump.watch(), self._keep_house(), self._report())]
+        parts = (self._feed(), self._pump.watch(), self._keep_house(), self._report())
         try:
-            await self._life.to_its_end()
+            await self._life.lead(*parts, ended=self._stop.is_set(), last=self._send_no_more)
         finally:
             # Whatever ended the work, finished rows must not be lost.
             began = loop.time()
-            self._send_no_more()
-            for part in parts:
-                part.cancel()
             await self._pump.land(began + DRAIN_IN_FLIGHT_S)
             unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
             saving = self._life.spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))

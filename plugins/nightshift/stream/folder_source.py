@@ -23,7 +23,6 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from nightshift.store import ObjectChanged, StoreUnavailable
-from nightshift.stream.folder_rows import BrokenObject
 from nightshift.stream.messages import PROBLEM, Delivery, Message
 from nightshift.stream.ports import Unavailable, Unsettled
 
@@ -37,6 +36,10 @@ PULL_BYTES_MOST: Final = 10 << 20
 """Of the rows of one pull, but for the last row."""
 LOOK_S: Final = 1.0
 """Between two looks for leases that are over."""
+
+
+class BrokenObject(Exception):
+    """The object is not of its format, or not from here on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,9 +217,13 @@ class PostgresSink:
 
     async def sound(self) -> bool:
         async def rewrite(connection: Connection) -> bool:
-            row = self._last or await self._a_row(connection)
-            if row is None:
-                return False
+            if (row := self._last) is None:
+                # An answer of this model, as `upsert` takes it, that another process has written.
+                await connection.execute("SELECT set_config('statement_timeout', %s, true)", [f"{SEARCH_S}s"])
+                found = await (await connection.execute(self._table.a_row, [self._model])).fetchone()
+                if found is None:
+                    return False
+                row = list(found)
             async with connection.transaction(force_rollback=True):
                 await connection.execute(self._table.upsert, row)
                 # Those that are checked late.
@@ -230,12 +234,6 @@ class PostgresSink:
             return await self._writing.run(rewrite)
         except (Unwritable, Blocked, BrokenOff):
             return False
-
-    async def _a_row(self, connection: Connection) -> list[Any] | None:
-        """An answer of this model, as `upsert` takes it, that another process has written."""
-        await connection.execute("SELECT set_config('statement_timeout', %s, true)", [f"{SEARCH_S}s"])
-        found = await (await connection.execute(self._table.a_row, [self._model])).fetchone()
-        return None if found is None else list(found)
 
     def _row(self, each: Answered) -> list[Any]:
         message, prediction = each.message, literal(each.prediction, self._table.prediction_type)

@@ -16,8 +16,15 @@ from nightshift.spec.sinks.postgres import TableSink
 from nightshift.spec.stream import Messages
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.ports import SinkRefused
-from nightshift.stream.table_checks import check_generated, check_late, check_required, check_statement, check_value, sample
-from nightshift.stream.table_owner import claim
+from nightshift.stream.table_checks import (
+    check_generated,
+    check_late,
+    check_required,
+    check_statement,
+    check_value,
+    claim,
+    sample,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

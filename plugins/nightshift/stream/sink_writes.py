@@ -107,13 +107,6 @@ class Writer:
             self._tried = 0
             self._rest()
 
-    def _show_refusal(self) -> None:
-        refused = [each for each in self._waiting.values() if isinstance(each.outcome, Answered) and each.why != HELD]
-        if any(each.taken == self._taken for each in refused):
-            self._absent.add(REFUSES)
-        else:
-            self._absent.discard(REFUSES)
-
     def _say(self, tries: int) -> None:
         reasons = {each.why: each.outcome.message.id for each in self._waiting.values()}
         for why, message in list(reasons.items())[:3]:
@@ -130,7 +123,8 @@ class Writer:
         answered = [(held, outcome) for held, outcome in batch if isinstance(outcome, Answered)]
         refused = await self._write(answered) if answered else []
         blamed = await self._blame([(*each, since.get(id(each[0]), before)) for each in refused]) if refused else []
-        self._show_refusal()
+        refusing = [each for each in self._waiting.values() if isinstance(each.outcome, Answered) and each.why != HELD]
+        (self._absent.add if any(each.taken == self._taken for each in refusing) else self._absent.discard)(REFUSES)
         await self._keep_dead([*dead, *blamed])
 
     async def _write(self, answered: list[tuple[HeldMessage, Answered]]) -> list[tuple[HeldMessage, Answered, str]]:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nightshift import exits
-from nightshift.driver.attribution import Canary
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.health import EngineBudget, EngineLike
@@ -116,8 +115,6 @@ class Subscriber:
             freed=self._moved,
         )
         callbacks = RequestLoopCallbacks(
-            recall=_nothing,
-            back=_nothing_to_do,
             moved=self._moved,
             given_up=self._give_back_later,
             spawn=self._life.spawn,
@@ -144,19 +141,12 @@ class Subscriber:
 
         Raises errors that a retry cannot fix: WrongEngine, WrongModel.
         """
-        loop = asyncio.get_running_loop()
-        self._life.begin(ended=self._stop.is_set())
-        works = (self._pull(), self._bundle(), self._keep_leases(), self._pump.watch(), self._report())
-        parts = [self._life.spawn(part) for part in works]
+        parts = (self._pull(), self._bundle(), self._keep_leases(), self._pump.watch(), self._report())
         settling = self._life.spawn(self._settler.run())
         try:
-            await self._life.to_its_end()
+            await self._life.lead(*parts, ended=self._stop.is_set(), last=self._send_no_more)
         finally:
-            began = loop.time()
-            self._send_no_more()
-            for part in parts:
-                part.cancel()
-            await self._land(began, settling)
+            await self._land(asyncio.get_running_loop().time(), settling)
             log.info("stopped", extra={"fields": self._counts.snapshot()})
         return exits.RESUME if len(self._hold) else exits.DONE
 
@@ -353,12 +343,3 @@ class Subscriber:
         while True:
             await asyncio.sleep(PROGRESS_S)
             log.info("progress", extra={"fields": {**self._counts.snapshot(), **self._stats.snapshot()}})
-
-
-async def _nothing() -> Canary | None:
-    """No attempt before this one can be asked."""
-    return None
-
-
-async def _nothing_to_do() -> None:
-    """What is held need not be checked again when the engine returns."""

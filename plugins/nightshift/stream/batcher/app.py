@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 
-from nightshift.driver.http import HttpClient
+from nightshift.driver.http import HttpClient, NoDescriptors
 from nightshift.stream.batcher.admission import COPIES, Admission, Place
 from nightshift.stream.batcher.connections import HEAD_MAX_BYTES
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
@@ -24,7 +24,6 @@ from nightshift.stream.batcher.headers import HeaderRules, of_one, sendable
 from nightshift.stream.batcher.metrics import Metrics
 from nightshift.stream.batcher.oversized import in_pieces
 from nightshift.stream.batcher.passthrough import Passer, Receive, Scope, Send, respond
-from nightshift.stream.batcher.readiness import Readiness
 from nightshift.stream.batcher.routes import Routes, error_body
 from nightshift.stream.batcher.upstream import REPLY_MAX_BYTES, Upstream, error_answer
 
@@ -34,6 +33,11 @@ BODY_TIMEOUT_S: Final = 60.0
 """For a caller to send the whole of its request: one that dribbles holds a place that others wait for."""
 ANSWER_TIMEOUT_S: Final = 60.0
 """For a caller to read the whole of its answer, for the same reason."""
+HEALTH_PATHS: Final = ("/health", "/v2/health/ready")
+"""vLLM's and most others', and that of the Open Inference Protocol."""
+HEALTH_S: Final = 5.0
+BELIEVED_S: Final = 1.0
+"""However often it is asked, the server is asked no more often."""
 _PATH: Final = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
 
 
@@ -276,3 +280,35 @@ def _announced(scope: Scope) -> int:
     """The length that a request says its body has; 0 if it says none."""
     found = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(found) if found.isdigit() else 0
+
+
+class Readiness:
+    """Whether work can be done: what the server at `client` says of its health."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+        self._asking: asyncio.Task[str] | None = None
+        self._asked_at = float("-inf")
+
+    async def problem(self) -> str:
+        """Why no work can be done now; empty if it can."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None or (self._asking.done() and loop.time() - self._asked_at >= BELIEVED_S):
+            self._asked_at = loop.time()
+            self._asking = loop.create_task(self._ask())
+        # A prober that leaves must not end it for the others.
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> str:
+        for path in HEALTH_PATHS:
+            try:
+                status = (await self._client.request("GET", path, timeout_s=HEALTH_S)).status
+            except NoDescriptors:
+                return ""  # That says nothing of the server.
+            except (OSError, TimeoutError) as error:
+                return f"the server does not answer {path}: {error}"
+            if status not in (404, 405):
+                # A gateway that wants a key says 401 to this, and serves callers who have one.
+                bad = status >= 500 or status == 429 or (path != HEALTH_PATHS[0] and status == 400)
+                return f"the server answers {path} with {status}" if bad else ""
+        return ""  # It answers, and has no such path.

@@ -158,7 +158,9 @@ class _Reply:
         try:
             if data:
                 self._parser.feed_data(data)
-            elif self._headed and not self._sized():
+            elif self._headed and not any(
+                name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers
+            ):
                 self.complete = True  # A body that ends with the connection.
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
@@ -180,10 +182,6 @@ class _Reply:
         self._pieces.clear()
         if body or self.complete:
             await self._send({"type": "http.response.body", "body": body, "more_body": not self.complete})
-
-    def _sized(self) -> bool:
-        """Whether the reply says itself where its body ends."""
-        return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     # What the parser calls.
 

@@ -90,7 +90,8 @@ class Upstream:
                 "the reply to a request of %d callers cannot be divided, so each is sent alone: %s", len(callers), error
             )
             self._metrics.errors.labels("reply").inc()
-            self._note_separate(callers[0])
+            first = callers[0]
+            self._separate.add(first.endpoint, first.target, first.asked, asyncio.get_running_loop().time())
             return None
         except Exception:
             # A fault of this program must not leave callers without an answer.
@@ -101,9 +102,6 @@ class Upstream:
         failures = {caller: answer for caller, answer in found.items() if answer.status in _NO_ANSWER}
         _settle({caller: answer for caller, answer in found.items() if caller not in failures})
         return failures
-
-    def _note_separate(self, caller: Caller) -> None:
-        self._separate.add(caller.endpoint, caller.target, caller.asked, asyncio.get_running_loop().time())
 
     def _divisible(self, bundle: list[Caller]) -> bool:
         """Whether parts of it may be answered together."""

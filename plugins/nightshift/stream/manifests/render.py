@@ -12,11 +12,11 @@ class Unrenderable(ValueError):
     """A line for each thing that is missing or does not go together."""
 
 
-def render(order: StreamRequest) -> list[dict[str, Any]]:
+def render(request: StreamRequest) -> list[dict[str, Any]]:
     """The manifests. Raises Unrenderable with everything that keeps it from making them."""
-    if problems := list(order.problems()):
+    if problems := list(request.problems()):
         raise Unrenderable("\n".join(problems))
-    found = [*subscriber.objects(order), *autoscaling.of_subscribers(order)]
-    for component in order.servers:
-        found += [*server.objects(order, component), *autoscaling.of_servers(order, component)]
-    return found + (gateway.objects(order) if order.variant.gateway else [])
+    found = [*subscriber.objects(request), *autoscaling.of_subscribers(request)]
+    for component in request.servers:
+        found += [*server.objects(request, component), *autoscaling.of_servers(request, component)]
+    return found + (gateway.objects(request) if request.variant.gateway else [])
