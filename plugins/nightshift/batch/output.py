@@ -48,7 +48,7 @@ class Incomplete(Exception):
 
 
 class ChunkMissing(Exception):
-    """A committed chunk is gone: somebody removed the progress."""
+    """A committed chunk is gone: the progress was removed."""
 
 
 @dataclass

@@ -72,11 +72,11 @@ class Silence:
 
     @property
     def left_s(self) -> float:
-        """Seconds until it is over; 0 if there is none."""
+        """Seconds until it is over; 0 if it is over."""
         return max(0.0, self._until - asyncio.get_running_loop().time())
 
     def ask(self, seconds: float) -> bool:
-        """The engine asks for so many seconds. Whether that is longer than it has asked for already."""
+        """The engine asks for `seconds`. Whether that is longer than it has asked for already."""
         longer = seconds > self.left_s
         if longer:
             self._until = asyncio.get_running_loop().time() + seconds

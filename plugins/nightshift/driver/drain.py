@@ -50,7 +50,7 @@ class DrainOnSignal:
         self._loop = asyncio.get_running_loop()
         self._last_resort: threading.Timer | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Not the loop's own handlers: they end with the loop, and the process lives a moment longer.
+            # Not the loop's own handlers: they end with the loop, and the process runs a moment longer.
             signal.signal(number, self._signalled)
         time_limit.watch()
 

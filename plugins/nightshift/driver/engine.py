@@ -266,7 +266,7 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
     mean a lost engine; 408 and 504 mean no reply in time. A redirect, any other 4xx, and 501 are refusals, of this request or
     of every one: that shows in what becomes of others (`nightshift.driver.attribution`). So does a reply that cannot be an
     answer: 200 with something that is not JSON (NaN and lone surrogates are not), another 2xx. All other errors are the
-    engine's. An error inside a 200 means what it would have meant as a status, but that the engine still lives.
+    engine's. An error inside a 200 means what it would have meant as a status, but that the engine still runs.
     """
     if status == 200:
         return _of_200(body, headers)

@@ -54,7 +54,7 @@ class Opened:
 class Feeder:
     """Finds the next chunk of one worker and fetches what it needs.
 
-    keys: the key columns. news(): called after every look at the ledger.
+    keys: the key columns. news(): called after every check of the ledger.
     """
 
     def __init__(
@@ -138,12 +138,12 @@ class Feeder:
             return await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of chunk {chunk}")
 
     async def look_again(self, chunks: range) -> None:
-        """Learns which of these chunks were committed since the last look. Raises StoreUnavailable, ForeignObject."""
+        """Learns which of these chunks were committed since the last check. Raises StoreUnavailable, ForeignObject."""
         await self._patience.outlast(lambda: self._ledger.refresh(self._ranges.committed, chunks), "listing")
         self._news()
 
     async def look_around(self, open_chunks: list[int]) -> None:
-        """Looks at the ranges of these chunks; while helping, now and then at all ranges."""
+        """Checks the ranges of these chunks; while helping, now and then at all ranges."""
         loop = asyncio.get_running_loop()
         every_s = max(ALL_EVERY_S, len(self._ranges.everything) * ALL_EVERY_S_PER_CHUNK)
         if self._seen_all_at is not None and loop.time() - self._seen_all_at > every_s:

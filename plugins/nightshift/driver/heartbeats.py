@@ -1,7 +1,7 @@
-"""The marks that an attempt leaves in its run's folder (`nightshift.run.heartbeats`), beside the work.
+"""The heartbeats that an attempt leaves in its run's folder (`nightshift.run.heartbeats`), beside the work.
 
-Nothing here delays the work or fails it. A mark that the store does not take is counted and not tried again: the next one, a
-period later, says more. The last one, at the end, may take `LAST_S`.
+Nothing here delays the work or fails it. A heartbeat that the store does not take is counted and not tried again: the next
+one, a period later, says more. The last one, at the end, may take `LAST_S`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from nightshift.store import Objects
 log = logging.getLogger(__name__)
 
 WRITE_S: Final = 30.0
-"""How long a mark may take."""
+"""How long a heartbeat may take."""
 LAST_S: Final = 0.8
 """How long the last one may take: after a drain, that is what is left before the process must be gone."""
 
 
 @dataclass(frozen=True)
 class Birth:
-    """Who is born: the parts of `Heartbeat` of the same names that do not change. age_s: of its process, when it says so."""
+    """The parts of `Heartbeat` of the same names that do not change. age_s: of the process, now."""
 
     attempt: str
     profile: str

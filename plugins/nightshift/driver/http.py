@@ -321,7 +321,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None:
-            self._drop()  # Nobody asked for this, and it would run into the next reply.
+            self._drop()  # It belongs to no request, and would run into the next reply.
             return
         self._answered = True
         size = self._size
@@ -380,7 +380,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._complete:
-            self._keep = False  # A reply that nobody asked for.
+            self._keep = False  # A reply without a request.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headed:

@@ -74,20 +74,20 @@ async def work(config: DriverConfig) -> int:
         raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
     stats = Stats()
     loaded = await asyncio.to_thread(_load, store, run)
-    marks = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
+    heartbeats = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
     code = exits.RESUME
-    async with marks.kept(lambda error: _ended(error, code, told=drain.asked.is_set())):
-        code = await _work(config, drain, store, loaded, stats, marks)
+    async with heartbeats.kept(lambda error: _ended(error, code, drained=drain.asked.is_set())):
+        code = await _work(config, drain, store, loaded, stats, heartbeats)
     return code
 
 
-def _ended(error: BaseException | None, code: int, *, told: bool) -> Ended:
-    """What the last mark says. told: to end. code: that of a worker that ended without an error."""
+def _ended(error: BaseException | None, code: int, *, drained: bool) -> Ended:
+    """What the last heartbeat says. drained: by a signal. code: that of a worker that ended without an error."""
     if isinstance(error, _HOPELESS):
         return Ended.CANNOT_CONTINUE
     if error is None and code == exits.DONE:
         return Ended.DONE
-    if told:
+    if drained:
         return Ended.DRAINED
     return Ended.GAVE_UP if error is None or isinstance(error, _PASSING) else Ended.FAILED
 
@@ -103,7 +103,7 @@ class _Loaded:
 
 
 async def _work(
-    config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, loaded: _Loaded, stats: Stats, marks: Heartbeats
+    config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, loaded: _Loaded, stats: Stats, heartbeats: Heartbeats
 ) -> int:
     run, record, plan = loaded.run, loaded.record, loaded.plan
     try:
@@ -122,7 +122,7 @@ async def _work(
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
-        marks.engine_answers()
+        heartbeats.engine_answers()
         version = await engine.version(
             root=config.model_root or spec.model.root,
             max_model_len=spec.engine.max_model_len,
@@ -191,7 +191,7 @@ def _load(store: ObjectStore, run: RunRef) -> _Loaded:
 def _pins_met(config: DriverConfig, spec: JobSpec, record: Record) -> Pins:
     """What the run pins. Raises ConfigError unless the engine's revision is known to be the run's.
 
-    An engine does not say it. A worker with a home was ordered together with its engine; another must be told.
+    An engine does not say it. A worker with a home was submitted together with its engine; another needs the setting.
     """
     pins = Pins.of(record)
     wanted, found = revision_of(spec, pins), config.model_revision
@@ -211,7 +211,7 @@ def _rendering(record: Record) -> Rendering:
 
 
 async def stand_by() -> int:
-    """A host that serves another host's engine has no work of its own: it ends only when told to, and never as done."""
+    """A host that serves another host's engine has no work of its own: it ends only by a signal, and never as done."""
     drain = DrainOnSignal()
     log.info("standing by")
     await drain.asked.wait()

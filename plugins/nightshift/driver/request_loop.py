@@ -151,7 +151,7 @@ class RequestLoop:
 
     @property
     def room(self) -> int:
-        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers nobody."""
+        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers no request."""
         return self._window.limit if self._may_send else 0
 
     @property
@@ -170,7 +170,7 @@ class RequestLoop:
 
     @property
     def crowded(self) -> bool:
-        """Whether somebody waits for memory to make a request: nothing new should be opened."""
+        """Whether a request waits for memory: nothing new should be opened."""
         return self._budget.crowded
 
     def run(self) -> None:
@@ -235,7 +235,7 @@ class RequestLoop:
 
     @property
     def engine_answers(self) -> bool:
-        """Whether the engine is there, and answers somebody as far as is known."""
+        """Whether the engine is there, and answers requests as far as is known."""
         return self._health.good and not self.sender.trial.open
 
     @property
@@ -243,7 +243,7 @@ class RequestLoop:
         return not self._patience.stop.is_set() and self.engine_answers and self.sender.silence.left_s <= 0
 
     def _send_more(self, count: int) -> int:
-        """Sends so many of the groups that wait, whatever the window; how many there were."""
+        """Sends up to `count` of the groups that wait, whatever the window; how many there were."""
         for sent in range(count):
             group = self._scheduler.next_group()
             if group is None:

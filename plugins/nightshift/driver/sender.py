@@ -211,7 +211,7 @@ class Sender:
         return fault
 
     def _asked_to_wait(self, retry_after: float | None) -> float:
-        """The engine asks to be left alone for so many seconds. When it may be asked again (the loop's time)."""
+        """The engine asks to be left alone for that long. When it may be asked again (the loop's time)."""
         seconds = min(retry_after or 0.0, RETRY_AFTER_MAX_S)
         if self.silence.ask(seconds):
             self._hooks.spawn(self._go_on_after_silence())

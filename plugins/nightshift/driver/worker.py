@@ -1,4 +1,4 @@
-"""The asynchronous shell: keeps the engine busy, commits finished chunks, and drains when it is told to stop.
+"""The asynchronous shell: keeps the engine busy, commits finished chunks, and drains on a signal.
 
 A feeder opens chunks ahead of need; the pump keeps as many rows in flight as the window allows, over all open chunks (no
 barrier between them). Time is the event loop's, randomness comes from `rng`, and store and engine are passed in, so a simulator
@@ -41,7 +41,7 @@ CHECK_S: Final = (1.0, 10.0)
 the sooner one of them stops the better. An owner checks a third as often."""
 
 ANSWER_BYTES: Final = 128 << 20
-"""If the open chunks will have so many bytes of answers, with those that wait for the store, no further chunk is opened."""
+"""If the open chunks will have this many bytes of answers, with those that wait for the store, no further chunk is opened."""
 
 BUFFER_BYTES: Final = 256 << 20
 """Of input rows, if nothing else is said."""
@@ -154,7 +154,7 @@ class Worker:
         )
 
     def drain(self) -> None:
-        """Tells the worker to send nothing more, save what is finished and return. Calling it again is harmless."""
+        """From now on it sends nothing more, saves what is finished and returns. Calling it again is harmless."""
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._scheduler.statistics()})
         self._send_no_more()

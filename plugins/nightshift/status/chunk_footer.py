@@ -145,7 +145,7 @@ def _last(store: ObjectStore, entry: ListedObject, length: int) -> bytes:
 
 def _parse(footer: bytes) -> pq.FileMetaData:
     try:
-        # For pyarrow this is a file without its data, which nobody reads.
+        # For pyarrow this is a file without its data, which is not read.
         return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: an error whose own message is not UTF-8
         raise NotReadable(f"its Parquet footer cannot be decoded: {error}".strip()) from error

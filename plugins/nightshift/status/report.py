@@ -88,7 +88,7 @@ class Status:
 
     @property
     def state(self) -> str:
-        """unplanned, open (whether or not a worker lives: the ledger cannot tell), complete or sealed."""
+        """unplanned, open (whether or not a worker runs: the ledger cannot tell), complete or sealed."""
         if self.sealed_at is not None:
             return "sealed"
         if not self.planned:

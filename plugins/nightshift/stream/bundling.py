@@ -84,7 +84,7 @@ class Bundler(Generic[T]):
         self._size += size
 
     def remove(self, item: T) -> bool:
-        """Takes out an item that nobody waits for any more. False: it does not wait here."""
+        """Takes out an item that is no longer needed. False: it does not wait here."""
         found = self._waiting.pop(id(item), None)
         if found is None:
             return False

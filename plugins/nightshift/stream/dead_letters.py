@@ -31,7 +31,7 @@ _COLUMNS: Final = {"redriven_at": "timestamptz", "redriven_as": "text"}
 @dataclass(frozen=True)
 class Selection:
     """Which dead letters, of those that were not redriven. reasons: empty for any. since, until: limits of dead_at, the second
-    excluded. most: so many, those that died first.
+    excluded. most: up to N, the oldest by dead_at.
     """
 
     reasons: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ class InFlight:
         return iter(list(self._held.values()))
 
     def room(self, rows: int) -> int:
-        """How many messages may be pulled now, if so many may be held in all; what is pulled must fit the bytes, too."""
+        """How many messages may be pulled now, if up to `rows` may be held in all; what is pulled must fit the bytes, too."""
         each = self._seen_bytes // self._seen + 1 if self._seen else SIZE_GUESS
         by_size = (self._bytes_most - self._bytes) // each
         # With nothing held, one goes whatever its size.
@@ -79,7 +79,7 @@ class InFlight:
         return fresh
 
     def decoded(self, held: HeldMessage, size: int) -> None:
-        """The message's row takes so many bytes, beside the message itself."""
+        """The message's row takes `size` bytes, beside the message itself."""
         held.size += size
         self._weigh(size)
         self._count()

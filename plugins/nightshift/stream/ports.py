@@ -63,7 +63,7 @@ class Source(Protocol):
     """A subscription. Every method raises Unavailable, and may have had its effect then."""
 
     async def pull(self, most: int) -> list[Delivery]:
-        """Up to `most` messages; waits a moment if there is none, and may return none."""
+        """Up to `most` messages; waits a moment if there is nothing, and may return nothing."""
         ...
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
@@ -71,7 +71,7 @@ class Source(Protocol):
         ...
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
-        """Their leases end in so many seconds; 0 gives them back now. A lease that is over stays so, said or unsaid."""
+        """Their leases end in `seconds`; 0 gives them back now. A lease that is over stays so."""
         ...
 
 
@@ -88,10 +88,10 @@ class DeadLetterTopic(Protocol):
 
 @dataclass(frozen=True)
 class Collect:
-    """How outcomes are collected for one `Sink.write`. rows: so many at most. size: bytes of their messages and answers.
+    """How outcomes are collected for one `Sink.write`. rows: the most. size: bytes of their messages and answers.
 
-    age_s: how long the first waits for others, in seconds, once what was before it is written. aside: so many messages that
-    wait here, or are being written, do not count as held when more are pulled, unless what waits has the size of a whole write.
+    age_s: how long the first waits for others, in seconds, once what was before it is written. aside: up to this many messages
+    that wait here, or are being written, do not count as held when more are pulled, unless what waits has the size of a write.
     """
 
     rows: int

@@ -184,7 +184,7 @@ class PostgresSink:
             await cursor.executemany(self._table.upsert, rows)
 
     async def _write_around(self, rows: dict[str, list[Any]]) -> frozenset[str]:
-        """Writes those whose rows nobody holds, and returns the ids of the others."""
+        """Writes those whose rows are free, and returns the ids of the others."""
         clock = asyncio.get_running_loop().time
         end = clock() + AROUND_LOCKS_S
         held: set[str] = set()
@@ -192,7 +192,7 @@ class PostgresSink:
         while parts:
             part = parts.pop()
             if clock() > end:
-                # Of those that are left nobody knows.
+                # Whether the rest are free is unknown.
                 held |= part.keys()
                 continue
             try:

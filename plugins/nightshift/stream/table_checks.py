@@ -29,7 +29,7 @@ Connection = psycopg.AsyncConnection[TupleRow]
 MARK: Final = "nightshift: "
 """Begins the line. A JSON object follows: job, task, key (its columns), column (that of the prediction)."""
 _NO_FIT: Final = (psycopg.DataError, errors.CannotCoerce, errors.DatatypeMismatch, errors.InternalError_)
-"""What reading a value as another type raises. A domain's own condition is none: it concerns the value."""
+"""What reading a value as another type raises. A domain's own condition is not among them: it concerns the value."""
 
 
 async def check_required(connection: Connection, table: sql.Identifier, written: Iterable[str]) -> None:

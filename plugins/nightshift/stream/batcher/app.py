@@ -94,7 +94,7 @@ class Batcher:
         return self._admission.in_hand + self._passing
 
     def drain(self) -> None:
-        """From now on it is not ready, and nobody waits for others. It serves callers that still come."""
+        """From now on it is not ready, and no caller waits for others. It serves callers that still come."""
         self._draining = True
         self._dispatcher.drain()
 

@@ -138,7 +138,7 @@ class Infer:
 
 
 def _predictions(reply: bytes, count: int) -> tuple[list[Any], dict[str, Any]]:
-    """So many predictions, and what else a V1 reply says. Raises WrongReply."""
+    """`count` predictions, and what else a V1 reply says. Raises WrongReply."""
     whole = parsed_reply(reply)
     predictions = whole.pop("predictions", None)
     if not isinstance(predictions, list) or len(predictions) != count:
@@ -148,7 +148,7 @@ def _predictions(reply: bytes, count: int) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _outputs(reply: bytes, count: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Tensors of so many rows, and what else a V2 reply says. Raises WrongReply."""
+    """Tensors of `count` rows, and what else a V2 reply says. Raises WrongReply."""
     whole = parsed_reply(reply)
     outputs = whole.pop("outputs", None)
     if not isinstance(outputs, list) or not all(isinstance(each, dict) for each in outputs):

@@ -1,6 +1,6 @@
 """Passes a request through as it is: its body and the reply's in pieces, as they come, in flat memory.
 
-`nightshift.driver.http` reads whole replies, and what is passed through may be a stream that a person reads along. So each such
+`nightshift.driver.http` reads whole replies, and what is passed through may be a stream that a user reads along. So each such
 request has a connection of its own, which ends with it: if the caller leaves, the upstream sees that, and stops its work.
 """
 
@@ -28,7 +28,7 @@ HEAD_MAX_BYTES: Final = 128 << 10
 
 
 class Broken(Exception):
-    """There is no whole reply. status: what the caller is told, if the reply has not begun."""
+    """There is no whole reply. status: what the caller gets, if the reply has not begun."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -2,9 +2,9 @@
 
 A drain takes 13 s at most, within the 15 s that a Spot machine leaves. Counted from SIGTERM:
 
-- at once, ``/nightshift/readyz`` fails, and nobody waits for others any more;
-- until 3 s, new callers are still served: it takes a moment until nobody is sent here (`ACCEPTING_S`);
-- until 12 s, callers in hand get their answers (`ANSWERING_S`); who has none then is told so with a 503;
+- at once, ``/nightshift/readyz`` fails, and no caller waits for others any more;
+- until 3 s, new callers are still served: it takes a moment until no caller is sent here (`ACCEPTING_S`);
+- until 12 s, callers in hand get their answers (`ANSWERING_S`); who has none then gets a 503;
 - at 13 s, the process exits (`GONE_S`).
 
 SIGINT (Ctrl-C) stops accepting at once. A second signal ends the process without waiting.

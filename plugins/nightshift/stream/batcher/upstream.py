@@ -27,7 +27,7 @@ ill, the parts are no more than twice the requests that it would get without a b
 BUSY: Final = (429, 503)
 TIMEOUT: Final = (408, 504)
 _NO_ANSWER: Final = (429, 500, 502, 504)
-"""What a caller is told when there is no answer; another part may still bring it one."""
+"""What a caller gets when there is no answer; another part may still bring it one."""
 
 
 class Upstream:
@@ -50,7 +50,7 @@ class Upstream:
         _settle(await self._send_all([[caller] for caller in bundle if caller.waits], seat))
 
     async def _send_all(self, parts: list[list[Caller]], seat: Seat) -> dict[Caller, Answer]:
-        """Sends them at once, as far as there are seats. Returns what those are to be told to whom no part brings an answer."""
+        """Sends them at once, as far as there are seats. Returns what those get to whom no part brings an answer."""
         left = deque(parts)
         failures: dict[Caller, Answer] = {}
         asking: set[asyncio.Task[None]] = set()
@@ -74,7 +74,7 @@ class Upstream:
         return failures
 
     async def _send(self, part: list[Caller]) -> dict[Caller, Answer] | None:
-        """One request. Settles those whom it brings an answer; returns what the others are to be told if nothing else does.
+        """One request. Settles those whom it brings an answer; returns what the others get if nothing else does.
 
         None: it cannot be answered for all of them together.
         """

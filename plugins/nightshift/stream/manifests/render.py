@@ -1,4 +1,4 @@
-"""A stream's manifests, in the order in which a person reads them."""
+"""A stream's manifests, in the order in which one reads them."""
 
 from __future__ import annotations
 
