@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NoReturn
 
 import uvloop
@@ -23,7 +24,7 @@ from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.environment import ConfigError, DriverConfig
 from nightshift.driver.heartbeats import Heartbeats
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.driver.known_good_rows import Completed
+from nightshift.driver.known_good_rows import answered_row
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker, WorkerLimits
@@ -141,7 +142,7 @@ async def _work(
             kind=kind,
             engine=engine,
             codec=codec,
-            completed=Completed(store, run, redo, kind, codec) if redo else None,
+            completed=partial(answered_row, store, run, redo, kind, codec) if redo else None,
             key_columns=tuple(spec.source.key),
             named_by_key=spec.request.seeded,
             attempt=config.attempt,

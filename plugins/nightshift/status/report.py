@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -27,15 +27,8 @@ class Attempt:
     lost_rows: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "attempt": self.name,
-            "node": self.node,
-            "last_seen": iso(self.last_seen),
-            "chunks": self.chunks,
-            "rows": self.rows,
-            "partial_rows": self.partial_rows,
-            "lost_rows": self.lost_rows,
-        }
+        found = asdict(self)
+        return {"attempt": found.pop("name"), **found, "last_seen": iso(self.last_seen)}
 
 
 @dataclass(frozen=True)
