@@ -30,7 +30,6 @@ from nightshift.driver.health import EngineBudget
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.formats import UnreadableFormat
-from nightshift.run.chunks import STATUS
 from nightshift.run.inputs import InputChanged
 from nightshift.run.ledger import ForeignObject
 from nightshift.store import StoreUnavailable, what_to_do
@@ -145,7 +144,6 @@ class _Command:
                 model={"asked": self._options.model or "", "served": about.served},
                 engine_version=about.version,
                 prediction_type=kind.prediction_type,
-                optional=(STATUS,),
             ),
             key_columns=KEY,
             attempt=self._attempt,

@@ -60,7 +60,10 @@ class BatchLines:
 
 
 class LineCodec(ParquetCodec):
-    """`nightshift.driver.commits.Codec` of `nightshift batch`."""
+    """`nightshift.driver.commits.Codec` of `nightshift batch`. parts: as of `ParquetCodec`."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(optional=(chunks.STATUS,), **parts)
 
     def _results(self, table: pa.Table) -> list[Result]:
         return results_with_status(table)
