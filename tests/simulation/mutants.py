@@ -190,7 +190,7 @@ def _death_blamed_on_all() -> tuple[Change, ...]:
             chunk = self._landed(group)
             if chunk is not None:
                 for row in group.rows:
-                    self._bury(chunk, row.ordinal, DeadLetterCause(Reason.ENGINE_KILLED, message, status), row.tries)
+                    self._give_up(chunk, row.ordinal, DeadLetterCause(Reason.ENGINE_KILLED, message, status), row.tries)
                 self._settle(chunk)
         return len(groups)
 
@@ -200,7 +200,7 @@ def _death_blamed_on_all() -> tuple[Change, ...]:
 def _group_condemned_whole() -> tuple[Change, ...]:
     def condemn(self: Scheduler, chunk: OpenChunk, group: Group, cause: DeadLetterCause) -> None:
         for row in group.rows:
-            self._bury(chunk, row.ordinal, cause, row.tries)
+            self._give_up(chunk, row.ordinal, cause, row.tries)
         self._settle(chunk)
 
     return ((Scheduler, "_condemn", condemn),)

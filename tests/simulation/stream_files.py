@@ -7,7 +7,7 @@ as Pub/Sub and the database (`stream_parts`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -108,6 +108,9 @@ class Objects:
 
     async def read(self, path: str) -> bytes | None:
         raise AssertionError("a subscriber reads only as it starts")
+
+    def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
+        raise AssertionError("a subscriber lists nothing")
 
 
 class _Format(Format):

@@ -19,10 +19,9 @@ from nightshift.driver.health import EngineBudget
 from nightshift.store import StoreUnavailable
 from nightshift.stream import files, folder_source
 from nightshift.stream.folder_source import Watched
-from nightshift.stream.in_flight import HeldMessage, InFlight
+from nightshift.stream.in_flight import HeldMessage, InFlight, Lanes
 from nightshift.stream.leases import Leases
 from nightshift.stream.messages import Dead, Delivery, Outcome
-from nightshift.stream.ordering import Lanes
 from nightshift.stream.parquet import Format
 from nightshift.stream.ports import Collect, Standing, Unwritable, insist
 from nightshift.stream.settle import Settler

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeVar
 
 from nightshift.driver.stats import Stats
 from nightshift.store import ObjectChanged, StoreUnavailable
-from nightshift.stream.folder_rows import BrokenObject
-from nightshift.stream.folder_source import Found, Watched
+from nightshift.stream.folder_source import BrokenObject, Found, Watched
 from nightshift.stream.messages import PROBLEM, Message
 from nightshift.stream.ports import Unavailable
 from nightshift.stream.stats import StreamStats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from typing import Any, ClassVar
 
@@ -43,7 +44,10 @@ class Leaving(Blackboard):
 
 
 class Hanging(Blackboard):
+    begun = threading.Event()
+
     def notify(self, context: Any) -> None:
+        self.begun.set()
         time.sleep(600)
 
 

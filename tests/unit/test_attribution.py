@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from nightshift.driver.attribution import Attribution, Fault, Verdict
-from nightshift.driver.backoff import Backoff
+from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.health import EngineBudget
-from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window

@@ -11,7 +11,8 @@ import pytest
 from nightshift import cli
 from nightshift.stream.batcher import server
 from nightshift.stream.batcher.app import Limits
-from nightshift.stream.batcher.server import Options, Usage, batcher_of
+from nightshift.stream.batcher.options import Options
+from nightshift.stream.batcher.server import Usage, batcher_of, limits_of
 
 pytestmark = pytest.mark.unit
 
@@ -33,7 +34,10 @@ def options_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Options:
 
 
 def test_what_is_not_said_has_the_defaults_of_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert options_of(monkeypatch) == Options(URL)
+    options = options_of(monkeypatch)
+
+    assert options == Options(URL)
+    assert limits_of(options) == Limits()
 
 
 def test_everything_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,23 +45,26 @@ def test_everything_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     said += "--max-memory-mb 30 --timeout 5 --endpoints score,infer --key-header A --key-header B --ignore-header C "
     said += "--usage estimate"
 
-    assert options_of(monkeypatch, *said.split()) == Options(
+    options = options_of(monkeypatch, *said.split())
+
+    assert options == Options(
         upstream=URL,
         host="0.0.0.0",
         port=0,
-        limits=Limits(
-            batch_items=64,
-            latency_s=0.005,
-            upstream=2,
-            queue=9,
-            body_bytes=1 << 20,
-            memory_bytes=30 << 20,
-            timeout_s=5.0,
-        ),
+        max_batch_size=64,
+        max_latency=0.005,
+        max_upstream=2,
+        max_queue=9,
+        max_body_mb=1,
+        max_memory_mb=30,
+        timeout=5.0,
         endpoints=("score", "infer"),
-        key_headers=("A", "B"),
-        ignored_headers=("C",),
-        estimate_usage=True,
+        key_header=["A", "B"],
+        ignore_header=["C"],
+        usage="estimate",
+    )
+    assert limits_of(options) == Limits(
+        batch_items=64, latency_s=0.005, upstream=2, queue=9, body_bytes=1 << 20, memory_bytes=30 << 20, timeout_s=5.0
     )
 
 
@@ -89,11 +96,11 @@ def test_a_wrong_value_is_named(arguments: list[str], message: str, capsys: pyte
         (Options(URL, endpoints=("score", "rerank")), "--endpoints: 'rerank' is not a valid endpoint; choose from embeddings,"),
         (Options(URL, endpoints=("",)), "--endpoints: '' is not a valid endpoint"),
         (
-            Options(URL, ignored_headers=("Authorization",)),
+            Options(URL, ignore_header=["Authorization"]),
             "--key-header, --ignore-header: the header 'authorization' has to count",
         ),
-        (Options(URL, key_headers=("a b",)), "--key-header, --ignore-header: 'a b' is not a valid name of a header"),
-        (Options(URL, limits=Limits(memory_bytes=1 << 20)), "--max-memory-mb must be at least 3 times --max-body-mb"),
+        (Options(URL, key_header=["a b"]), "--key-header, --ignore-header: 'a b' is not a valid name of a header"),
+        (Options(URL, max_memory_mb=1), "--max-memory-mb must be at least 3 times --max-body-mb"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(options: Options, message: str) -> None:

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher, Seat
+from nightshift.stream.batcher.division import Separate
 from nightshift.stream.batcher.metrics import Metrics
 from nightshift.stream.batcher.oversized import in_pieces
 from nightshift.stream.batcher.routes import Routes
-from nightshift.stream.batcher.undividable import Separate
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nightshift.stream.batcher.endpoint import Asked, Endpoint, WrongReply, openai_error
+from nightshift.stream.batcher.openai import estimated, shares, summed
 from nightshift.stream.batcher.routes import NAMES, Routes, error_body
-from nightshift.stream.batcher.usage import estimated, shares, summed
 
 pytestmark = pytest.mark.unit
 

@@ -7,11 +7,10 @@ from functools import partial
 import pytest
 
 from nightshift.stream.batcher.admission import COPIES, RATE_WINDOW_S, RETRY_AFTER_MOST_S, SLOW_S, Admission, Place, Rate
-from nightshift.stream.batcher.bisection import parts_of
+from nightshift.stream.batcher.division import REMEMBERED_MOST, REMEMBERED_S, Separate, parts_of
 from nightshift.stream.batcher.endpoint import Asked
 from nightshift.stream.batcher.headers import HeaderRules, end_to_end, of_one, sendable
 from nightshift.stream.batcher.kserve import Predict
-from nightshift.stream.batcher.undividable import REMEMBERED_MOST, REMEMBERED_S, Separate
 
 pytestmark = pytest.mark.unit
 

@@ -13,9 +13,9 @@ import pytest
 
 from nightshift.driver.http import HttpClient, NoDescriptors, Response
 from nightshift.stream.batcher.dispatch import Answer, Caller
+from nightshift.stream.batcher.division import Separate
 from nightshift.stream.batcher.metrics import Metrics
 from nightshift.stream.batcher.routes import Routes
-from nightshift.stream.batcher.undividable import Separate
 from nightshift.stream.batcher.upstream import Upstream
 
 pytestmark = pytest.mark.unit

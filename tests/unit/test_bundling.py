@@ -170,7 +170,6 @@ def test_it_says_what_waits() -> None:
     filled(bundles, 3, 4)
 
     assert repr(bundles) == "<Bundler items=2/8 size=7/100 wait_s=0.05>"
-    assert bundles.statistics() == {"items": 2, "size": 7}
 
 
 class Watched:

@@ -24,7 +24,7 @@ from nightshift.profiles import PROFILES, Span, fit
 from nightshift.run.chunks import Part
 from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.pod_startup import RAN, Starts
-from nightshift.status.costs import lines as cost_lines
+from nightshift.status.text import cost_lines
 
 pytestmark = pytest.mark.unit
 

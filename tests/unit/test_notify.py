@@ -26,7 +26,7 @@ from nightshift.spec import JobSpec, SpecErrors, notifiers
 from nightshift.spec.loading import load
 from tests.builders import a_spec
 from tests.unit.dags.conftest import JOB_FILE, Parse, parse
-from tests.unit.notices import Blackboard
+from tests.unit.notices import Blackboard, Hanging
 
 __all__ = ["parse"]
 
@@ -360,14 +360,21 @@ class TestWhenItIsDue:
 
     def test_a_signal_reaches_airflow_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its own shutdown is not the notifier's to catch."""
+        Hanging.begun.clear()
+
+        def interrupt() -> None:
+            # Not earlier: outside of what is tested, nothing catches it.
+            Hanging.begun.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
+        thread = threading.Thread(target=interrupt)
+        thread.start()
         try:
             with pytest.raises(KeyboardInterrupt):
                 self.tell(told("failed", "hanging"))
         finally:
-            timer.join()
+            thread.join()
             signal.signal(signal.SIGTERM, before)
 
     async def test_a_late_run_is_told_by_the_triggerer(self) -> None:

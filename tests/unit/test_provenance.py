@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift.batch.codec import LineCodec
+from nightshift.batch.task_kind import LineCodec
 from nightshift.driver.budget import NUMBER_BYTES
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.scheduler import OpenChunk, Scheduler

@@ -152,7 +152,7 @@ def codec(spec: JobSpec) -> ParquetCodec:
         model={},
         engine_version="1",
         prediction_type=load_kind(spec).prediction_type,
-        reasoning=spec.request.keeps_reasoning,
+        optional=(columns.REASONING,) if spec.request.keeps_reasoning else (),
     )
 
 

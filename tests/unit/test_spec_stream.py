@@ -10,7 +10,9 @@ import pytest
 
 from nightshift.spec import JobSpec, SpecErrors, StreamSpec, load, load_all, load_files, load_stream
 from nightshift.spec.schema import json_schema, json_schema_text
-from nightshift.spec.stream import FileSink, Messages, TableSink, Watched
+from nightshift.spec.sinks.files import FileSink
+from nightshift.spec.sinks.postgres import TableSink
+from nightshift.spec.stream import Messages, Watched
 from nightshift.tasks.base import load_kind
 from tests.unit.spec_file import DEMO, ROOT, changed, write
 

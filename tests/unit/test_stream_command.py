@@ -183,7 +183,7 @@ class TestTheSinkAtTheStart:
     def open(self, door: _Door) -> bool:
         async def main() -> bool:
             drain = DrainOnSignal()
-            return await command._open(door, drain)  # type: ignore[arg-type]
+            return await command._reached("the sink", door.open, drain)
 
         return asyncio.run(main())
 
@@ -287,7 +287,7 @@ async def test_pubsub_is_waited_for_at_the_start(monkeypatch: pytest.MonkeyPatch
         if len(tries) < 20:
             raise Unavailable("no route")
 
-    assert await command._answered(check, DrainOnSignal())
+    assert await command._reached("Pub/Sub", check, DrainOnSignal())
     assert len(tries) == 20
 
 
@@ -299,4 +299,4 @@ async def test_pubsub_is_not_waited_for_once_the_process_must_end(monkeypatch: p
         drain.asked.set()
         raise Unavailable("no route")
 
-    assert not await command._answered(check, drain)
+    assert not await command._reached("Pub/Sub", check, drain)

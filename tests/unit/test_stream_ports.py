@@ -13,12 +13,11 @@ import pytest
 
 from nightshift.driver.backoff import Backoff
 from nightshift.stream.dead_letter_message import ATTRIBUTES_MOST, MESSAGE_BYTES_MOST, VALUE_BYTES_MOST, Announcement
-from nightshift.stream.in_flight import PULL_MOST, SIZE_GUESS, InFlight
+from nightshift.stream.in_flight import PULL_MOST, SIZE_GUESS, InFlight, Lanes
 from nightshift.stream.leases import KEPT, LEAST_S, MOST_S, Leases
 from nightshift.stream.messages import Dead, Delivery, Message
-from nightshift.stream.ordering import Lanes
-from nightshift.stream.ports import Collect, Unsettled
-from nightshift.stream.postgres import BadUrl, check_url
+from nightshift.stream.ports import BadUrl, Collect, Unsettled
+from nightshift.stream.postgres import check_url
 from nightshift.stream.schema import literal
 from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.dead_letters import DeadLetter
 from nightshift.stream.messages import Dead, Message
-from nightshift.stream.pubsub import Publisher
+from nightshift.stream.pubsub import Publisher, in_requests
 from nightshift.stream.pubsub_client import MessageRefused
-from nightshift.stream.redrive import Redriven, _publish, again, parts_of
+from nightshift.stream.redrive import Redriven, again
 from nightshift.stream.redriven_ids import ATTRIBUTE, attributes_of, identity, next_id
 
 pytestmark = pytest.mark.unit
@@ -124,17 +124,20 @@ class TestRequests:
         many = [DeadLetter(f"{n}", "rejected", 10) for n in range(250)]
         large = [DeadLetter(name, "too_long", size) for name, size in (("a", 5_000_000), ("b", 5_000_000), ("c", 10_000_000))]
 
+        def parts_of(letters: list[DeadLetter]) -> list[list[DeadLetter]]:
+            return list(in_requests(letters, lambda letter: letter.size))
+
         assert [len(part) for part in parts_of(many)] == [100, 100, 50]
-        assert list(parts_of(large)) == [["a"], ["b"], ["c"]]
-        assert [name for part in parts_of(many) for name in part] == [f"{n}" for n in range(250)]
-        assert list(parts_of([])) == []
+        assert parts_of(large) == [[each] for each in large]
+        assert [letter for part in parts_of(many) for letter in part] == many
+        assert parts_of([]) == []
 
     async def test_of_a_request_that_is_refused_only_the_bad_are_left(self) -> None:
         publisher = Picky(b"bad")
         messages = [a_message("1", "k"), a_message("2", "k", b"bad"), a_message("3", "k"), a_message("4", "other")]
-        refused = await _publish(publisher, messages)
+        refused = await publisher.send_all(messages, again, MessageRefused)
 
-        assert refused == {"2": "InvalidArgument: not that one"}
+        assert {name: str(error) for name, error in refused.items()} == {"2": "InvalidArgument: not that one"}
         assert [identity(dict(each.attributes), LATER) for each in publisher.taken] == [
             ("1.r1", PUBLISHED),
             ("3.r1", PUBLISHED),

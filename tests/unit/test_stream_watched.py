@@ -21,12 +21,11 @@ from obstore.store import MemoryStore
 
 from nightshift.spec import load_stream
 from nightshift.store import StoreUnavailable
-from nightshift.stream import folder_rows as rows_module
+from nightshift.stream import folder_objects as rows_module
 from nightshift.stream import folder_source
 from nightshift.stream.decoding import Decoder
-from nightshift.stream.folder_objects import WatchedFolder
-from nightshift.stream.folder_rows import BrokenObject, rows
-from nightshift.stream.folder_source import Found, Watched
+from nightshift.stream.folder_objects import WatchedFolder, rows
+from nightshift.stream.folder_source import BrokenObject, Found, Watched
 from nightshift.stream.messages import PROBLEM, Delivery, Message
 from nightshift.stream.ports import Unavailable
 from nightshift.tasks.base import BadInput

@@ -14,7 +14,6 @@ import uvloop
 
 from nightshift import exits
 from nightshift.batch import paths
-from nightshift.batch.codec import LineCodec
 from nightshift.batch.engine import About, Server
 from nightshift.batch.options import Options
 from nightshift.batch.output import ChunkMissing, Incomplete, write
@@ -23,7 +22,7 @@ from nightshift.batch.progress import Progress, format_duration, log_to_stderr, 
 from nightshift.batch.server_health import proxy_not_used
 from nightshift.batch.source import LineReader
 from nightshift.batch.state import Asked, Batch, Damaged, OtherModel, find_batch, lines_done, open_batch
-from nightshift.batch.task_kind import KEY, BatchLines
+from nightshift.batch.task_kind import KEY, BatchLines, LineCodec
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import WrongEngine
@@ -41,6 +40,7 @@ WINDOW_KNOWN: Final = 256
 """Requests in flight at first if the engine's metrics can be read: what vLLM computes at once by default."""
 WINDOW_UNKNOWN: Final = 32
 WINDOW_MOST: Final = 8192
+_AGAIN: Final = "Run the same command again to continue."
 
 
 def run(options: Options) -> int:
@@ -69,9 +69,6 @@ def run(options: Options) -> int:
         # Python's own exit code for this is 1, which says that lines failed.
         log.exception("unexpected error")
         return exits.RESUME
-
-
-_AGAIN: Final = "Run the same command again to continue."
 
 
 class _Command:
@@ -108,7 +105,13 @@ class _Command:
                 reader = LineReader(found.source, found.index, batch.plan, options.model)
                 worker = self._worker(batch, reader, server, about, known=await server.load() is not None)
                 drain.attach(worker.drain)
-                if await self._watched(worker, batch, before, server) != exits.DONE:
+                progress = Progress(batch.plan.rows, before, self._stats, lambda: server.presence.problem)
+                watch = asyncio.create_task(progress.watch())
+                try:
+                    code = await worker.run()
+                finally:
+                    watch.cancel()
+                if code != exits.DONE:
                     say(f"stopped. {_AGAIN}")
                     return exits.RESUME
         return await self._finish(batch)
@@ -117,12 +120,7 @@ class _Command:
         """Waits for the server; False if it does not answer in time, or if the command must end first."""
         url, presence = self._options.base_url, server.presence
         say(f"waiting for {url} to answer, at most {format_duration(self._options.wait_s)}: {presence.problem}")
-        waiting = asyncio.create_task(presence.wait(self._options.wait_s))
-        asked = asyncio.create_task(drain.asked.wait())
-        await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        up = waiting.done() and waiting.result()
-        waiting.cancel()
+        up = await drain.outrun(presence.wait(self._options.wait_s))
         if not up and not drain.asked.is_set():
             say(f"{url} does not answer: {presence.problem}.{proxy_not_used(url)} {_AGAIN}")
         return up
@@ -160,14 +158,6 @@ class _Command:
             rng=random.Random(),
             stats=self._stats,
         )
-
-    async def _watched(self, worker: Worker, batch: Batch, before: int, server: Server) -> int:
-        progress = Progress(batch.plan.rows, before, self._stats, lambda: server.presence.problem)
-        watch = asyncio.create_task(progress.watch())
-        try:
-            return await worker.run()
-        finally:
-            watch.cancel()
 
     async def _finish(self, batch: Batch) -> int:
         """Writes the output of a complete run."""

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from nightshift.batch.server_health import MODELS, PROBE_TIMEOUT_S, Presence
 from nightshift.batch.task_kind import Whole
-from nightshift.driver.engine import EngineClient, Load, Replied, SendResult
+from nightshift.driver.engine import EngineClient, Replied, SendResult
 from nightshift.driver.http import HttpClient
-
-HEADER: Final = "Authorization"
 
 
 def base_of(url: str) -> str:
     """The URL without the ``/v1`` that OpenAI's clients want at its end: each line has its own ``/v1/...``."""
     return url.rstrip("/").removesuffix("/v1")
-
-
-def headers_of(key: str | None) -> dict[str, str]:
-    return {HEADER: f"Bearer {key}"} if key else {}
 
 
 @dataclass(frozen=True)
@@ -35,11 +29,13 @@ class Server:
     """`nightshift.driver.health.EngineLike`. Use as an async context manager. presence: whether it is there."""
 
     def __init__(self, base_url: str, key: str | None, timeout_s: float) -> None:
-        headers = headers_of(key)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         # Each line names its model: this name is for `version`, which is not called here.
         self._engine = EngineClient(base_url, "", request_timeout_s=timeout_s, headers=headers)
         self._probe = HttpClient(base_url, headers=headers)
-        self.presence = Presence(base_url, self._probe, self._engine.load)
+        self.load = self._engine.load
+        self.presence = Presence(base_url, self._probe, self.load)
+        self.healthy = self.presence.healthy
 
     async def __aenter__(self) -> Server:
         await self._engine.__aenter__()
@@ -53,13 +49,6 @@ class Server:
         outcome = await self._engine.send(path, body, canary=canary)
         self.presence.note(outcome)
         return Replied(Whole(outcome.body, outcome.raw)) if isinstance(outcome, Replied) else outcome
-
-    async def healthy(self) -> bool:
-        """`Presence.healthy`."""
-        return await self.presence.healthy()
-
-    async def load(self) -> Load | None:
-        return await self._engine.load()
 
     async def about(self) -> About:
         """Asks for version and models; a server need not report either."""

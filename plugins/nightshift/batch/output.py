@@ -16,8 +16,8 @@ import obstore
 import orjson
 from obstore.store import ObjectStore
 
-from nightshift.batch.codec import results_with_status
 from nightshift.batch.target import Target
+from nightshift.batch.task_kind import results_with_status
 from nightshift.run import chunks
 from nightshift.run.chunks import Result
 from nightshift.run.names import RunRef
@@ -48,7 +48,7 @@ class Incomplete(Exception):
 
 
 class ChunkMissing(Exception):
-    """A committed chunk is gone: somebody removed the progress."""
+    """A committed chunk is gone: the progress was removed."""
 
 
 @dataclass
@@ -83,17 +83,12 @@ def lines_of(body: bytes, run_id: str, expected: range, counts: OutputCounts) ->
             lines.append(_line(run_id, result.ordinal, custom_id, 200, result.prediction, b"null"))
         else:
             counts.failed[result.reason] += 1
-            _note(counts, result)
+            examples = counts.examples.setdefault(result.reason, {})
+            if len(examples) < EXAMPLES:
+                examples.setdefault((result.text or "").removeprefix(f"line {result.ordinal + 1}: "), result.ordinal + 1)
             code, said = error_of(result)
             lines.append(_line(run_id, result.ordinal, custom_id, code, b"null", orjson.dumps(said)))
     return b"".join(lines)
-
-
-def _note(counts: OutputCounts, dead: Result) -> None:
-    examples = counts.examples.setdefault(str(dead.reason), {})
-    if len(examples) < EXAMPLES:
-        number = dead.ordinal + 1
-        examples.setdefault((dead.text or "").removeprefix(f"line {number}: "), number)
 
 
 def error_of(dead: Result) -> tuple[int, Any]:

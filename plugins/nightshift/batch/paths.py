@@ -48,11 +48,3 @@ def refusal(mode: int) -> str | None:
 def shown(name: str, dash: str) -> str:
     """A name for people. dash: what ``-`` means."""
     return dash if name == DASH else name
-
-
-def is_same(name: str, state: os.stat_result) -> bool:
-    """Whether the name is that of the file with this state. False if there is no such file."""
-    try:
-        return os.path.samestat(Path(name).stat(), state)
-    except OSError:
-        return False

@@ -31,7 +31,7 @@ def one_line(text: str) -> str:
 
 
 class Lines(logging.Formatter):
-    """A log record of the driver as one line for a person."""
+    """A log record of the driver as one line for a user."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = ", ".join(f"{name} {value}" for name, value in getattr(record, "fields", {}).items())

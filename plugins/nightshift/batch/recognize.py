@@ -50,7 +50,7 @@ class Recognizer:
         self._known = is_request(line)
 
     def check(self, lines: int) -> None:
-        """At the end of a file with so many lines. Raises NotABatchFile if there are some, but not one is a request."""
+        """At the end of a file with that many lines. Raises NotABatchFile if there are some, but not one is a request."""
         if not lines or self._known:
             return
         first = self._first.removeprefix(BOM).strip()

@@ -81,7 +81,7 @@ def _passing(name: str) -> IO[bytes] | None:
 
 
 def _copied(name: str, stream: IO[bytes], folder: str) -> SpooledFile:
-    copy = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it lives as long as the input is read
+    copy = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it stays open as long as the input is read
     shutil.copyfileobj(stream, copy, BUFFER)
     return SpooledFile(name, copy)
 

@@ -81,8 +81,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def _check_apart(given: str, state: os.stat_result) -> None:
-    if stat.S_ISREG(state.st_mode) and "://" not in given and paths.is_same(given, state):
-        raise ValueError("this is the input file")
+    if not stat.S_ISREG(state.st_mode) or "://" in given:
+        return
+    with contextlib.suppress(OSError):  # There is no such file.
+        if os.path.samestat(Path(given).stat(), state):
+            raise ValueError("this is the input file")
 
 
 class _Object:

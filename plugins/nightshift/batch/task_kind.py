@@ -1,4 +1,7 @@
-"""Lines of a batch file as a task kind of the driver: the line is the request, and the whole reply is the prediction."""
+"""Lines of a batch file as a task kind of the driver: the line is the request, and the whole reply is the prediction.
+
+Its chunks are those of a job, plus the HTTP status that the output reports for a failed line. No warehouse loads them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from nightshift.driver.codec import ParquetCodec
+from nightshift.run import chunks
+from nightshift.run.chunks import Result
 from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, RowName, usage
 
 KEY: Final = ("custom_id",)
@@ -51,3 +57,20 @@ class BatchLines:
             if isinstance(choice, dict) and choice.get("finish_reason") == "abort":
                 raise NotDone
         return Answers([Answer(reply.text)], *usage(reply))
+
+
+class LineCodec(ParquetCodec):
+    """`nightshift.driver.commits.Codec` of `nightshift batch`. parts: as of `ParquetCodec`."""
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(optional=(chunks.STATUS,), **parts)
+
+    def _results(self, table: pa.Table) -> list[Result]:
+        return results_with_status(table)
+
+
+def results_with_status(table: pa.Table) -> list[Result]:
+    """The rows of a batch's chunk or partial, with statuses. Predictions are JSON bytes. Raises NotAChunk for a job's."""
+    if chunks.STATUS not in table.column_names:
+        raise chunks.NotAChunk("not a chunk of nightshift batch: it has no statuses")
+    return chunks.results_of(table, pa.large_binary(), optional=(chunks.STATUS,))

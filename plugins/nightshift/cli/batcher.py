@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass
 from typing import Final
 
 from nightshift import exits
-from nightshift.fields.arguments import limit, names, option, port, positive, wait
+from nightshift.stream.batcher.options import Options
+
+__all__ = ["DESCRIPTION", "EPILOG", "Options", "run"]
 
 DESCRIPTION: Final = (
     "Collects single requests to endpoints that take lists (embeddings, completions, classify, pooling, score, KServe's "
@@ -16,104 +17,9 @@ DESCRIPTION: Final = (
 EPILOG: Final = "Exit codes: 0 drained after a signal; 1 drained, but callers were cut off; 2 wrong command line."
 
 
-@dataclass(frozen=True)
-class Options:
-    upstream: str = option("--upstream", default=MISSING, metavar="URL", help="the server, without /v1")
-    host: str = option("--host", default="127.0.0.1", metavar="HOST", help="address to listen on (default: 127.0.0.1)")
-    port: int = option(
-        "--port", default=8081, type=port, metavar="PORT", help="port to listen on; 0 takes a free one (default: 8081)"
-    )
-    max_batch_size: int = option(
-        "--max-batch-size",
-        default=32,
-        type=positive,
-        metavar="N",
-        help="items in a request; a caller with more is sent in pieces (default: 32)",
-    )
-    max_upstream: int = option(
-        "--max-upstream", default=8, type=positive, metavar="N", help="requests to the server at once (default: 8)"
-    )
-    max_queue: int = option(
-        "--max-queue", default=1024, type=positive, metavar="N", help="callers in hand; beyond it, 429 (default: 1024)"
-    )
-    max_connections: int = option(
-        "--max-connections",
-        default=2048,
-        type=positive,
-        metavar="N",
-        help="connections from callers; beyond it, slow and idle ones give way (default: 2048)",
-    )
-    max_body_mb: int = option(
-        "--max-body-mb", default=8, type=positive, metavar="MIB", help="size of one request; beyond it, 413 (default: 8)"
-    )
-    max_memory_mb: int = option(
-        "--max-memory-mb",
-        default=512,
-        type=positive,
-        metavar="MIB",
-        help="memory of all requests in hand; beyond it, 429 (default: 512)",
-    )
-    max_latency: float = option(
-        "--max-latency", default=0.02, type=wait, metavar="SECONDS", help="how long a caller waits for others (default: 0.02)"
-    )
-    timeout: float = option(
-        "--timeout", default=600.0, type=limit, metavar="SECONDS", help="time limit of a request to the server (default: 600)"
-    )
-    endpoints: tuple[str, ...] = option(
-        "--endpoints",
-        default=(),
-        type=names,
-        metavar="NAMES",
-        help="merge only these, for example embeddings,score (default: all)",
-    )
-    key_header: list[str] = option(
-        "--key-header",
-        default=[],
-        action="append",
-        metavar="NAME",
-        help="merge only requests with the same value of this header",
-    )
-    ignore_header: list[str] = option(
-        "--ignore-header",
-        default=[],
-        action="append",
-        metavar="NAME",
-        help="merge requests whatever their value of this header",
-    )
-    usage: str = option(
-        "--usage",
-        default="omit",
-        choices=("omit", "estimate"),
-        help="what callers of a merged request get as usage, of which the server reports only the sum (default: omit)",
-    )
-
-
 def run(options: Options) -> int:
     exits.on_signals(exits.DONE)
     # Here, because its packages are those of the extras driver and stream: the help does not need them.
     from nightshift.stream.batcher import server
-    from nightshift.stream.batcher.app import Limits
-    from nightshift.stream.batcher.routes import NAMES
 
-    limits = Limits(
-        batch_items=options.max_batch_size,
-        latency_s=options.max_latency,
-        upstream=options.max_upstream,
-        queue=options.max_queue,
-        connections=options.max_connections,
-        body_bytes=options.max_body_mb << 20,
-        memory_bytes=options.max_memory_mb << 20,
-        timeout_s=options.timeout,
-    )
-    return server.run(
-        server.Options(
-            upstream=options.upstream,
-            host=options.host,
-            port=options.port,
-            limits=limits,
-            endpoints=options.endpoints or NAMES,
-            key_headers=tuple(options.key_header),
-            ignored_headers=tuple(options.ignore_header),
-            estimate_usage=options.usage == "estimate",
-        )
-    )
+    return server.run(options)

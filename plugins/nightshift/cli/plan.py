@@ -82,10 +82,7 @@ def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
 
     try:
         return _run(options, os.environ if environment is None else environment)
-    except SpecErrors as error:
-        print(error, file=sys.stderr)
-        return exits.BAD_INPUT
-    except PricesError as error:
+    except (SpecErrors, PricesError) as error:
         print(error, file=sys.stderr)
         return exits.BAD_INPUT
     except NoWarehouse as error:

@@ -15,7 +15,6 @@ from nightshift.cli.render_stream import StreamOptions
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.settings import SettingsError
 from nightshift.spec import SpecErrors, StreamSpec, load_files
-from nightshift.stream.manifests.render import Unrenderable
 
 DESCRIPTION: Final = (
     "Prints as YAML the Kubernetes JobSet of a job for one partition, or the Deployments of a stream with all that belongs to "
@@ -36,12 +35,9 @@ def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
     except (SpecErrors, SettingsError, PatchError) as error:
         print(error, file=sys.stderr)
         return exits.BAD_INPUT
-    except Unrenderable as error:
-        for problem in error.problems:
-            print(f"{options.file}: {problem}", file=sys.stderr)
-        return exits.BAD_INPUT
     except ValueError as error:
-        print(f"{options.file}: {error}", file=sys.stderr)
+        for problem in str(error).splitlines():
+            print(f"{options.file}: {problem}", file=sys.stderr)
         return exits.BAD_INPUT
     return exits.DONE
 

@@ -15,7 +15,7 @@ from nightshift.spec import load_stream
 from nightshift.stream.manifests.autoscaling import backlog_per_subscriber
 from nightshift.stream.manifests.render import render
 from nightshift.stream.manifests.render_request import CANARY_PERCENT, SERVER, StreamRequest, Variant, quantity
-from nightshift.stream.manifests.subscriber import SINK_KEY, SINK_PORT, sink_secret
+from nightshift.stream.manifests.subscriber import SINK_KEY, sink_secret
 
 _PROJECT: Final = ("NIGHTSHIFT_PROJECT", "PROJECT")
 
@@ -61,36 +61,37 @@ def preview(options: StreamOptions, environment: Mapping[str, str]) -> str:
     percent = CANARY_PERCENT if options.canary_percent is None else options.canary_percent
     variant = Variant(options.keda, options.engine_url, options.gateway, canary, percent)
     # Never for the local runtime, which runs JobSets alone.
-    order = StreamRequest(spec, options.file.read_text(encoding="utf-8"), replace(settings, runtime="kubernetes"), variant)
-    documents = "---\n".join(to_yaml(document) for document in render(order))
-    return "".join(f"# {line}\n" for line in _header(order, options.file, missing=missing)) + documents
+    request = StreamRequest(spec, options.file.read_text(encoding="utf-8"), replace(settings, runtime="kubernetes"), variant)
+    documents = "---\n".join(to_yaml(document) for document in render(request))
+    return "".join(f"# {line}\n" for line in _header(request, options.file, missing=missing)) + documents
 
 
-def _header(order: StreamRequest, file: Path, *, missing: bool) -> list[str]:
-    scaling, settings = order.scaling, order.settings
-    project, subscription = order.subscription
-    least, most = order.replicas_of_subscribers
-    share = (
-        f"{order.spec.latency.target} x {scaling.messages_per_second:g}/s = {quantity(backlog_per_subscriber(order))} messages"
-    )
+def _header(request: StreamRequest, file: Path, *, missing: bool) -> list[str]:
+    scaling, settings = request.scaling, request.settings
+    project, subscription = request.subscription
+    least, most = request.replicas_of_subscribers
+    share = f"{request.spec.latency.target} x {scaling.messages_per_second:g}/s"
+    share += f" = {quantity(backlog_per_subscriber(request))} messages"
     lines = [
         f"Rendered by `nightshift render` from {file}; nothing was contacted or applied.",
         f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",
         f"They answer at most {scaling.messages_per_second_max:g} messages a second. If more arrive, the backlog grows.",
     ]
-    if order.in_database:
+    if request.spec.sink.PORT:
         lines.append(
-            f"Not in here: the Secret {sink_secret(order)}, whose key {SINK_KEY} is the sink's URL (docs/use/streams.md)."
+            f"Not in here: the Secret {sink_secret(request)}, whose key {SINK_KEY} is the sink's URL (docs/use/streams.md)."
         )
     if missing:
         lines.append("{} is not set here: {} is a placeholder.".format(*_PROJECT))
     if settings.pod_patch:
         lines.append("NIGHTSHIFT_POD_PATCH is for the pods of runs, and is not merged here: patch these with kustomize.")
-    if order.in_database:
-        lines.append(f"Subscribers may reach every address at port {SINK_PORT}; name your database's in the NetworkPolicy.")
-    if order.variant.gateway:
+    if request.spec.sink.PORT:
+        lines.append(
+            f"Subscribers may reach every address at port {request.spec.sink.PORT}; name your database's in the NetworkPolicy."
+        )
+    if request.variant.gateway:
         lines.append(
             "Every address may reach the servers: name the gateway's in their NetworkPolicy. The endpoint picker, "
-            f"{order.name(SERVER)}-epp, is not in here either."
+            f"{request.name(SERVER)}-epp, is not in here either."
         )
     return lines

@@ -13,7 +13,7 @@ from nightshift import exits
 from nightshift.fields.arguments import option, positive
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import SpecErrors, load_stream
-from nightshift.spec.stream import FileSink
+from nightshift.spec.sinks.files import FileSink
 from nightshift.store import StoreUnavailable, open_store
 from nightshift.stream.bigquery.load import DAYS, Batch, StreamLoader
 from nightshift.warehouse.errors import WarehouseError, WarehouseUnavailable, translated

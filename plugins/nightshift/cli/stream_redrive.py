@@ -58,8 +58,7 @@ def run(options: Options) -> int:
         print(error, file=sys.stderr)
         return exits.BAD_INPUT
     from nightshift.stream.dead_letters import Selection
-    from nightshift.stream.ports import SinkRefused, Unavailable
-    from nightshift.stream.postgres import BadUrl
+    from nightshift.stream.ports import BadUrl, SinkRefused, Unavailable
     from nightshift.stream.pubsub_client import PubSubRefused
     from nightshift.stream.redrive import Redrive, check_reasons, redrive
 

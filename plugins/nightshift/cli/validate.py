@@ -6,7 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from nightshift import exits
 from nightshift.fields.arguments import option
@@ -27,9 +27,12 @@ class Options:
 def run(options: Options) -> int:
     folders = {path: job_files(path) for path in options.files if path.is_dir()}
     specs, errors = load_files(file for path in options.files for file in folders.get(path, [path]))
-    untold = {path: lines for path, spec in specs.items() if (lines := _not_told(path, spec))}
+    jobs = {path: spec for path, spec in specs.items() if isinstance(spec, JobSpec)}
+    # What is wrong with a job's notifiers, where the operator's file is known.
+    operators = os.environ.get(notifiers.SETTING)
+    wrong = {path: list(notifiers.wrong(path, job, operators)) for path, job in jobs.items()} if operators else {}
     for file, spec in specs.items():
-        if file in untold:
+        if wrong.get(file):
             continue
         print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
         if isinstance(spec, JobSpec) and (unread := sql.unread(spec.source.query)):
@@ -37,12 +40,6 @@ def run(options: Options) -> int:
     empty = [
         f"{path}: The folder has no job files. Name one with *.yaml files." for path, files in folders.items() if not files
     ]
-    for problem in (*errors.values(), *(line for lines in untold.values() for line in lines), *empty):
+    for problem in (*errors.values(), *(line for lines in wrong.values() for line in lines), *empty):
         print(problem, file=sys.stderr)
-    return exits.BAD_INPUT if errors or untold or empty else exits.DONE
-
-
-def _not_told(path: Path, spec: Any) -> list[str]:
-    """What is wrong with a job's notifiers, where the operator's file is known."""
-    file = os.environ.get(notifiers.SETTING)
-    return list(notifiers.wrong(path, spec, file)) if file and isinstance(spec, JobSpec) else []
+    return exits.BAD_INPUT if errors or any(wrong.values()) or empty else exits.DONE

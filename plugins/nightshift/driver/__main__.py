@@ -1,6 +1,6 @@
 """``python -m nightshift.driver``: see `nightshift.driver.main`.
 
-A pod may be told to end while the driver is still being imported, so what a signal does is said before the imports.
+A pod may have to end while the driver is still being imported, so what a signal does is set before the imports.
 """
 
 import faulthandler

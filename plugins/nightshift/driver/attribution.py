@@ -1,7 +1,7 @@
 """Whose fault a failed request is: that of its rows, or the engine's.
 
 Two requests that overlap in time met the same engine. If one of them is answered, the other one's rows are to blame for its
-failure. If nobody is answered, nobody knows: then failed requests wait here, nothing new is sent, and after pauses a few of
+failure. If neither is answered, it is unknown: then failed requests wait here, nothing new is sent, and after pauses a few of
 those that wait are sent again, beside a *canary*: a request that was answered before, whose answer is thrown away. If it
 is answered, the rows that fail beside it are to blame. If it fails too, the engine is: it is waited for like an absent one, no
 try of any row is spent, and when its budget is used up the worker makes way for another engine.
@@ -30,10 +30,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from nightshift.driver.backoff import Backoff
+from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.health import EngineBudget
-from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
@@ -41,13 +40,13 @@ from nightshift.driver.window import Window
 log = logging.getLogger(__name__)
 
 PROBES: Final = 8
-"""Requests that may be with the engine while it answers nobody, besides those that it had before."""
+"""Requests that may be with the engine while it answers none, besides those that it had before."""
 ROUNDS_LEAST: Final = 3
 """Of probes, before anything is concluded from the way in which all fail."""
 ALIKE_S: Final = 60.0
 """How long an engine that has answered nothing may turn every request away in the same way."""
 TOGETHER_S: Final = 1.0
-"""Requests that were sent within so many seconds of each other came to the same door."""
+"""Requests that were sent within this many seconds of each other came to the same door."""
 AT_THE_DOOR_S: Final = 2.0
 """The longest pause between two rounds of probes while nothing was ever answered, and all are turned away."""
 CREDENTIALS: Final = (401, 407)
@@ -112,7 +111,7 @@ class _Held:
 class Hooks:
     """What a trial needs of its worker.
 
-    recall(): a request that was answered in another attempt. more(count): sends so many requests that do not wait here;
+    recall(): a request that was answered in another attempt. more(count): sends up to that many requests that do not wait here;
     returns how many there were. over(): called when requests may be sent again. given_up(): called when the budget is used up.
     spawn: makes a task whose failure ends the worker.
     """
@@ -155,7 +154,7 @@ class Attribution:
         self._held: list[_Held] = []
         self._shut = False
         self._failed_rows: set[tuple[int, int]] = set()
-        """Rows that failed since the engine answered nobody; no more of them than show that they are more than a few."""
+        """Rows that failed since the engine answered none; no more of them than show that they are more than a few."""
         self._ways: dict[tuple[str, int | None], Fault] = {}
         """In how many ways requests failed since then, each with its last fault."""
         self._error = ""
@@ -166,7 +165,7 @@ class Attribution:
 
     @property
     def open(self) -> bool:
-        """Whether the engine answers nobody, as far as is known: nothing new may be sent."""
+        """Whether the engine answers no request, as far as is known: nothing new may be sent."""
         return self._search is not None and self._shut
 
     @property
@@ -239,7 +238,7 @@ class Attribution:
         self._ways[fault.why, fault.status] = fault
 
     def _judge(self, judge: Callable[[_Held], Verdict | None]) -> None:
-        """Gives those that wait their verdicts, and ends the search unless somebody waits on."""
+        """Gives those that wait their verdicts, and ends the search unless some wait on."""
         if self._search is None:
             return
         self._count_time()
@@ -253,7 +252,7 @@ class Attribution:
         self._ways.clear()
         self._said_at = None
         if self._held:
-            # Somebody was answered, and these are not judged yet: from now on they are the only ones.
+            # One was answered, and these are not judged yet: from now on they are the only ones.
             self._began = asyncio.get_running_loop().time()
             for held in self._held:
                 self._note(held.fault)
@@ -264,7 +263,7 @@ class Attribution:
         self._hooks.over()
 
     async def _find_out(self) -> None:
-        """Probes the engine, round by round, until somebody is answered or the budget is used up."""
+        """Probes the engine, round by round, until one is answered or the budget is used up."""
         loop = asyncio.get_running_loop()
         if self._canary is None:
             self._canary = await self._hooks.recall()
@@ -345,7 +344,7 @@ class Attribution:
             asked = self._hooks.more(max(late, (room + 1) // 2, 0))
             room -= asked
         else:
-            # One at least fails beside the canary, or nobody would ever be judged.
+            # One at least fails beside the canary, or none would ever be judged.
             room = max(room, 1)
         released, self._held = self._held[: max(room, 0)], self._held[max(room, 0) :]
         for held in released:

@@ -1,4 +1,4 @@
-"""How a worker waits and retries: with full jitter, within a budget, and not beyond the worker's end."""
+"""How a worker waits and retries: with full jitter, within a budget, as the engine asks, and not beyond the worker's end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Backoff:
         self.stop = stop
 
     async def pause(self, seconds: float) -> None:
-        """Sleeps until the time is up or the worker is told to stop."""
+        """Sleeps until the time is up or the worker must stop."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stop.wait()
@@ -61,3 +61,28 @@ class Backoff:
                 await asyncio.sleep(BACKOFF_S)
             else:
                 await self.pause(self.jitter(tries))
+
+
+class Silence:
+    """Until an engine's Retry-After is over, nothing is sent to it: no row, no probe and no canary."""
+
+    def __init__(self, patience: Backoff) -> None:
+        self._patience = patience
+        self._until = float("-inf")
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it is over; 0 if it is over."""
+        return max(0.0, self._until - asyncio.get_running_loop().time())
+
+    def ask(self, seconds: float) -> bool:
+        """The engine asks for `seconds`. Whether that is longer than it has asked for already."""
+        longer = seconds > self.left_s
+        if longer:
+            self._until = asyncio.get_running_loop().time() + seconds
+        return longer
+
+    async def over(self) -> None:
+        """Waits until it is over, however often the engine asks for more, or until the worker must stop."""
+        while self.left_s and not self._patience.stop.is_set():
+            await self._patience.pause(self.left_s)

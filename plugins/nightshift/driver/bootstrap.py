@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 
@@ -16,16 +15,10 @@ log = logging.getLogger("nightshift.driver")
 
 async def meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> bool:
     """Waits for the engine; False if it did not come up in time or the pod must end first."""
-    waiting = asyncio.create_task(engine.wait_healthy(wait_s))
-    asked = asyncio.create_task(drain.asked.wait())
-    await asyncio.wait({waiting, asked}, return_when=asyncio.FIRST_COMPLETED)
-    asked.cancel()
-    if not waiting.done():
-        waiting.cancel()
-        return False
-    if not waiting.result():
+    healthy = await drain.outrun(engine.wait_healthy(wait_s))
+    if not healthy and not drain.asked.is_set():
         log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
-    return waiting.result()
+    return healthy
 
 
 def first_window(seats: int, kind: TaskKind) -> tuple[int, int]:

@@ -45,7 +45,7 @@ class ByteBudget:
 
     @property
     def crowded(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a request waits."""
         return bool(self._queue)
 
     def ask(self, size: int) -> Hold:
@@ -71,7 +71,7 @@ class ByteBudget:
         self._grant()
 
     def released(self, hold: Hold) -> None:
-        """Nobody holds these bytes any more, or waits for them."""
+        """The hold is over, or waits no more."""
         if hold in self._queue:
             del self._queue[hold]
             self._grant()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -29,7 +29,7 @@ _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
 class ParquetCodec:
     """The Parquet form (`nightshift.run.chunks`) of one attempt's chunks. model: the job's model section, as JSON.
 
-    chunk_rows: of the plan; nothing with more rows is unpacked. reasoning: whether the job keeps the model's.
+    chunk_rows: of the plan; nothing with more rows is unpacked. optional: columns that its chunks have besides.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ParquetCodec:
         engine_version: str,
         prediction_type: pa.DataType,
         chunk_rows: int | None = None,
-        reasoning: bool = False,
+        optional: tuple[str, ...] = (),
     ) -> None:
         self._run_id = run_id
         self._plan_uid = plan_uid
@@ -53,7 +53,7 @@ class ParquetCodec:
         self._engine_version = engine_version
         self.prediction_type = prediction_type
         self._chunk_rows = chunk_rows
-        self._optional = (columns.REASONING,) if reasoning else ()
+        self._optional = optional
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         """The chunk's object if every row has a result, else a partial with the rows that this attempt computed itself: the
@@ -86,7 +86,10 @@ class ParquetCodec:
             taken=tuple(chunk.taken) if chunk.complete else (),
         )
         group_rows = max(1, GROUP_BYTES * len(results) // max(1, chunk.answer_bytes))
-        return self._bytes(keys, _handed_over(chunk, results, group_rows), provenance, group_rows)
+        results_left = _handed_over(chunk, results, group_rows)
+        return chunks.encode(
+            keys, results_left, self.prediction_type, provenance, group_rows=group_rows, optional=self._optional
+        )
 
     def decode(self, body: bytes, chunk: int, first: int, keys: pa.Table) -> Saved:
         """A partial of the chunk. first: the ordinal of its first row; keys: the key columns of all its rows.
@@ -115,9 +118,6 @@ class ParquetCodec:
             return None
         place = pc.index(table.column(columns.DEAD_REASON).is_null(), True).as_py()
         return None if place < 0 else int(place)
-
-    def _bytes(self, keys: pa.Table, results: Iterable[Result], provenance: Provenance, group_rows: int) -> bytes:
-        return chunks.encode(keys, results, self.prediction_type, provenance, group_rows=group_rows, optional=self._optional)
 
     def _results(self, table: pa.Table) -> list[Result]:
         if (kind := table.schema.field(columns.PREDICTION).type) != self.prediction_type:

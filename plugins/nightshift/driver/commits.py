@@ -43,7 +43,7 @@ class Commits:
     """The commits in progress of one worker.
 
     ended(chunk, ours): called when the chunk is in the ledger, written by this worker or by another. failed(number): called
-    when the chunk can neither be encoded nor committed here, for a reason that nobody foresaw; the next attempt then does it.
+    when the chunk can neither be encoded nor committed here, for an unforeseen reason; the next attempt then does it.
     given_up(): called when the store did not take a chunk in time. changed(): called after each of them.
     """
 

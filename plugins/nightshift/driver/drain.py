@@ -23,9 +23,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from nightshift import exits
 from nightshift.driver import time_limit
@@ -50,9 +50,19 @@ class DrainOnSignal:
         self._loop = asyncio.get_running_loop()
         self._last_resort: threading.Timer | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
-            # Not the loop's own handlers: they end with the loop, and the process lives a moment longer.
+            # Not the loop's own handlers: they end with the loop, and the process runs a moment longer.
             signal.signal(number, self._signalled)
         time_limit.watch()
+
+    async def outrun(self, waiting: Coroutine[Any, Any, bool]) -> bool:
+        """What it returns; False if the process must end first."""
+        task, asked = asyncio.create_task(waiting), asyncio.create_task(self.asked.wait())
+        await asyncio.wait({task, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if not task.done():
+            task.cancel()
+            return False
+        return task.result()
 
     def attach(self, then: Callable[[], None]) -> None:
         self._then = then

@@ -266,7 +266,7 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
     mean a lost engine; 408 and 504 mean no reply in time. A redirect, any other 4xx, and 501 are refusals, of this request or
     of every one: that shows in what becomes of others (`nightshift.driver.attribution`). So does a reply that cannot be an
     answer: 200 with something that is not JSON (NaN and lone surrogates are not), another 2xx. All other errors are the
-    engine's. An error inside a 200 means what it would have meant as a status, but that the engine still lives.
+    engine's. An error inside a 200 means what it would have meant as a status, but that the engine still runs.
     """
     if status == 200:
         return _of_200(body, headers)
@@ -319,17 +319,15 @@ def _code(error: Any) -> int | None:
 def _fault(status: int | None, message: str) -> Refused | Failed:
     """What an error means for the request that met it."""
     if status in (400, 413, 422):
-        too_long = status == 413 or (_about_length(message) and not _NUMBER_WORDS.search(message))
+        too_long = status == 413 or (
+            any(word in message.lower() for word in _LENGTH_WORDS) and not _NUMBER_WORDS.search(message)
+        )
         return Refused(Reason.TOO_LONG if too_long else Reason.REJECTED, message)
     if status in (408, 504):
         return Failed(message, Reason.TIMEOUT, status)
     if status is None or status == 425 or (status >= 500 and status != 501):
         return Failed(message, status=status)
     return Failed(message, Reason.INVALID_OUTPUT if status < 300 else Reason.REJECTED, status, lasting=True)
-
-
-def _about_length(message: str) -> bool:
-    return any(word in message.lower() for word in _LENGTH_WORDS)
 
 
 def parse_load(text: bytes) -> Load | None:

@@ -5,19 +5,19 @@ ENGINE_URL                     base URL of the engine beside it
 JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or if the plan has no such shard, the
                                worker has no home and helps wherever something is left
 NIGHTSHIFT_SHARD               which shard is home if a worker spans several hosts. JOB_COMPLETION_INDEX is then the host:
-                               host 0 works, and the others stand by until they are told to end
+                               host 0 works, and the others stand by until a signal
 NIGHTSHIFT_ENGINE_WAIT_S       how long the engine may take to come up, if nothing else waits for it
 NIGHTSHIFT_ROLE                "helper": no home, even with an index (a second JobSet on the same run); else "owner"
 NIGHTSHIFT_MODEL_ROOT          where the engine must have its model from, as its --model says; by default as the job says
-NIGHTSHIFT_MODEL_REVISION      with which --revision the engine loads a model of the Hub; a worker without a home must be told
+NIGHTSHIFT_MODEL_REVISION      with which --revision the engine loads a model of the Hub; a worker without a home needs it
 NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more, the worker stops early
 NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
 NIGHTSHIFT_METRICS_ADDRESS     the address that they are served on; by default all that the pod has
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
 NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
-NIGHTSHIFT_PROFILE             the compute profile that its machine was asked for with; for its marks; optional
-POD_NAME, NODE_NAME            recorded in what it commits and marks; optional
+NIGHTSHIFT_PROFILE             the compute profile that its machine was asked for with; for its heartbeats; optional
+POD_NAME, NODE_NAME            recorded in what it commits and in heartbeats; optional
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class DriverConfig:
-    """The settings of the process. index: None for a helper. attempt: names this life of the worker in partials and provenance.
+    """The settings of the process. index: None for a helper. attempt: names this run of the worker in partials and provenance.
     bystander: another host of the same slice runs the driver that works. worker: its number in its JobSet, a helper's too."""
 
     run_url: str

@@ -54,7 +54,7 @@ class Opened:
 class Feeder:
     """Finds the next chunk of one worker and fetches what it needs.
 
-    keys: the key columns. news(): called after every look at the ledger.
+    keys: the key columns. news(): called after every check of the ledger.
     """
 
     def __init__(
@@ -102,8 +102,12 @@ class Feeder:
 
         Not before there is room for the chunk: this may be as much as all of its answers.
         """
-        found = {attempt: await self._saved_at(path, opened) for attempt, path in opened.partials.items()}
-        return {attempt: saved for attempt, saved in found.items() if saved is not None}
+        found: dict[str, Saved] = {}
+        for attempt, path in opened.partials.items():
+            body = await self._patience.outlast(partial(self._ledger.read_partial, path), path)
+            if (saved := await asyncio.to_thread(self._decoded, path, body or b"", opened)) is not None:
+                found[attempt] = saved
+        return found
 
     async def answered_elsewhere(
         self, known: tuple[int, int] | None, columns: tuple[str, ...]
@@ -134,14 +138,15 @@ class Feeder:
             return await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of chunk {chunk}")
 
     async def look_again(self, chunks: range) -> None:
-        """Learns which of these chunks were committed since the last look. Raises StoreUnavailable, ForeignObject."""
+        """Learns which of these chunks were committed since the last check. Raises StoreUnavailable, ForeignObject."""
         await self._patience.outlast(lambda: self._ledger.refresh(self._ranges.committed, chunks), "listing")
         self._news()
 
     async def look_around(self, open_chunks: list[int]) -> None:
-        """Looks at the ranges of these chunks; while helping, now and then at all ranges."""
+        """Checks the ranges of these chunks; while helping, now and then at all ranges."""
         loop = asyncio.get_running_loop()
-        if self._seen_all_at is not None and loop.time() - self._seen_all_at > self._all_every_s:
+        every_s = max(ALL_EVERY_S, len(self._ranges.everything) * ALL_EVERY_S_PER_CHUNK)
+        if self._seen_all_at is not None and loop.time() - self._seen_all_at > every_s:
             self._seen_all_at = loop.time()
             await self.look_again(self._ranges.everything)
             return
@@ -151,10 +156,6 @@ class Feeder:
     @property
     def helping(self) -> bool:
         return self._seen_all_at is not None
-
-    @property
-    def _all_every_s(self) -> float:
-        return max(ALL_EVERY_S, len(self._ranges.everything) * ALL_EVERY_S_PER_CHUNK)
 
     async def _choose(self) -> int | None:
         chunk = self._ranges.next_home()
@@ -166,12 +167,8 @@ class Feeder:
             await self.look_again(self._ranges.everything)
         return self._ranges.next_to_help()
 
-    async def _saved_at(self, path: str, opened: Opened) -> Saved | None:
-        """One partial; None for a torn or foreign one: partials only save work."""
-        body = await self._patience.outlast(lambda: self._ledger.read_partial(path), path)
-        return await asyncio.to_thread(self._decoded, path, body or b"", opened)
-
     def _decoded(self, path: str, body: bytes, opened: Opened) -> Saved | None:
+        """One partial; None for a torn or foreign one: partials only save work."""
         # The error stays in this frame: one that a task raises would keep the chunk's rows until the next garbage collection.
         keys = opened.table.select(self._keys)
         try:
@@ -199,23 +196,14 @@ def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, 
 def names_of(keys: pa.Table, ordinals: range) -> Iterator[RowName]:
     """What tells each row apart in every run of its partition: its key columns as JSON.
 
-    A key that Python cannot hold is not one that a person can read either: the row's ordinal stands for it.
+    A key that Python cannot hold is not one that a user can read either: the row's ordinal stands for it.
     """
-    for ordinal, key in zip(ordinals, _keys_of(keys), strict=True):
-        yield ordinal if key is None else json.dumps(list(key.values()), default=_text)
-
-
-def _keys_of(keys: pa.Table) -> Iterator[dict[str, Any] | None]:
-    """None for a row with a value that Python cannot hold."""
-    for batch in keys.to_batches(max_chunksize=BATCH_ROWS):
+    for ordinal, key in zip(ordinals, rows_of(keys, tuple(keys.column_names)), strict=True):
         try:
-            yield from batch.to_pylist()
-        except _NO_VALUE:
-            for number in range(batch.num_rows):
-                try:
-                    yield batch.slice(number, 1).to_pylist()[0]
-                except _NO_VALUE:
-                    yield None
+            name: RowName = json.dumps(list(key.values()), default=_text)
+        except BadInput:
+            name = ordinal
+        yield name
 
 
 def _text(value: Any) -> str:

@@ -32,9 +32,9 @@ class EngineBudget:
     absent_s: how long it may stay away. losses: times in a row that it may vanish with no answer in between, and no dead
     letter that explains it. To find a row that kills it takes six at most: two for each of two requests, which take turns if
     memory is enough for one, and two alone.
-    failing_s: how long it may answer nobody while it calls itself healthy. Longer than it may be absent: its weights are
+    failing_s: how long it may answer no request while it calls itself healthy. Longer than it may be absent: its weights are
     loaded, so what ails it may pass, and another worker would have to load them again. few: if no more rows than these are all
-    that is left then, their tries decide; 0: they never do. enough: so many rows it must turn away, and answer none, before
+    that is left then, their tries decide; 0: they never do. enough: rows that it must turn away, and answer none, before
     that counts as a mistake of the configuration. rows_ask: every row says by itself what it asks for, so a mistake that
     all share is theirs. unheard: rows that it may refuse as such (400) before it has answered any; then it is waited for.
     """
@@ -112,7 +112,7 @@ class EngineHealth:
             self._recovery = asyncio.get_running_loop().create_task(self._recover(Gone("the engine fails its health check")))
 
     async def alive(self, loss: Gone) -> bool:
-        """A connection broke. Returns True if the engine still lives; else waits until it is back or given up."""
+        """A connection broke. Returns True if the engine still runs; else waits until it is back or given up."""
         if self.good and await self._engine.healthy():
             return True
         if self._recovery is None:

@@ -1,7 +1,7 @@
-"""The marks that an attempt leaves in its run's folder (`nightshift.run.heartbeats`), beside the work.
+"""The heartbeats that an attempt leaves in its run's folder (`nightshift.run.heartbeats`), beside the work.
 
-Nothing here delays the work or fails it. A mark that the store does not take is counted and not tried again: the next one, a
-period later, says more. The last one, at the end, may take `LAST_S`.
+Nothing here delays the work or fails it. A heartbeat that the store does not take is counted and not tried again: the next
+one, a period later, says more. The last one, at the end, may take `LAST_S`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -25,14 +25,14 @@ from nightshift.store import Objects
 log = logging.getLogger(__name__)
 
 WRITE_S: Final = 30.0
-"""How long a mark may take."""
+"""How long a heartbeat may take."""
 LAST_S: Final = 0.8
 """How long the last one may take: after a drain, that is what is left before the process must be gone."""
 
 
 @dataclass(frozen=True)
 class Birth:
-    """Who is born: the parts of `Heartbeat` of the same names that do not change. age_s: of its process, when it says so."""
+    """The parts of `Heartbeat` of the same names that do not change. age_s: of the process, now."""
 
     attempt: str
     profile: str
@@ -98,19 +98,12 @@ class Heartbeats:
                 log.warning("mark not saved", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
 
     def _mark(self, ended: Ended | None) -> Heartbeat:
-        birth, stats, times = self._birth, self._stats, self._stats.times
+        stats, times = self._stats, self._stats.times
         now, age_s = self._now(), self._clock() - self._born
         return Heartbeat(
-            attempt=birth.attempt,
-            profile=birth.profile,
-            role=birth.role,
-            index=birth.index,
-            node=birth.node,
-            pod=birth.pod,
-            cpus=birth.cpus,
+            **{**asdict(self._birth), "age_s": round(age_s, 3)},
             born_at=_iso(now - age_s),
             at=_iso(now),
-            age_s=round(age_s, 3),
             next_s=0.0 if ended else period_s(age_s),
             ended=ended,
             rows_answered=stats.rows_answered,

@@ -321,7 +321,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None:
-            self._drop()  # Nobody asked for this, and it would run into the next reply.
+            self._drop()  # It belongs to no request, and would run into the next reply.
             return
         self._answered = True
         size = self._size
@@ -343,7 +343,8 @@ class _Connection(asyncio.Protocol):
                 self.fail(f"more than {SILENT_MAX_BYTES} bytes of reply without any of its body")
 
     def eof_received(self) -> None:
-        if self._headed and "content-length" not in self._headers and not self._chunked():
+        chunked = self._headers.get("transfer-encoding", "").lower().endswith("chunked")
+        if self._headed and "content-length" not in self._headers and not chunked:
             self._finish()  # A body that ends with the connection.
         else:
             self._lost("the peer closed the connection")
@@ -357,9 +358,6 @@ class _Connection(asyncio.Protocol):
             self.fail(f"{how}, in the middle of its reply")
         else:
             self._settle(_Unanswered(f"{how}, before its reply"))
-
-    def _chunked(self) -> bool:
-        return self._headers.get("transfer-encoding", "").lower().endswith("chunked")
 
     def _finish(self) -> None:
         """The reply is complete: hands it over, and returns the connection if it may be reused."""
@@ -382,7 +380,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._complete:
-            self._keep = False  # A reply that nobody asked for.
+            self._keep = False  # A reply without a request.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._headed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from obstore.exceptions import BaseError
@@ -24,77 +24,57 @@ from nightshift.tasks.base import BadInput, TaskKind
 
 log = logging.getLogger(__name__)
 
+Completed = Callable[[], tuple[int, Mapping[str, Any]] | None]
+"""`answered_row` of the runs that a redo completes."""
 
-class Completed:
-    """The runs that a redo completes: some rows of theirs were answered, while its own may all fail again."""
 
-    def __init__(self, store: ObjectStore, run: RunRef, redo: Redo, kind: TaskKind, codec: Codec) -> None:
-        self._store = store
-        self._run = run
-        self._redo = redo
-        self._kind = kind
-        self._codec = codec
+def answered_row(
+    store: ObjectStore, run: RunRef, redo: Redo, kind: TaskKind, codec: Codec
+) -> tuple[int, Mapping[str, Any]] | None:
+    """A row that was answered in a run that a redo completes: its own rows may all fail again.
 
-    def row(self) -> tuple[int, Mapping[str, Any]] | None:
-        """A row that was answered: its ordinal in its run, and what the kind reads of it; None if none was.
+    Its ordinal in its run, and what the kind reads of it; None if none was. Reads one chunk and one row group. Raises
+    StoreUnavailable, obstore's errors, OSError, and ValueError for what is not what that run has left.
+    """
+    from nightshift.run.manifest import load_manifest
 
-        Reads one chunk and one row group. Raises StoreUnavailable, obstore's errors, OSError, and ValueError for what is not
-        what that run has left.
-        """
-        from nightshift.run.manifest import load_manifest
+    run_ids = [redo.run_id]
+    while run_ids:
+        done = RunRef.from_prefix(f"{run.job}/{run.partition}/{run_ids.pop(0)}")
+        plan, manifest = load_plan(store, done), load_manifest(store, done)
+        if plan is None or manifest is None:
+            return None
+        entry = next((each for each in manifest.chunks if each.predictions), None)
+        if entry is None:
+            run_ids = run_ids or [each.run_id for each in manifest.completes]
+            continue
+        body = get_bytes(store, entry.path)
+        if body is None or (place := codec.first_answered(body, plan.chunk_rows)) is None:
+            return None
+        table = InputReader(store, done, plan, kind.columns).read(entry.chunk)
+        return plan.chunk_range(entry.chunk).start + place, next(rows_of(table.slice(place, 1), kind.columns))
+    return None
 
-        run_ids = [self._redo.run_id]
-        while run_ids:
-            run = RunRef.from_prefix(f"{self._run.job}/{self._run.partition}/{run_ids.pop(0)}")
-            plan, manifest = load_plan(self._store, run), load_manifest(self._store, run)
-            if plan is None or manifest is None:
-                return None
-            entry = next((each for each in manifest.chunks if each.predictions), None)
-            if entry is None:
-                run_ids = run_ids or [each.run_id for each in manifest.completes]
-                continue
-            body = get_bytes(self._store, entry.path)
-            if body is None or (place := self._codec.first_answered(body, plan.chunk_rows)) is None:
-                return None
-            table = InputReader(self._store, run, plan, self._kind.columns).read(entry.chunk)
-            return plan.chunk_range(entry.chunk).start + place, next(rows_of(table.slice(place, 1), self._kind.columns))
+
+async def recalled(
+    kind: TaskKind, feeder: Feeder, scheduler: Scheduler, sender: Sender, completed: Completed | None = None
+) -> Canary | None:
+    """A request with a row that was answered: of an open or a committed chunk, else of a run that this one completes.
+
+    None if none is found.
+    """
+    try:
+        found = await feeder.answered_elsewhere(scheduler.answered_before(), kind.columns)
+        if found is None and completed is not None:
+            try:
+                found = await asyncio.to_thread(completed)
+            except (BaseError, OSError, ValueError) as error:
+                # The seal and the task publish prove that run: here it only helps to find out whose fault a failure is.
+                raise StoreUnavailable(f"read the run that this one completes: {error}") from error
+        if found is None:
+            return None
+        ordinal, row = found
+        return await sender.request([kind.render(row, ordinal)], 0)
+    except (StoreUnavailable, BadInput) as error:
+        log.warning("no answered row could be read", extra={"fields": {"error": str(error)}})
         return None
-
-
-class Recall:
-    """What one worker can recall of its run. completed: what that completes, if it is a redo."""
-
-    def __init__(
-        self, kind: TaskKind, feeder: Feeder, scheduler: Scheduler, sender: Sender, completed: Completed | None = None
-    ) -> None:
-        self._kind = kind
-        self._feeder = feeder
-        self._scheduler = scheduler
-        self._sender = sender
-        self._completed = completed
-
-    async def canary(self) -> Canary | None:
-        """A request with a row that was answered: of an open or a committed chunk, else of a run that this one completes.
-
-        None if none is found.
-        """
-        try:
-            found = await self._feeder.answered_elsewhere(self._scheduler.answered_before(), self._kind.columns)
-            if found is None:
-                found = await self._completed_row()
-            if found is None:
-                return None
-            ordinal, row = found
-            return await self._sender.request([self._kind.render(row, ordinal)], 0)
-        except (StoreUnavailable, BadInput) as error:
-            log.warning("no answered row could be read", extra={"fields": {"error": str(error)}})
-            return None
-
-    async def _completed_row(self) -> tuple[int, Mapping[str, Any]] | None:
-        if self._completed is None:
-            return None
-        try:
-            return await asyncio.to_thread(self._completed.row)
-        except (BaseError, OSError, ValueError) as error:
-            # The seal and the task publish prove that run: here it only helps to find out whose fault a failure is.
-            raise StoreUnavailable(f"read the run that this one completes: {error}") from error

@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NoReturn
 
 import uvloop
@@ -23,7 +24,7 @@ from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.environment import ConfigError, DriverConfig
 from nightshift.driver.heartbeats import Heartbeats
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.driver.known_good_rows import Completed
+from nightshift.driver.known_good_rows import answered_row
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker, WorkerLimits
@@ -39,6 +40,7 @@ from nightshift.run.record import RunRecord
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
+from nightshift.spec.columns import REASONING
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks import Rendering
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
@@ -66,23 +68,27 @@ _PASSING: Final = (StoreUnavailable, BaseError, OSError)
 async def work(config: DriverConfig) -> int:
     """Runs one worker to its end; returns its exit code. Raises the errors that `main` sorts."""
     drain = DrainOnSignal()
-    store, run = _locate(config.run_url)
+    try:
+        base_url, run = split_run_url(config.run_url)
+        store = open_store(base_url)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
     stats = Stats()
     loaded = await asyncio.to_thread(_load, store, run)
-    marks = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
+    heartbeats = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
     code = exits.RESUME
-    async with marks.kept(lambda error: _ended(error, code, told=drain.asked.is_set())):
-        code = await _work(config, drain, store, loaded, stats, marks)
+    async with heartbeats.kept(lambda error: _ended(error, code, drained=drain.asked.is_set())):
+        code = await _work(config, drain, store, loaded, stats, heartbeats)
     return code
 
 
-def _ended(error: BaseException | None, code: int, *, told: bool) -> Ended:
-    """What the last mark says. told: to end. code: that of a worker that ended without an error."""
+def _ended(error: BaseException | None, code: int, *, drained: bool) -> Ended:
+    """What the last heartbeat says. drained: by a signal. code: that of a worker that ended without an error."""
     if isinstance(error, _HOPELESS):
         return Ended.CANNOT_CONTINUE
     if error is None and code == exits.DONE:
         return Ended.DONE
-    if told:
+    if drained:
         return Ended.DRAINED
     return Ended.GAVE_UP if error is None or isinstance(error, _PASSING) else Ended.FAILED
 
@@ -98,7 +104,7 @@ class _Loaded:
 
 
 async def _work(
-    config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, loaded: _Loaded, stats: Stats, marks: Heartbeats
+    config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, loaded: _Loaded, stats: Stats, heartbeats: Heartbeats
 ) -> int:
     run, record, plan = loaded.run, loaded.record, loaded.plan
     try:
@@ -117,8 +123,12 @@ async def _work(
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
-        marks.engine_answers()
-        version = await _version(engine, config, spec)
+        heartbeats.engine_answers()
+        version = await engine.version(
+            root=config.model_root or spec.model.root,
+            max_model_len=spec.engine.max_model_len,
+            answer_tokens=getattr(spec.request, "max_tokens", 0),
+        )
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
@@ -132,7 +142,7 @@ async def _work(
             kind=kind,
             engine=engine,
             codec=codec,
-            completed=Completed(store, run, redo, kind, codec) if redo else None,
+            completed=partial(answered_row, store, run, redo, kind, codec) if redo else None,
             key_columns=tuple(spec.source.key),
             named_by_key=spec.request.seeded,
             attempt=config.attempt,
@@ -160,25 +170,8 @@ def _codec(config: DriverConfig, loaded: _Loaded, engine_version: str, kind: Tas
         engine_version=engine_version,
         prediction_type=kind.prediction_type,
         chunk_rows=loaded.plan.chunk_rows,
-        reasoning=loaded.spec.request.keeps_reasoning,
+        optional=(REASONING,) if loaded.spec.request.keeps_reasoning else (),
     )
-
-
-async def _version(engine: EngineClient, config: DriverConfig, spec: JobSpec) -> str:
-    """The engine's. Raises WrongEngine for one that does not serve what the job asks for."""
-    return await engine.version(
-        root=config.model_root or spec.model.root,
-        max_model_len=spec.engine.max_model_len,
-        answer_tokens=getattr(spec.request, "max_tokens", 0),
-    )
-
-
-def _locate(run_url: str) -> tuple[ObjectStore, RunRef]:
-    try:
-        base_url, run = split_run_url(run_url)
-        return open_store(base_url), run
-    except ValueError as error:
-        raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
 
 
 def _load(store: ObjectStore, run: RunRef) -> _Loaded:
@@ -198,7 +191,7 @@ def _load(store: ObjectStore, run: RunRef) -> _Loaded:
 def _pins_met(config: DriverConfig, spec: JobSpec, record: RunRecord) -> Pins:
     """What the run pins. Raises ConfigError unless the engine's revision is known to be the run's.
 
-    An engine does not say it. A worker with a home was ordered together with its engine; another must be told.
+    An engine does not say it. A worker with a home was submitted together with its engine; another needs the setting.
     """
     pins = record.pins
     wanted, found = revision_of(spec, pins), config.model_revision
@@ -218,7 +211,7 @@ def _rendering(record: RunRecord) -> Rendering:
 
 
 async def stand_by() -> int:
-    """A host that serves another host's engine has no work of its own: it ends only when told to, and never as done."""
+    """A host that serves another host's engine has no work of its own: it ends only by a signal, and never as done."""
     drain = DrainOnSignal()
     log.info("standing by")
     await drain.asked.wait()

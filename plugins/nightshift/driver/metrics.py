@@ -22,7 +22,6 @@ log = logging.getLogger("nightshift.driver")
 
 EVERYWHERE: Final = "0.0.0.0"
 READY_PATH: Final = "/nightshift/readyz"
-_PREFIX: Final = "nightshift_driver_"
 
 
 class StatsCollector(Collector):
@@ -33,41 +32,41 @@ class StatsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats = self._stats
-        yield _counters(
+        yield _OWN.counters(
             "rows",
             "Rows that this worker finished, by outcome.",
             "outcome",
             {"answered": stats.rows_answered, "dead_letter": stats.rows_dead, "from_partial": stats.rows_from_partials},
         )
-        yield _gauge("rows_in_flight", "Rows inside requests that the engine has not answered.", stats.rows_in_flight)
-        yield _gauge("requests_in_flight", "Requests that the engine has not answered.", stats.requests_in_flight)
-        yield _counter("requests", "Requests sent to the engine, including repeats.", stats.requests_sent)
-        yield _gauge("window_rows", "Rows that may be in flight now.", stats.window)
-        yield _counters("retries", "Requests sent again, by reason.", "reason", stats.retries)
-        yield _counters("dead_letters", "Rows given up, by reason.", "reason", stats.dead)
-        yield _counters(
+        yield _OWN.gauge("rows_in_flight", "Rows inside requests that the engine has not answered.", stats.rows_in_flight)
+        yield _OWN.gauge("requests_in_flight", "Requests that the engine has not answered.", stats.requests_in_flight)
+        yield _OWN.counter("requests", "Requests sent to the engine, including repeats.", stats.requests_sent)
+        yield _OWN.gauge("window_rows", "Rows that may be in flight now.", stats.window)
+        yield _OWN.counters("retries", "Requests sent again, by reason.", "reason", stats.retries)
+        yield _OWN.counters("dead_letters", "Rows given up, by reason.", "reason", stats.dead)
+        yield _OWN.counters(
             "tokens", "Tokens that the engine reported.", "direction", {"in": stats.prompt_tokens, "out": stats.output_tokens}
         )
-        yield _counters(
+        yield _OWN.counters(
             "chunk_commits",
             "Finished chunks: committed by this worker, or lost to another that was first.",
             "result",
             {"committed": stats.chunks_committed, "lost": stats.chunks_lost},
         )
-        yield _counter("rows_lost", "Rows computed for a chunk that another worker committed first.", stats.rows_lost)
-        yield _counters(
+        yield _OWN.counter("rows_lost", "Rows computed for a chunk that another worker committed first.", stats.rows_lost)
+        yield _OWN.counters(
             "bytes",
             "Bytes from and to object storage: input read, chunks committed.",
             "direction",
             {"read": stats.bytes_read, "committed": stats.bytes_committed},
         )
-        yield _counter("engine_wait_seconds", "Time without an engine.", stats.engine_wait_s)
-        yield _counter(
+        yield _OWN.counter("engine_wait_seconds", "Time without an engine.", stats.engine_wait_s)
+        yield _OWN.counter(
             "engine_failing_seconds", "Time in which the engine was there, but answered no request.", stats.engine_failing_s
         )
-        yield _counter("canaries", "Requests sent only to find out whether the engine answers.", stats.canaries)
-        yield _counter("engine_losses", "Times the engine was lost.", stats.engine_losses)
-        yield _gauge("chunks_open", "Chunks begun but not yet committed.", stats.chunks_open)
+        yield _OWN.counter("canaries", "Requests sent only to find out whether the engine answers.", stats.canaries)
+        yield _OWN.counter("engine_losses", "Times the engine was lost.", stats.engine_losses)
+        yield _OWN.gauge("chunks_open", "Chunks begun but not yet committed.", stats.chunks_open)
 
 
 def serve_metrics(
@@ -106,17 +105,24 @@ def serve_metrics(
     return pages
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(_PREFIX + name, text, value=value)
+class Families:
+    """Metrics whose names begin with a prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def counter(self, name: str, text: str, value: float) -> Metric:
+        return CounterMetricFamily(self._prefix + name, text, value=value)
+
+    def gauge(self, name: str, text: str, value: float) -> Metric:
+        return GaugeMetricFamily(self._prefix + name, text, value=value)
+
+    def counters(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+        family = CounterMetricFamily(self._prefix + name, text, labels=[label])
+        # A copy in one step: the request loop adds reasons in its own thread.
+        for key, value in dict(values).items():
+            family.add_metric([key], value)
+        return family
 
 
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(_PREFIX + name, text, value=value)
-
-
-def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(_PREFIX + name, text, labels=[label])
-    # A copy in one step: the request loop adds reasons in its own thread.
-    for key, value in dict(values).items():
-        family.add_metric([key], value)
-    return family
+_OWN: Final = Families("nightshift_driver_")

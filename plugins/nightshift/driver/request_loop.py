@@ -41,7 +41,11 @@ class RequestLoopLimits:
     engine: EngineBudget = field(default_factory=EngineBudget)
 
 
-@dataclass(frozen=True)
+async def _nothing() -> None:
+    """What an owner has to do that has no earlier attempts, and nothing to check."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequestLoopCallbacks:
     """What the loop needs of who owns it.
 
@@ -50,11 +54,51 @@ class RequestLoopCallbacks:
     budget. spawn: makes a task whose failure ends the owner.
     """
 
-    recall: Callable[[], Awaitable[Canary | None]]
-    back: Callable[[], Awaitable[None]]
+    recall: Callable[[], Awaitable[Canary | None]] = _nothing
+    back: Callable[[], Awaitable[None]] = _nothing
     moved: Callable[[], None]
     given_up: Callable[[], None]
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Life:
+    """How long a worker or a subscriber works: until it must end, or one of its tasks fails."""
+
+    def __init__(self) -> None:
+        self._over: asyncio.Future[None] | None = None
+
+    async def lead(self, *parts: Coroutine[Any, Any, None], ended: bool, last: Callable[[], None]) -> None:
+        """Runs the parts until it ends, and raises what ended it. ended: it had to end before it began. last(): called then."""
+        self._over = asyncio.get_running_loop().create_future()
+        if ended:
+            self._over.set_result(None)
+        tasks = [self.spawn(part) for part in parts]
+        try:
+            await self._over
+        finally:
+            last()
+            for task in tasks:
+                task.cancel()
+
+    def spawn(self, part: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task whose failure ends this life."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                self.end(error)
+
+        task = asyncio.get_running_loop().create_task(part)
+        task.add_done_callback(ended)
+        return task
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Ends it, with an error or without. Only the first call counts."""
+        if self._over is None or self._over.done():
+            return
+        if error is None:
+            self._over.set_result(None)
+        else:
+            self._over.set_exception(error)
 
 
 class RequestLoop:
@@ -107,7 +151,7 @@ class RequestLoop:
 
     @property
     def room(self) -> int:
-        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers nobody."""
+        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers no request."""
         return self._window.limit if self._may_send else 0
 
     @property
@@ -126,14 +170,22 @@ class RequestLoop:
 
     @property
     def crowded(self) -> bool:
-        """Whether somebody waits for memory to make a request: nothing new should be opened."""
+        """Whether a request waits for memory: nothing new should be opened."""
         return self._budget.crowded
 
     def run(self) -> None:
         """Sends what may be sent; called whenever that may have changed."""
-        while self._may_send and self._has_room and self._send_more(1):
+        flying, stats = self._scheduler, self._stats
+        while (
+            self._may_send
+            and flying.rows_in_flight < self._window.limit
+            and flying.requests_in_flight < self._limits.requests_most
+            and not self._budget.crowded
+            and self._send_more(1)
+        ):
             pass
-        self._gauges()
+        stats.rows_in_flight, stats.requests_in_flight = flying.rows_in_flight, flying.requests_in_flight
+        stats.window = self._window.limit
         self._owner.moved()
 
     def forgive(self) -> None:
@@ -183,20 +235,15 @@ class RequestLoop:
 
     @property
     def engine_answers(self) -> bool:
-        """Whether the engine is there, and answers somebody as far as is known."""
+        """Whether the engine is there, and answers requests as far as is known."""
         return self._health.good and not self.sender.trial.open
 
     @property
     def _may_send(self) -> bool:
         return not self._patience.stop.is_set() and self.engine_answers and self.sender.silence.left_s <= 0
 
-    @property
-    def _has_room(self) -> bool:
-        requests, rows = self._scheduler.requests_in_flight, self._scheduler.rows_in_flight
-        return rows < self._window.limit and requests < self._limits.requests_most and not self._budget.crowded
-
     def _send_more(self, count: int) -> int:
-        """Sends so many of the groups that wait, whatever the window; how many there were."""
+        """Sends up to `count` of the groups that wait, whatever the window; how many there were."""
         for sent in range(count):
             group = self._scheduler.next_group()
             if group is None:
@@ -213,8 +260,3 @@ class RequestLoop:
         finally:
             self._attempts.pop(group, None)
         self.run()
-
-    def _gauges(self) -> None:
-        self._stats.rows_in_flight = self._scheduler.rows_in_flight
-        self._stats.requests_in_flight = self._scheduler.requests_in_flight
-        self._stats.window = self._window.limit

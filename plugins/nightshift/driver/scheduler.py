@@ -95,7 +95,7 @@ class OpenChunk:
 
     prompt_tokens, output_tokens, truncated: of what this worker computed itself. taken: what it took over from earlier
     attempts; theirs: the ordinals of those rows. answer_bytes: about what the answers take in memory. opened: Unix time, for
-    people. told: the scheduler's.
+    people. judged: the scheduler's.
     """
 
     number: int
@@ -109,7 +109,7 @@ class OpenChunk:
     theirs: set[int] = field(default_factory=set)
     answer_bytes: int = 0
     opened: float = field(default_factory=time.time)
-    told: Callable[[OpenChunk, Result], None] | None = None
+    judged: Callable[[OpenChunk, Result], None] | None = None
 
     @property
     def ordinals(self) -> range:
@@ -134,8 +134,8 @@ class OpenChunk:
     def put(self, result: Result) -> None:
         """Adds a result that this worker made."""
         self.results[result.ordinal] = result
-        if self.told is not None:
-            self.told(self, result)
+        if self.judged is not None:
+            self.judged(self, result)
 
     def take_over(self, saved: Saved) -> None:
         """Adds the rows of a partial that have no result yet."""
@@ -158,11 +158,11 @@ class DeadLetterCause:
 
 
 class Scheduler:
-    """All open chunks of one worker. told(chunk, result): called with each result of it, before its chunk may be complete."""
+    """All open chunks of one worker. judged(chunk, result): called with each result of it, before its chunk may be complete."""
 
-    def __init__(self, kind: TaskKind, told: Callable[[OpenChunk, Result], None] | None = None) -> None:
+    def __init__(self, kind: TaskKind, judged: Callable[[OpenChunk, Result], None] | None = None) -> None:
         self._kind = kind
-        self._told = told
+        self._judged = judged
         self._filling = kind if isinstance(kind, Filling) else None
         self._chars_per_request = (self._filling and self._filling.chars_per_request) or math.inf
         self._open: dict[int, OpenChunk] = {}
@@ -206,7 +206,7 @@ class Scheduler:
 
     @property
     def hungry(self) -> bool:
-        """Whether there is none of them, so another chunk should be opened."""
+        """Whether none is left, so another chunk should be opened."""
         return not self._sources
 
     @property
@@ -233,7 +233,7 @@ class Scheduler:
         names: of the rows, for their seeds; by default their ordinals. known: what earlier attempts saved, by attempt; where
         several saved the same row, the first one counts.
         """
-        chunk = OpenChunk(number, ordinals.start, len(ordinals), told=self._told)
+        chunk = OpenChunk(number, ordinals.start, len(ordinals), judged=self._judged)
         for saved in known.values():
             chunk.take_over(saved)
         self._open[number] = chunk
@@ -274,7 +274,7 @@ class Scheduler:
             return
         for row, answer in zip(group.rows, answers.rows, strict=True):
             if isinstance(answer, Discarded):
-                self._bury(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
+                self._give_up(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
                 continue
             chunk.put(Result(row.ordinal, answer.prediction, None, None, row.tries, reasoning=answer.reasoning))
             chunk.truncated += answer.truncated
@@ -330,7 +330,7 @@ class Scheduler:
             self.returned(group)
 
     def halved(self, group: Group) -> None:
-        """The request failed, and nobody knows why: sent again in halves, which counts against no row."""
+        """The request failed for an unknown cause: sent again in halves, which counts against no row."""
         if self._landed(group) is not None:
             self._queue(*_halves(group.rows))
 
@@ -339,7 +339,7 @@ class Scheduler:
 
         The groups still have to be given back with `returned`.
         """
-        buried = 0
+        given_up = 0
         for group in [group for group in self._flying if not group.resting]:
             for row in group.rows:
                 row.deaths += 1
@@ -349,8 +349,8 @@ class Scheduler:
             row.alone += 1
             if row.alone >= ALONE_DEATHS and (chunk := self._landed(group)) is not None:
                 self._condemn(chunk, group, DeadLetterCause(Reason.ENGINE_KILLED, message, status))
-                buried += 1
-        return buried
+                given_up += 1
+        return given_up
 
     def abandon(self, number: int) -> OpenChunk | None:
         """Forgets an open chunk that another worker has committed; what is in flight for it will be ignored."""
@@ -389,7 +389,7 @@ class Scheduler:
                 raise
             except Exception as error:  # Whatever its kind raises for a row concerns that row alone.
                 message = str(error) if isinstance(error, BadInput) else f"the row cannot be rendered: {error!r}"
-                self._bury(chunk, ordinal, DeadLetterCause(Reason.BAD_INPUT, message), 0)
+                self._give_up(chunk, ordinal, DeadLetterCause(Reason.BAD_INPUT, message), 0)
                 continue
             chars += self._filling.chars(group[-1].payload) if self._filling else 0
             if len(group) == self._kind.rows_per_request or chars >= self._chars_per_request:
@@ -426,12 +426,12 @@ class Scheduler:
     def _condemn(self, chunk: OpenChunk, group: Group, cause: DeadLetterCause) -> None:
         if len(group.rows) == 1:
             (row,) = group.rows
-            self._bury(chunk, row.ordinal, cause, row.tries)
+            self._give_up(chunk, row.ordinal, cause, row.tries)
             self._settle(chunk)
             return
         self._queue(*_halves(group.rows))
 
-    def _bury(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
+    def _give_up(self, chunk: OpenChunk, ordinal: int, cause: DeadLetterCause, tries: int) -> None:
         # JSON can escape half a surrogate pair, which Parquet rejects: the chunk's other rows must not suffer for it.
         kept = cause.message[:MESSAGE_MAX].encode(errors="replace").decode()
         chunk.put(Result(ordinal, None, str(cause.reason), kept, tries, cause.status))
@@ -440,7 +440,7 @@ class Scheduler:
         if chunk.complete and self._open.get(chunk.number) is chunk:
             del self._open[chunk.number]
             self._finished.append(chunk)
-            # Nobody may have asked it for more rows since its last one; it would keep the chunk's answers.
+            # It may not have been asked for more rows since its last one; it would keep the chunk's answers.
             self._sources = deque(source for source in self._sources if source[0] is not chunk)
 
 

@@ -7,12 +7,11 @@ import logging
 from typing import Any, Final
 
 from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Canary, Fault, Hooks, Verdict
-from nightshift.driver.backoff import Backoff
+from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
-from nightshift.driver.retry_after import Silence
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.time_limit import Stopped, reading
@@ -83,9 +82,12 @@ class Sender:
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
     def ask(self, group: Group) -> Hold:
-        """Asks for the bytes that it takes to make the group's request."""
+        """Asks for the bytes that it takes to make the group's request, at most."""
         group.resting = True
-        return self.budget.ask(self._bytes_to_make(group))
+        size = sum(map(bytes_of, group.payloads))
+        if self._fetcher is None:
+            return self.budget.ask(COPIES * size)
+        return self.budget.ask(FETCHED_COPIES * (size + sum(map(self._fetcher.bytes_most, group.payloads))))
 
     async def send(self, group: Group, held: Hold) -> None:
         """Sends one group until there is an outcome for it, and hands it to the scheduler. held: what `ask` has returned.
@@ -104,13 +106,6 @@ class Sender:
             held = self.ask(group)
         held.release()
         self._scheduler.returned(group)
-
-    def _bytes_to_make(self, group: Group) -> int:
-        """Bytes of memory that it takes to make the group's request, at most."""
-        size = sum(map(bytes_of, group.payloads))
-        if self._fetcher is None:
-            return COPIES * size
-        return FETCHED_COPIES * (size + sum(self._fetcher.bytes_most(payload) for payload in group.payloads))
 
     async def _try(self, group: Group, held: Hold) -> Fault | None:
         """Makes the group's request and sends it; returns a fault that has to be judged first."""
@@ -216,13 +211,13 @@ class Sender:
         return fault
 
     def _asked_to_wait(self, retry_after: float | None) -> float:
-        """The engine asks to be left alone for so many seconds. When it may be asked again (the loop's time)."""
+        """The engine asks to be left alone for that long. When it may be asked again (the loop's time)."""
         seconds = min(retry_after or 0.0, RETRY_AFTER_MAX_S)
         if self.silence.ask(seconds):
-            self._hooks.spawn(self._until_silence_is_over())
+            self._hooks.spawn(self._go_on_after_silence())
         return asyncio.get_running_loop().time() + seconds
 
-    async def _until_silence_is_over(self) -> None:
+    async def _go_on_after_silence(self) -> None:
         await self.silence.over()
         self._hooks.over()
 

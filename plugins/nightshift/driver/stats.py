@@ -36,7 +36,7 @@ class Stats:
 
     rows_answered: rows with a prediction; rows_dead: dead letters; rows_from_partials: taken over from earlier attempts.
     rows_lost: computed here for a chunk that another committed first. engine_wait_s: time without an engine;
-    engine_failing_s: time in which it was there and answered nobody. canaries: requests sent to find out whether it does.
+    engine_failing_s: time in which it was there and answered no request. canaries: requests sent to find out whether it does.
     retries: requests sent again, by why: busy, gone, failed, refused, timeout, invalid_output, aborted,
     descriptors (none was left for a connection). dead: dead letters by reason, of those made here as rows_dead is.
     """

@@ -1,4 +1,4 @@
-"""Breaks off a call that would hold the event loop: when it takes too long, or when the process has been told to end.
+"""Breaks off a call that would hold the event loop: when it takes too long, or when a signal ends the process.
 
 Templates and patterns run in the event loop's thread, which is the main one. Python runs signal handlers in that thread,
 between two bytecodes, and regular expressions and long arithmetic look for them too: a handler that raises breaks the call off.
@@ -21,7 +21,7 @@ T = TypeVar("T")
 LIMIT_S: Final = 5.0
 """CPU seconds of the thread that one call may take. It may take up to twice `TICK_S` more: as long as it takes to be seen."""
 STOPPING_S: Final = 0.4
-"""The same for a call that reads an answer once the process has been told to end."""
+"""The same for a call that reads an answer once a signal ends the process."""
 TICK_S: Final = 0.5
 
 
@@ -30,7 +30,7 @@ class TooLong(Exception):
 
 
 class Stopped(BaseException):
-    """The process has been told to end. No error of the call: code that handles errors must not see it."""
+    """A signal ends the process. No error of the call: code that handles errors must not see it."""
 
 
 class _State:
@@ -94,7 +94,7 @@ def watch() -> None:
 
 
 def _tick(_number: int, _frame: FrameType | None) -> None:
-    # It raises again at the next tick if the call lives on: what is raised inside a destructor is lost.
+    # It raises again at the next tick if the call goes on: what is raised inside a destructor is lost.
     if not _state.busy:
         return
     if _state.stopping and not _state.reads:

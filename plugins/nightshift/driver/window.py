@@ -48,7 +48,7 @@ class Window:
         return max(1, self.limit // self._step)
 
     def sample(self, load: Load, in_flight: int) -> None:
-        """A look at the engine; in_flight: rows that this worker has there now.
+        """A sample of the engine; in_flight: rows that this worker has there now.
 
         Each correction starts from what is there, not from the limit: the same sample twice gives one limit, however slowly
         the engine's numbers change.

@@ -72,7 +72,8 @@ class Ranges:
 
     def next_to_help(self) -> int | None:
         """A chunk of any range; None when all uncommitted chunks are open here."""
-        left = [self.committed.count_missing(shard) - self._opened_in(shard) for shard in self._shards]
+        opened = [chunk for chunk in self._opened if chunk not in self.committed]
+        left = [self.committed.count_missing(shard) - sum(chunk in shard for chunk in opened) for shard in self._shards]
         if not any(left):
             return None
         return self._far(self._rng.choices(self._shards, [count**PREFERENCE for count in left])[0])
@@ -80,9 +81,6 @@ class Ranges:
     def shard_of(self, chunk: int) -> range:
         """The range that a chunk lies in."""
         return next(shard for shard in self._shards if chunk in shard)
-
-    def _opened_in(self, shard: range) -> int:
-        return sum(chunk in shard for chunk in self._opened if chunk not in self.committed)
 
     def _far(self, shard: range) -> int | None:
         left = [chunk for chunk in self.committed.missing(shard) if chunk not in self._opened]

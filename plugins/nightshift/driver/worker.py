@@ -1,4 +1,4 @@
-"""The asynchronous shell: keeps the engine busy, commits finished chunks, and drains when it is told to stop.
+"""The asynchronous shell: keeps the engine busy, commits finished chunks, and drains on a signal.
 
 A feeder opens chunks ahead of need; the pump keeps as many rows in flight as the window allows, over all open chunks (no
 barrier between them). Time is the event loop's, randomness comes from `rng`, and store and engine are passed in, so a simulator
@@ -21,9 +21,8 @@ from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
 from nightshift.driver.health import EngineLike
-from nightshift.driver.known_good_rows import Completed, Recall
-from nightshift.driver.lifetime import Life
-from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
+from nightshift.driver.known_good_rows import Completed, recalled
+from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.work_stealing import Ranges
@@ -36,14 +35,13 @@ from nightshift.tasks.base import TaskKind
 log = logging.getLogger(__name__)
 
 PROGRESS_S: Final = 10.0
-LOOKS_A_CHUNK: Final = 4
-LOOK_S: Final = (1.0, 10.0)
-"""While helping, a worker looks at the ledger this often per chunk, within these limits: two may compute the same chunk, and
-the sooner one of them stops the better. An owner looks a third as often."""
-
+CHECKS_A_CHUNK: Final = 4
+CHECK_S: Final = (1.0, 10.0)
+"""While helping, a worker checks the ledger this often per chunk, within these limits: two may compute the same chunk, and
+the sooner one of them stops the better. An owner checks a third as often."""
 
 ANSWER_BYTES: Final = 128 << 20
-"""If the open chunks will have so many bytes of answers, with those that wait for the store, no further chunk is opened."""
+"""If the open chunks will have this many bytes of answers, with those that wait for the store, no further chunk is opened."""
 
 BUFFER_BYTES: Final = 256 << 20
 """Of input rows, if nothing else is said."""
@@ -147,7 +145,7 @@ class Worker:
             self._patience,
             self._stats,
             RequestLoopCallbacks(
-                recall=lambda: Recall(kind, self._feeder, self._scheduler, self._pump.sender, self._completed).canary(),
+                recall=lambda: recalled(kind, self._feeder, self._scheduler, self._pump.sender, self._completed),
                 back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
                 moved=self._moved,
                 given_up=self.drain,
@@ -156,7 +154,7 @@ class Worker:
         )
 
     def drain(self) -> None:
-        """Tells the worker to send nothing more, save what is finished and return. Calling it again is harmless."""
+        """From now on it sends nothing more, saves what is finished and returns. Calling it again is harmless."""
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._scheduler.statistics()})
         self._send_no_more()
@@ -173,16 +171,12 @@ class Worker:
         Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded.
         """
         loop = asyncio.get_running_loop()
-        self._life.begin(ended=self._stop.is_set())
-        parts = [self._life.spawn(part) for part in (self._feed(), self._pump.watch(), self._keep_house(), self._report())]
+        parts = (self._feed(), self._pump.watch(), self._keep_house(), self._report())
         try:
-            await self._life.to_its_end()
+            await self._life.lead(*parts, ended=self._stop.is_set(), last=self._send_no_more)
         finally:
             # Whatever ended the work, finished rows must not be lost.
             began = loop.time()
-            self._send_no_more()
-            for part in parts:
-                part.cancel()
             await self._pump.land(began + DRAIN_IN_FLIGHT_S)
             unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
             saving = self._life.spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
@@ -265,16 +259,13 @@ class Worker:
 
     async def _keep_house(self) -> None:
         """Follows what others commit, and stops the worker early if the run has too many dead letters."""
+        least, most = CHECK_S
         while True:
             # Random, so that a thousand workers do not list the ledger at once.
-            await asyncio.sleep(self._rng.uniform(0.7, 1.3) * self._look_every_s)
+            every_s = min(max(self._chunk_s / CHECKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
+            await asyncio.sleep(self._rng.uniform(0.7, 1.3) * every_s)
             await self._feeder.look_around(self._scheduler.open_numbers())
             await self._judge()
-
-    @property
-    def _look_every_s(self) -> float:
-        least, most = LOOK_S
-        return min(max(self._chunk_s / LOOKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
 
     def _drop_what_others_did(self) -> None:
         """Drops open chunks that another worker has committed."""

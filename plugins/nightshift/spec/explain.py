@@ -15,7 +15,8 @@ from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
 from nightshift.spec import values
 from nightshift.spec.document import Document
 from nightshift.spec.model import Work
-from nightshift.spec.stream import StreamSpec, sink_model, source_model
+from nightshift.spec.sinks import sink_model
+from nightshift.spec.stream import StreamSpec, source_model
 from nightshift.tasks import TASK_KINDS, request_model
 
 _EXPECTED: Final = {

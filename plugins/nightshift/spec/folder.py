@@ -17,15 +17,15 @@ from nightshift.spec.document import value_at_top
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.file_cache import Memory, Said
 from nightshift.spec.model import JobSpec
-from nightshift.spec.stream import FileSink, Messages, StreamSpec
+from nightshift.spec.sinks import SINKS
+from nightshift.spec.stream import Messages, StreamSpec
 from nightshift.spec.tables import may_be, parts, projects_unknown
 
 _CLAIMS: Final[tuple[FieldPath, ...]] = (
     ("job",),
     ("destination", "table"),
     ("source", "subscription"),
-    ("sink", "files"),
-    ("sink", "bigquery"),
+    *(("sink", key) for sink in SINKS for key in sink.CLAIMS),
 )
 """What a file has for itself alone."""
 
@@ -127,19 +127,12 @@ def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Fi
         case Messages(subscription=ours), Messages(subscription=theirs) if ours == theirs:
             problem = f"The subscription is already that of {file}, and each stream would take messages from the other"
             yield Finding(("source", "subscription"), problem, "Make a subscription of its own for each stream")
-    match spec.sink, holder.sink:
-        case FileSink(files=ours), FileSink(files=theirs) if f"{ours}/".startswith(f"{theirs}/") or theirs.startswith(
-            f"{ours}/"
-        ):
-            problem = f"The folder {ours} is already that of {file}, or one is inside the other: their files would be mixed"
-            yield Finding(("sink", "files"), problem, "Give each stream a folder of its own")
+    yield from spec.sink.clash(holder.sink, file)
 
 
 def _table(spec: JobSpec | StreamSpec) -> str | None:
     """The table of BigQuery that a job publishes to, or that a stream's files are loaded into."""
-    if isinstance(spec, JobSpec):
-        return spec.destination.table
-    return spec.sink.bigquery if isinstance(spec.sink, FileSink) else None
+    return spec.destination.table if isinstance(spec, JobSpec) else spec.sink.loaded_into
 
 
 def _one_destination(table: str, other: str, file: Path, path: FieldPath) -> Iterator[Finding]:

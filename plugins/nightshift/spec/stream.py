@@ -10,24 +10,21 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Field, field_validator
 
 from nightshift.fields.mistakes import nearest
-from nightshift.fields.section import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text, pattern
+from nightshift.fields.section import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text
 from nightshift.fields.values import duration_seconds, moment_seconds
-from nightshift.spec import stream_files, values
+from nightshift.spec import values
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 from nightshift.spec.model import FolderUrl, Machine, Work
+from nightshift.spec.sinks import Sink, sink_model
 
 Subscription = Annotated[str, AfterValidator(values.subscription)]
 Topic = Annotated[str, AfterValidator(values.topic)]
-BigQueryTable = Annotated[str, AfterValidator(values.table_name), pattern(values.TABLE_PATTERN)]
-SqlTable = Annotated[str, AfterValidator(values.sql_table), pattern(values.SQL_TABLE_PATTERN)]
 
 TEXT_COLUMN: Final = "text"
 """Of a message whose format is text: its data."""
 MESSAGE_ID: Final = "message_id"
 PUBLISH_TIME: Final = "publish_time"
 ORDERING_KEY: Final = "ordering_key"
-DEAD_LETTERS: Final = "_dead_letters"
-"""What the table of dead letters adds to the name of the sink's."""
 MESSAGE_COLUMNS: Final = (MESSAGE_ID, PUBLISH_TIME, ORDERING_KEY)
 """What every message has besides its data and attributes."""
 
@@ -179,86 +176,6 @@ class Latency(Section):
         return moment_seconds(self.flush)
 
 
-class TableSink(Section):
-    """Where the predictions go: a table of PostgreSQL or AlloyDB."""
-
-    table: SqlTable = Field(
-        description="table or schema.table; created if it does not exist. Dead letters are kept in TABLE_dead_letters.",
-        examples=["catalog.package_vectors"],
-    )
-    column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
-    shared: bool = Field(
-        default=False,
-        description="Whether this stream may write to a table that is another stream's. It then needs source.key.",
-        examples=[True],
-    )
-
-    @property
-    def place(self) -> str:
-        """Where the predictions go, in words."""
-        return self.table
-
-    @property
-    def dead_letters_table(self) -> str:
-        """With its schema, if the table has one."""
-        return f"{self.table}{DEAD_LETTERS}"
-
-    @property
-    def dead_letters_place(self) -> str:
-        """Where dead letters are kept whole, in words."""
-        return f"the table {self.dead_letters_table}"
-
-
-class FileSink(Section):
-    """Where the predictions go: Parquet files on Cloud Storage, which a loader brings into a table of BigQuery."""
-
-    files: FolderUrl = Field(
-        description="The folder of the files: gs://BUCKET/FOLDER. Answers and dead letters have folders of their own in it.",
-        examples=["gs://catalog-streams/package-texts"],
-    )
-    column: ColumnName = Field(description="The column that holds the prediction.", examples=["embedding"])
-    rows: int = Field(
-        default=10_000,
-        ge=1,
-        le=100_000,
-        description="A file is written as soon as it has this many rows, or 64 MiB of messages and answers.",
-        examples=[10_000],
-    )
-    every: Moment = Field(
-        default="30s",
-        description="How long a row may wait for others of its file: 10s, 1m.",
-        examples=["30s"],
-    )
-    bigquery: BigQueryTable | None = Field(
-        default=None,
-        description="dataset.table or project.dataset.table, into which `nightshift stream load` merges the files. "
-        "By default it has nothing to do.",
-        examples=["catalog.package_vectors"],
-    )
-
-    @property
-    def place(self) -> str:
-        """Where the predictions go, in words."""
-        return self.files
-
-    @property
-    def dead_letters_place(self) -> str:
-        """Where dead letters are kept whole, in words."""
-        return f"the folder {self.files}/{stream_files.DEAD}"
-
-    @property
-    def every_seconds(self) -> float:
-        return moment_seconds(self.every)
-
-
-def sink_model(value: object) -> type[TableSink] | type[FileSink]:
-    """What a section `sink` is to be read as, by its keys: one of them may be misspelt."""
-    if not isinstance(value, dict) or ("table" in value and "files" not in value):
-        return TableSink
-    own = FileSink.model_fields.keys() - TableSink.model_fields.keys()
-    return FileSink if any(nearest(str(key), sorted(own)) for key in value) else TableSink
-
-
 class DeadLetterTopic(Section):
     """Messages that cannot be answered."""
 
@@ -334,7 +251,7 @@ class StreamSpec(Work):
 
     source: Messages | Watched
     latency: Latency
-    sink: TableSink | FileSink
+    sink: Sink
     dead_letters: DeadLetterTopic
     compute: Machine
     scaling: Scaling | None = Field(

@@ -7,42 +7,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, MOMENT_PATTERN, duration_seconds, moment_seconds
-from nightshift.spec import stream_files
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
 from nightshift.spec.request_checks import Columns, request
-from nightshift.spec.stream import (
-    DEAD_LETTERS,
-    MESSAGE_COLUMNS,
-    TEXT_COLUMN,
-    FileSink,
-    Latency,
-    TableSink,
-    Watched,
-    sink_model,
-    source_model,
-)
-
-NAME_BYTES_MAX: Final = 63
-"""Of a column in PostgreSQL, which cuts longer names without a word (its documentation, "Identifiers and Key Words")."""
+from nightshift.spec.sinks import sink_model
+from nightshift.spec.stream import MESSAGE_COLUMNS, TEXT_COLUMN, Latency, Watched, source_model
 
 
 def check(document: Document) -> Iterator[Finding]:
     """Every mistake between values. Values of a wrong type are skipped: the model reports them."""
     columns = _columns(document)
-    if _watched(document):
-        yield from _folders(document)
-    else:
+    if not _watched(document):
         yield from _avro(document)
         yield from _attributes(document)
     yield from _key(document, columns)
     yield from request(document, columns)
     yield from _ordering(document)
-    yield from _sink(document)
+    yield from sink_model(document.get("sink")).check(document, _texts(document.get("source", "key")))
     yield from _latency(document)
     yield from engine(document)
     yield from _scaling(document)
@@ -67,16 +52,6 @@ def _columns(document: Document) -> Columns | None:
 
 def _watched(document: Document) -> bool:
     return source_model(document.get("source")) is Watched
-
-
-def _folders(document: Document) -> Iterator[Finding]:
-    prefix, files = document.get("source", "prefix"), document.get("sink", "files")
-    if not isinstance(prefix, str) or not isinstance(files, str):
-        return
-    ours, theirs = f"{prefix.rstrip('/')}/", f"{files.rstrip('/')}/"
-    if ours.startswith(theirs) or theirs.startswith(ours):
-        problem = f"The stream would watch its own files: {files} and {prefix} are the same folder, or one is inside the other"
-        yield Finding(("sink", "files"), problem, "Write another folder")
 
 
 def _avro_fields(document: Document) -> tuple[str, ...] | None:
@@ -122,7 +97,7 @@ def _attributes(document: Document) -> Iterator[Finding]:
 
 
 def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
-    sink = document.get("sink", "column")
+    sink, prediction = sink_model(document.get("sink")), document.get("sink", "column")
     names = _texts(document.get("source", "key"))
     for index, name in enumerate(names):
         path: FieldPath = ("source", "key", index)
@@ -134,66 +109,23 @@ def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
             yield Finding(
                 path, f"A message may lack {name!r}, but without its key it has no row", "Remove it from one of the two lists"
             )
-        elif _in_postgres(document) and len(name.encode()) > NAME_BYTES_MAX:
-            yield _too_long(path, name)
+        elif unfit := sink.unfit(path, name):
+            yield unfit
         elif columns is not None:
             yield from columns.lacking(path, "The key", name)
-        if isinstance(sink, str) and name == sink:
+        if name == prediction:
             remedy = "Give the predictions another column name, for example embedding"
-            yield Finding(("sink", "column"), f"{sink!r} is already a key column", remedy)
+            yield Finding(("sink", "column"), f"{name!r} is already a key column", remedy)
 
 
 def _ordering(document: Document) -> Iterator[Finding]:
-    if document.get("source", "ordering") is True and not _in_postgres(document) and not _watched(document):
-        problem = "Files have no order, so there is nothing to gain from answering messages one after the other"
+    unordered = sink_model(document.get("sink")).UNORDERED
+    if document.get("source", "ordering") is True and unordered and not _watched(document):
+        problem = f"{unordered}, so there is nothing to gain from answering messages one after the other"
         yield Finding(("source", "ordering"), problem, "Leave ordering out: of one key, the newest message counts in any case")
     if document.get("source", "ordering_keys") is not None and document.get("source", "ordering") is not True:
         problem = "ordering_keys says which ordering keys may occur, but messages are not answered in order"
         yield Finding(("source", "ordering_keys"), problem, "Write ordering: true, or leave ordering_keys out")
-
-
-def _sink(document: Document) -> Iterator[Finding]:
-    if not _in_postgres(document):
-        yield from _file_columns(document)
-        return
-    column, table = document.get("sink", "column"), document.get("sink", "table")
-    if isinstance(column, str) and re.fullmatch(COLUMN_PATTERN, column) and len(column.encode()) > NAME_BYTES_MAX:
-        yield _too_long(("sink", "column"), column)
-    room = NAME_BYTES_MAX - len(DEAD_LETTERS)
-    if isinstance(table, str) and room < len(name := table.rpartition(".")[2]) <= NAME_BYTES_MAX:
-        problem = f"{name!r} has {len(name)} characters; the table of dead letters adds {DEAD_LETTERS} to it"
-        yield Finding(("sink", "table"), problem, f"Write a name of at most {room} characters")
-    if document.get("sink", "shared") is True and not _texts(document.get("source", "key")):
-        problem = "Without a key the message id is one, and those of two topics may be the same"
-        yield Finding(("sink", "shared"), problem, "Write source.key, or a table of its own")
-
-
-def _in_postgres(document: Document) -> bool:
-    return sink_model(document.get("sink")) is TableSink
-
-
-def _file_columns(document: Document) -> Iterator[Finding]:
-    """BigQuery reads the files, and ignores the case of columns."""
-    column = document.get("sink", "column")
-    places: list[tuple[FieldPath, str]] = [
-        (("source", "key", index), name) for index, name in enumerate(_texts(document.get("source", "key")))
-    ]
-    if isinstance(column, str):
-        places.append((("sink", "column"), column))
-    seen: dict[str, str] = {}
-    for path, name in places:
-        if name.casefold() in stream_files.FOLDER_COLUMNS:
-            problem = f"{name!r} is a column that the folders of the files add"
-            yield Finding(path, problem, "Choose another name")
-        other = seen.setdefault(name.casefold(), name)
-        if other != name:
-            yield Finding(path, f"{name!r} and {other!r} are one column to BigQuery, which ignores case", "Choose another name")
-
-
-def _too_long(path: FieldPath, name: str) -> Finding:
-    return Finding(
-        path, f"{name!r} has more than {NAME_BYTES_MAX} characters, the most of a column in PostgreSQL", "Shorten it"
-    )
 
 
 def _latency(document: Document) -> Iterator[Finding]:
@@ -207,7 +139,8 @@ def _latency(document: Document) -> Iterator[Finding]:
     if isinstance(listed, str) and re.fullmatch(MOMENT_PATTERN, listed) and moment_seconds(listed) >= duration_seconds(target):
         problem = f"A folder that is listed every {listed} has rows that are not answered within {target}"
         yield Finding(("source", "every"), problem, "Write a smaller source.every, or a larger target")
-    every = document.get("sink", "every") or (None if _in_postgres(document) else FileSink.model_fields["every"].default)
+    waiting = sink_model(document.get("sink")).model_fields.get("every")
+    every = document.get("sink", "every") or (waiting and waiting.default)
     if not isinstance(every, str) or not re.fullmatch(MOMENT_PATTERN, every):
         return
     waits = flush if isinstance(flush, str) and re.fullmatch(MOMENT_PATTERN, flush) else Latency.model_fields["flush"].default

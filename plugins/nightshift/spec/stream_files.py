@@ -43,11 +43,6 @@ def folder(kind: str, published: datetime) -> str:
     return f"{kind}/{DAY}={at:%Y-%m-%d}/{HOUR}={at:%H}"
 
 
-def day_folder(kind: str, day: str) -> str:
-    """The folder of a day, written YYYY-MM-DD."""
-    return f"{kind}/{DAY}={day}"
-
-
 def answer_schema(keys: Sequence[str], column: str, prediction: pa.DataType, *, reasoning: bool) -> pa.Schema:
     """keys: the key columns, as text. column: that of the prediction. reasoning: whether the model's is kept."""
     import pyarrow as pa

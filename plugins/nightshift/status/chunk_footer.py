@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -91,6 +90,8 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     except NotAChunk as error:
         raise NotReadable(str(error)) from error
     provenance = _provenance(metadata)
+    # Rows taken over from partials, by attempt.
+    merged = provenance.get("merged")
     parts = _parts(metadata)
     dead = count(provenance.get("dead_letters"))
     rows = metadata.num_rows
@@ -98,12 +99,16 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
         raise NotReadable(
             f"it holds {rows} rows but claims {provenance.get('predictions')} predictions and {dead} dead letters"
         )
-    reasons = _reasons(store, entry, metadata) if dead else Counter[str]()
+    reasons = Counter[str]()
+    if dead and (known := _reasons_by_statistics(metadata)) is not None:
+        reasons = known
+    elif dead:
+        reasons = _reasons_by_rows(store, entry)
     if reasons.total() != dead:
         raise NotReadable(f"it holds {reasons.total()} dead letters but claims {dead}")
     return Footer(
         rows=rows,
-        merged=_merged(provenance.get("merged")),
+        merged=sum(count(rows) for rows in merged.values()) if isinstance(merged, dict) else None,
         reasons=reasons,
         attempt=str(provenance.get("attempt", "?")),
         node=str(provenance.get("node", "?")),
@@ -117,11 +122,6 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
 def count(value: Any) -> int:
     """A JSON number as a count; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
-
-
-def _merged(value: Any) -> int | None:
-    """Rows taken over from partials, of ``{attempt: rows}``."""
-    return sum(count(rows) for rows in value.values()) if isinstance(value, dict) else None
 
 
 def _footer_bytes(store: ObjectStore, entry: ListedObject) -> bytes:
@@ -145,7 +145,7 @@ def _last(store: ObjectStore, entry: ListedObject, length: int) -> bytes:
 
 def _parse(footer: bytes) -> pq.FileMetaData:
     try:
-        # For pyarrow this is a file without its data, which nobody reads.
+        # For pyarrow this is a file without its data, which is not read.
         return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: an error whose own message is not UTF-8
         raise NotReadable(f"its Parquet footer cannot be decoded: {error}".strip()) from error
@@ -176,11 +176,6 @@ def _parts(metadata: pq.FileMetaData) -> list[dict[str, Any]]:
     return parts
 
 
-def _reasons(store: ObjectStore, entry: ListedObject, metadata: pq.FileMetaData) -> Counter[str]:
-    known = _reasons_by_statistics(metadata)
-    return _reasons_by_rows(store, entry) if known is None else known
-
-
 def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
     """Exact if every row group has at most one reason, which is the usual case; else None."""
     reasons = Counter[str]()
@@ -203,11 +198,7 @@ def _reasons_by_rows(store: ObjectStore, entry: ListedObject) -> Counter[str]:
         column = file.read([DEAD_REASON]).column(DEAD_REASON)
     except (pa.ArrowException, KeyError, ObjectChanged, OSError) as error:
         raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
-    return _counted(column.drop_null().value_counts().to_pylist())
-
-
-def _counted(pairs: Iterable[dict[str, Any]]) -> Counter[str]:
-    return Counter({str(pair["values"]): pair["counts"] for pair in pairs})
+    return Counter({str(pair["values"]): pair["counts"] for pair in column.drop_null().value_counts().to_pylist()})
 
 
 def _seconds(started: Any, finished: Any) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -28,15 +28,8 @@ class Attempt:
     lost_rows: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "attempt": self.name,
-            "node": self.node,
-            "last_seen": iso(self.last_seen),
-            "chunks": self.chunks,
-            "rows": self.rows,
-            "partial_rows": self.partial_rows,
-            "lost_rows": self.lost_rows,
-        }
+        found = asdict(self)
+        return {"attempt": found.pop("name"), **found, "last_seen": iso(self.last_seen)}
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,7 @@ class Status:
 
     @property
     def state(self) -> str:
-        """unplanned, open (whether or not a worker lives: the ledger cannot tell), complete or sealed."""
+        """unplanned, open (whether or not a worker runs: the ledger cannot tell), complete or sealed."""
         if self.sealed_at is not None:
             return "sealed"
         if not self.planned:

@@ -71,7 +71,8 @@ class Survey:
     def refresh(self) -> Status:
         """Reads what is new. Raises NoSuchRun, and StoreUnavailable if the store does not answer."""
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
-        sealed = self._written_at(self._run.manifest_path)
+        head = _ask(self._run.manifest_path, lambda: obstore.head(self._store, self._run.manifest_path))
+        sealed = None if head is None else float(head["last_modified"].timestamp())
         if sealed is not None and self._manifest is None:
             self._manifest = self._read_manifest()
         if self._spec is None:
@@ -139,7 +140,7 @@ class Survey:
                 except StoreUnavailable as error:
                     passing[entry.path] = str(error)
         finally:
-            # After an interrupt, nobody needs the rest.
+            # After an interrupt, the rest is not needed.
             for _, _, footer in reading:
                 footer.cancel()
 
@@ -317,11 +318,6 @@ class Survey:
             self._problems[path] = str(error)
             return None
         return value
-
-    def _written_at(self, path: str) -> float | None:
-        """When the object was written; None if it does not exist."""
-        meta = _ask(path, lambda: obstore.head(self._store, path))
-        return None if meta is None else float(meta["last_modified"].timestamp())
 
 
 def _ask(path: str, ask: Callable[[], T | None]) -> T | None:

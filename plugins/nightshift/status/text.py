@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from nightshift.planner.costs.bill import Bill, units
 from nightshift.run.pod_startup import in_order
-from nightshift.status import costs
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso
 
 BAR: Final = 40
 SHOWN_ATTEMPTS: Final = 8
 SHOWN_PROBLEMS: Final = 5
+_WORDS: Final = {
+    "useful": "useful work",
+    "start_up": "start-up",
+    "idle": "idle",
+    "twice": "computed twice",
+    "lost": "lost to kills",
+}
+"""What people call the parts of `nightshift.planner.costs.split`."""
 
 
 def text(status: Status) -> str:
     """Lines for a terminal, without a newline at the end."""
     what = " by ".join(part for part in (status.task, status.model) if part)
     lines = [f"{status.run.prefix}  {what}".rstrip()]
-    lines += _progress(status) if status.planned else [_unplanned(status)]
+    if status.planned:
+        lines += _progress(status)
+    elif status.run.plan_path in status.problems:
+        lines.append("unknown: the plan cannot be read")
+    else:
+        lines.append("not planned yet: plan.json does not exist")
     if status.paused is not None:
         lines.append(f"paused    by {status.paused['by']} at {status.paused['at']}; nightshift resume {status.url}")
     lines += [f"problem   {path}: {problem}" for path, problem in sorted(status.problems.items())[:SHOWN_PROBLEMS]]
     if (more := len(status.problems) - SHOWN_PROBLEMS) > 0:
         lines.append(f"          and {more:,} more")
     return "\n".join(lines)
-
-
-def _unplanned(status: Status) -> str:
-    if status.run.plan_path in status.problems:
-        return "unknown: the plan cannot be read"
-    return "not planned yet: plan.json does not exist"
 
 
 def _progress(status: Status) -> list[str]:
@@ -45,7 +52,8 @@ def _progress(status: Status) -> list[str]:
         + _listed(status.dead_reasons),
     ]
     if status.rows_saved or status.partials_bad:
-        lines.append(f"saved     {_n(status.rows_saved, 'row')} of open chunks in partials" + _bad(status.partials_bad))
+        bad = f", {_n(status.partials_bad, 'partial')} not readable" if status.partials_bad else ""
+        lines.append(f"saved     {_n(status.rows_saved, 'row')} of open chunks in partials{bad}")
     lines.append(
         f"chunks    {status.chunks_committed:,} of {status.chunks_total:,} committed, {status.chunks_left:,} left"
         + _apart(status)
@@ -59,7 +67,7 @@ def _progress(status: Status) -> list[str]:
     )
     lines += _workers(status)
     when = "no" if status.sealed_at is None else iso(status.sealed_at)
-    return [*lines, f"sealed    {when}", *_measured(status.measured), *costs.lines(status.bill)]
+    return [*lines, f"sealed    {when}", *_measured(status.measured), *cost_lines(status.bill)]
 
 
 def _measured(found: Mapping[str, Any] | None) -> list[str]:
@@ -123,10 +131,6 @@ def _listed(reasons: dict[str, int]) -> str:
     return f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
 
 
-def _bad(partials: int) -> str:
-    return f", {_n(partials, 'partial')} not readable" if partials else ""
-
-
 def _n(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
@@ -140,3 +144,49 @@ def _duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
+def cost_lines(found: Bill | None) -> list[str]:
+    """Lines for a terminal. Without BigQuery, which is not asked."""
+    if found is None:
+        return []
+    shown = list(_costs(found))
+    return [f"{'' if number else 'cost':<10}{line}" for number, line in enumerate(shown)]
+
+
+def _costs(found: Bill) -> Iterator[str]:
+    said, currency = found.to_json(), found.prices.currency
+    if found.total is None:
+        yield f"unknown: there is no price for {', '.join(found.unpriced) or 'its machines'} ({found.prices.name})"
+    else:
+        each = [
+            f"{said[key]:,.4f} {words}"
+            for key, words in (("per_million_tokens", "per million tokens"), ("per_thousand_rows", "per thousand rows"))
+            if said[key] is not None
+        ]
+        before = "" if found.estimate is None else f"; machines {_amount(found.machines)}, estimated {_amount(found.estimate)}"
+        rates = f": {', '.join(each)}" if each else ""
+        yield f"{_amount(found.total)} {currency} without BigQuery{rates}{before}"
+    for rung in found.rungs:
+        actual, estimated = rung.cost(rung.parts), rung.cost(rung.estimate)
+        for name, parts, costs in (("", rung.parts, actual), (", estimated", rung.estimate, estimated)):
+            if parts is not None:
+                seconds = parts.to_json()
+                shares = [
+                    f"{words} {_each(seconds, costs, part)}"
+                    for part, words in _WORDS.items()
+                    if part == "useful" or seconds[part]
+                ]
+                yield f"{rung.profile or 'unknown profile'}{name}: {_each(seconds, costs, 'paid')} = {' + '.join(shares)}"
+    if found.not_seen:
+        yield f"without {found.not_seen:,} attempts that left no mark"
+
+
+def _each(seconds: Mapping[str, float], costs: Mapping[str, int] | None, part: str) -> str:
+    hours = f"{seconds[part] / 3600:,.2f} h"
+    return hours if costs is None else f"{_amount(costs[part])} ({hours})"
+
+
+def _amount(millionths: int | None) -> str:
+    value = units(millionths) or 0.0
+    return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:,.6f}".rstrip("0")

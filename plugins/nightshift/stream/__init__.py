@@ -1,11 +1,11 @@
 """Near-real-time work on the driver's parts.
 
 - command: `nightshift stream`. subscriber: one life of a process; settle: what happens to a message once its outcome is known.
-- in_flight: the messages that are held; leases: when each must be extended; ordering: those with an ordering key.
+- in_flight: the messages that are held, and their order; leases: when each must be extended.
 - messages: what travels; decoding: data to rows. ports: what the subscriber needs of a source, a sink and a topic.
 - pubsub, with pubsub_client: Pub/Sub as a source, and the topic of dead letters (dead_letter_message: what is published there).
-  folder_source, with folder_objects and folder_rows: a watched folder as a source.
-- postgres: a table as a sink; schema, table_checks, table_owner: its tables. files, with parquet: Parquet files as a sink.
+  folder_source, with folder_objects: a watched folder as a source.
+- postgres: a table as a sink; schema, table_checks: its tables. files, with parquet: Parquet files as a sink.
   sink_writes: what both do with a batch that is refused.
 - redrive, with dead_letters and redriven_ids: dead letters published again.
 - stats: what a subscriber counts; metrics: the same, for Prometheus. bundling: what waits, collected into bundles.

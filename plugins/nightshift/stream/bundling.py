@@ -67,10 +67,6 @@ class Bundler(Generic[T]):
         since = self._oldest().since
         return since if self.full else since + self.wait_s
 
-    def statistics(self) -> dict[str, int]:
-        """What waits now: the items, and the sum of their sizes."""
-        return {"items": len(self._waiting), "size": self._size}
-
     def add(self, item: T, size: int, now: float) -> None:
         """Puts an item behind all that wait. now: seconds of any steady clock, when it began to wait.
 
@@ -88,7 +84,7 @@ class Bundler(Generic[T]):
         self._size += size
 
     def remove(self, item: T) -> bool:
-        """Takes out an item that nobody waits for any more. False: it does not wait here."""
+        """Takes out an item that is no longer needed. False: it does not wait here."""
         found = self._waiting.pop(id(item), None)
         if found is None:
             return False

@@ -1,4 +1,4 @@
-"""The command `nightshift stream`: one subscriber of a stream, until it is told to stop."""
+"""The command `nightshift stream`: one subscriber of a stream, until a signal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import uvloop
@@ -22,29 +23,23 @@ from nightshift.driver.json_log import log_to_stdout
 from nightshift.driver.metrics import StatsCollector, serve_metrics
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
-from nightshift.spec.stream import Messages, TableSink
+from nightshift.spec.stream import Messages
 from nightshift.stream.decoding import Decoder
 from nightshift.stream.names import full_name
 from nightshift.stream.options import Options
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
-    from nightshift.stream.files import FileSink
-    from nightshift.stream.ports import Source
-    from nightshift.stream.postgres import PostgresSink
-
-    AnySink = FileSink | PostgresSink
+    from nightshift.stream.ports import Sink, Source
 
 log = logging.getLogger("nightshift.stream")
 
 AGAIN_S: Final = 5.0
 """Between two tries to open the sink, or to ask Pub/Sub, as the process starts."""
 LOCKED_TRIES: Final = 6
-"""So often in a row the sink itself must say that it does not let us in: somebody may be changing a password."""
-
-
+"""So often in a row the sink itself must refuse access: its password may be being changed."""
 CONNECTION_LIFE_S: Final = 30.0
-"""A Service chooses a server for each connection. So long does a subscriber take to use a server that has joined."""
+"""A Service chooses a server for each connection. A subscriber takes up to this long to use a server that has joined."""
 
 
 def run(options: Options) -> int:
@@ -67,7 +62,10 @@ def run(options: Options) -> int:
     except ValueError as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return exits.BAD_INPUT
-    from nightshift.stream import postgres, pubsub  # noqa: F401 - before the log begins, whether they are installed
+    from nightshift.stream import pubsub  # noqa: F401 - before the log begins, whether both are installed
+
+    make = import_module(f"nightshift.stream.{spec.sink.MODULE}").make
+    make_sink = partial(make, spec, kind, f"{spec.model.name}@{spec.model.revision}", options.sink_url)
 
     log_to_stdout()
     started = time.monotonic()
@@ -75,7 +73,7 @@ def run(options: Options) -> int:
     try:
         # Never closed, as the driver's: that would wait for threads.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        code = runner.run(_work(options, spec, kind, decoder, (place, topic)))
+        code = runner.run(_work(options, spec, kind, decoder, (place, topic), make_sink))
     except Exception as error:
         code = _judged(error)
     log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
@@ -84,8 +82,7 @@ def run(options: Options) -> int:
 
 def _judged(error: Exception) -> int:
     """The exit code after an error. Parts of a subscriber fail in groups, in which what cannot be helped counts."""
-    from nightshift.stream.ports import SinkRefused
-    from nightshift.stream.postgres import BadUrl
+    from nightshift.stream.ports import BadUrl, SinkRefused
     from nightshift.stream.pubsub_client import PubSubRefused
 
     for each in _each(error):
@@ -107,11 +104,18 @@ def _each(error: BaseException) -> list[BaseException]:
 def _missing(spec: StreamSpec, options: Options) -> list[str]:
     """What is not set and is needed, a line for each."""
     engine = [] if options.engine_url else ["ENGINE_URL, or --engine-url is not set."]
-    database = isinstance(spec.sink, TableSink) and not options.sink_url
+    database = spec.sink.PORT is not None and not options.sink_url
     return engine + (["NIGHTSHIFT_SINK_URL is not set."] if database else [])
 
 
-async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Decoder, names: tuple[str, str]) -> int:
+async def _work(
+    options: Options,
+    spec: StreamSpec,
+    kind: TaskKind,
+    decoder: Decoder,
+    names: tuple[str, str],
+    make_sink: Callable[[], Sink],
+) -> int:
     from nightshift.stream.dead_letter_message import Announcement
     from nightshift.stream.metrics import StreamCollector
     from nightshift.stream.pubsub import Topic, check_topic
@@ -122,14 +126,15 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
     stats, counts = Stats(), StreamStats()
     starting = ["the sink", "Pub/Sub", "the engine"]
     running: list[Subscriber] = []
-
-    def missing() -> list[str]:
-        return running[0].missing() if running else starting
-
     if options.metrics_port is not None:
-        collectors = StatsCollector(stats), StreamCollector(counts)
-        serve_metrics(options.metrics_port, *collectors, address=options.metrics_address, missing=missing)
-    sink = _sink(options, spec, kind)
+        serve_metrics(
+            options.metrics_port,
+            StatsCollector(stats),
+            StreamCollector(counts),
+            address=options.metrics_address,
+            missing=lambda: running[0].missing() if running else starting,
+        )
+    sink = make_sink()
     window, requests = first_window(spec.engine.max_num_seqs, kind)
     async with EngineClient(
         options.engine_url,
@@ -140,8 +145,8 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
         topic = Topic(names[1], Announcement(spec.job, spec.source.origin, spec.sink.dead_letters_place))
         subscription = names[0] if isinstance(spec.source, Messages) else None
         if not (
-            await _open(sink, drain)
-            and await _answered(lambda: check_topic(topic, subscription), drain)
+            await _reached("the sink", sink.open, drain)
+            and await _reached("Pub/Sub", lambda: check_topic(topic, subscription), drain)
             and await meet(engine, drain, float("inf"))
         ):
             return exits.DONE
@@ -154,11 +159,7 @@ async def _work(options: Options, spec: StreamSpec, kind: TaskKind, decoder: Dec
             dead_letters=topic,
             decoder=decoder,
             ordered=isinstance(spec.source, Messages) and spec.source.ordering,
-            limits=SubscriberLimits(
-                window_start=window,
-                requests_most=requests,
-                flush_s=spec.latency.flush_seconds,
-            ),
+            limits=SubscriberLimits(window_start=window, requests_most=requests, flush_s=spec.latency.flush_seconds),
             rng=random.Random(),
             stats=stats,
             stream_stats=counts,
@@ -182,60 +183,21 @@ def _source(spec: StreamSpec, name: str) -> Source:
     return Watched(folder, every_s=spec.source.every_seconds, rng=random.Random())
 
 
-def _sink(options: Options, spec: StreamSpec, kind: TaskKind) -> AnySink:
-    model = f"{spec.model.name}@{spec.model.revision}"
-    if isinstance(spec.sink, TableSink):
-        from nightshift.stream.postgres import PostgresSink
-        from nightshift.stream.schema import Table
-
-        return PostgresSink(options.sink_url, Table(spec, kind.prediction_type), model)
-    from nightshift.store import ObjectStorage, open_store
-    from nightshift.stream.files import FileSink
-    from nightshift.stream.parquet import Format
-
-    return FileSink(
-        ObjectStorage(open_store(spec.sink.files)),
-        Format(spec, kind.prediction_type, model),
-        rows=spec.sink.rows,
-        every_s=spec.sink.every_seconds,
-        now=lambda: datetime.now(UTC),
-    )
-
-
-async def _open(sink: AnySink, drain: DrainOnSignal) -> bool:
-    """Opens the sink, however long it is away; False if the process must end first. Raises SinkRefused."""
+async def _reached(what: str, call: Callable[[], Awaitable[None]], drain: DrainOnSignal) -> bool:
+    """Repeats the call until `what` answers; False if the process must end first. Raises SinkRefused, PubSubRefused."""
     from nightshift.stream.ports import Locked, SinkRefused, Unavailable
 
     locked = 0
     while not drain.asked.is_set():
         try:
-            await sink.open()
+            await call()
             return True
         except Unavailable as error:
             locked = locked + 1 if isinstance(error, Locked) else 0
             if locked == LOCKED_TRIES:
                 raise SinkRefused(f"the sink said so {locked} times: {error}") from error
-            log.warning("waiting for the sink", extra={"fields": {"error": str(error)}})
-        await _pause(drain)
+            log.warning(f"waiting for {what}", extra={"fields": {"error": str(error)}})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await drain.asked.wait()
     return False
-
-
-async def _answered(check: Callable[[], Awaitable[None]], drain: DrainOnSignal) -> bool:
-    """Makes a check of Pub/Sub, however long that is away; False if the process must end first. Raises PubSubRefused."""
-    from nightshift.stream.ports import Unavailable
-
-    while not drain.asked.is_set():
-        try:
-            await check()
-            return True
-        except Unavailable as error:
-            log.warning("waiting for Pub/Sub", extra={"fields": {"error": str(error)}})
-        await _pause(drain)
-    return False
-
-
-async def _pause(drain: DrainOnSignal) -> None:
-    """AGAIN_S, unless the process must end first."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(AGAIN_S):
-            await drain.asked.wait()

@@ -12,7 +12,7 @@ VALUE_BYTES_MOST: Final = 1024
 MESSAGE_BYTES_MOST: Final = 9_900_000
 """Of a message, whose limit is 10 MB with its request (Pub/Sub's "Quotas and limits", like the two above)."""
 RESERVED: Final = "goog"
-"""Attributes whose names begin so are Pub/Sub's own, and nobody else may publish them."""
+"""Attributes whose names begin so are Pub/Sub's own, and no other publisher may set them."""
 PREFIX: Final = "nightshift_"
 
 

@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from nightshift.spec.stream import TableSink
+from nightshift.spec.sinks.postgres import TableSink
 from nightshift.stream import redriven_ids
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unwritable
@@ -31,7 +31,7 @@ _COLUMNS: Final = {"redriven_at": "timestamptz", "redriven_as": "text"}
 @dataclass(frozen=True)
 class Selection:
     """Which dead letters, of those that were not redriven. reasons: empty for any. since, until: limits of dead_at, the second
-    excluded. most: so many, those that died first.
+    excluded. most: up to N, the oldest by dead_at.
     """
 
     reasons: tuple[str, ...] = ()

@@ -59,9 +59,10 @@ class Decoder:
         """The message's columns. Raises BadInput, whose message says what is wrong with it; UnknownRevision."""
         if isinstance(self._source, Messages):
             self._check_order(message, self._source)
-            values = {**self._data(message), **self._attributes(message, self._source), **_own(message)}
+            values = {**self._data(message), **self._attributes(message, self._source)}
         else:
-            values = {**self._of_folder(message), **_own(message)}
+            values = {**self._of_folder(message)}
+        values |= {MESSAGE_ID: message.id, PUBLISH_TIME: message.published, ORDERING_KEY: message.ordering_key}
         optional = self._source.optional
         if missing := [name for name in self._columns if name not in values and name not in optional]:
             raise BadInput(f"the message has no {' and no '.join(map(repr, missing))}; it has {_listed(values)}")
@@ -98,7 +99,7 @@ class Decoder:
         return _json_object(message.data)
 
     def _of_folder(self, message: Message) -> Mapping[str, Any]:
-        """What a row of a watched folder has: `nightshift.stream.folder_rows` made it."""
+        """What a row of a watched folder has: `nightshift.stream.folder_objects` made it."""
         if (problem := message.attributes.get(PROBLEM)) is not None:
             raise BadInput(problem)
         return {TEXT_COLUMN: _text(message.data)} if self._source.format == "text" else _json_object(message.data)
@@ -109,10 +110,6 @@ class Decoder:
             raise BadInput(f"the message lacks the attribute {' and '.join(map(repr, missing))}")
         # A missing one is NULL even if the data has a field of its name: a column has one meaning in all messages.
         return {name: message.attributes.get(name) for name in source.attributes}
-
-
-def _own(message: Message) -> Mapping[str, Any]:
-    return {MESSAGE_ID: message.id, PUBLISH_TIME: message.published, ORDERING_KEY: message.ordering_key}
 
 
 def _json_object(data: bytes) -> Mapping[str, Any]:

@@ -13,14 +13,16 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
-from typing import Final, Protocol, TypeVar
+from datetime import UTC, datetime
+from typing import Final, TypeVar
 
-from nightshift.spec import stream_files
-from nightshift.store import StoreUnavailable, status_of
+from nightshift.spec import StreamSpec, stream_files
+from nightshift.spec.sinks import files
+from nightshift.store import Objects, ObjectStorage, StoreUnavailable, open_store, status_of
 from nightshift.stream.messages import Answered, Dead, Message, Outcome
 from nightshift.stream.parquet import Format
 from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable
+from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +38,6 @@ DESCRIPTION: Final = "stream.json"
 _REFUSALS: Final = (401, 403, 404)
 
 
-class Files(Protocol):
-    """What is needed of `nightshift.store.Objects`."""
-
-    async def create(self, path: str, body: bytes) -> bool:
-        """Creates the object, whole or not at all. False if it already exists; raises StoreUnavailable if that is unknown."""
-        ...
-
-    async def read(self, path: str) -> bytes | None:
-        """The object's bytes, None if it does not exist. Raises StoreUnavailable."""
-        ...
-
-
 class FileSink:
     """`nightshift.stream.ports.Sink`. objects: of the stream's folder. now(): in UTC.
 
@@ -56,7 +46,7 @@ class FileSink:
 
     def __init__(
         self,
-        objects: Files,
+        objects: Objects,
         form: Format,
         *,
         rows: int,
@@ -95,9 +85,9 @@ class FileSink:
     async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
         now = self._now()
         # All are encoded before any is put: what does not fit its column is refused with nothing written.
-        await self._put(
-            stream_files.ANSWERS, [(part, await self._encode(self._form.answers, part, now)) for part in _by_hour(answered)]
-        )
+        # Encoded in a thread: a large file takes longer than the loop may stand still.
+        files = [(part, await asyncio.to_thread(self._form.answers, part, now)) for part in _by_hour(answered)]
+        await self._put(stream_files.ANSWERS, files)
         return frozenset()
 
     async def sound(self) -> bool:
@@ -106,14 +96,9 @@ class FileSink:
 
     async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
         now = self._now()
-        await self._put(stream_files.DEAD, [(part, await self._encode(self._form.dead, part, now)) for part in _by_hour(dead)])
+        files = [(part, await asyncio.to_thread(self._form.dead, part, now)) for part in _by_hour(dead)]
+        await self._put(stream_files.DEAD, files)
         return frozenset()
-
-    async def _encode(
-        self, encode: Callable[[Sequence[SomeOutcome], datetime], bytes], part: Sequence[SomeOutcome], now: datetime
-    ) -> bytes:
-        """In a thread: a large file takes longer than the loop may stand still."""
-        return await asyncio.to_thread(encode, part, now)
 
     async def _put(self, kind: str, files: Sequence[tuple[Sequence[Outcome], bytes]]) -> None:
         for outcomes, body in files:
@@ -149,3 +134,15 @@ def _by_hour(outcomes: Sequence[SomeOutcome]) -> list[list[SomeOutcome]]:
     for each in sorted(outcomes, key=lambda each: (each.message.published, each.message.id)):
         parts.setdefault(stream_files.folder("", each.message.published), []).append(each)
     return list(parts.values())
+
+
+def make(spec: StreamSpec, kind: TaskKind, model: str, url: str) -> FileSink:
+    """url: not used."""
+    assert isinstance(spec.sink, files.FileSink)
+    return FileSink(
+        ObjectStorage(open_store(spec.sink.files)),
+        Format(spec, kind.prediction_type, model),
+        rows=spec.sink.rows,
+        every_s=spec.sink.every_seconds,
+        now=lambda: datetime.now(UTC),
+    )

@@ -23,7 +23,6 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from nightshift.store import ObjectChanged, StoreUnavailable
-from nightshift.stream.folder_rows import BrokenObject
 from nightshift.stream.messages import PROBLEM, Delivery, Message
 from nightshift.stream.ports import Unavailable, Unsettled
 
@@ -36,7 +35,11 @@ LEASE_S: Final = 60.0
 PULL_BYTES_MOST: Final = 10 << 20
 """Of the rows of one pull, but for the last row."""
 LOOK_S: Final = 1.0
-"""Between two looks for leases that are over."""
+"""Between two checks for leases that are over."""
+
+
+class BrokenObject(Exception):
+    """The object is not of its format, or not from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ class Watched:
             log.warning("object changed", extra={"fields": {"object": of.found.path, "error": str(of.error)}})
 
     async def _begin(self) -> bool:
-        """Opens the next object; False if there is none, after a while."""
+        """Opens the next object; False if nothing is left, after a while."""
         if not self._waiting:
             pause = self._listed + self._every_s - self._steady()
             if pause > 0:
@@ -251,7 +254,7 @@ class Watched:
 
 
 def _take(rows: Iterator[bytes], most: int) -> tuple[list[bytes], Exception | None]:
-    """Up to so many rows, and the error that came after them; no rows and no error at the end."""
+    """Up to `most` rows, and the error that came after them; no rows and no error at the end."""
     taken: list[bytes] = []
     size = 0
     try:

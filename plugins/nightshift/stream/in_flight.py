@@ -1,15 +1,18 @@
-"""The messages that a subscriber holds, from their delivery until they are acknowledged or given back."""
+"""The messages that a subscriber holds, from their delivery until they are acknowledged or given back, and their order."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from nightshift.stream.decoding import Row
 from nightshift.stream.leases import Leases
 from nightshift.stream.messages import Delivery, Message
 from nightshift.stream.stats import StreamStats
+
+T = TypeVar("T")
 
 PULL_MOST: Final = 1000
 """Messages in one pull: no reply of Pub/Sub has more."""
@@ -53,7 +56,7 @@ class InFlight:
         return iter(list(self._held.values()))
 
     def room(self, rows: int) -> int:
-        """How many messages may be pulled now, if so many may be held in all; what is pulled must fit the bytes, too."""
+        """How many messages may be pulled now, if up to `rows` may be held in all; what is pulled must fit the bytes, too."""
         each = self._seen_bytes // self._seen + 1 if self._seen else SIZE_GUESS
         by_size = (self._bytes_most - self._bytes) // each
         # With nothing held, one goes whatever its size.
@@ -76,7 +79,7 @@ class InFlight:
         return fresh
 
     def decoded(self, held: HeldMessage, size: int) -> None:
-        """The message's row takes so many bytes, beside the message itself."""
+        """The message's row takes `size` bytes, beside the message itself."""
         held.size += size
         self._weigh(size)
         self._count()
@@ -97,3 +100,34 @@ class InFlight:
 
     def _count(self) -> None:
         self._stats.held, self._stats.held_bytes = len(self._held), self._bytes
+
+
+class Lanes(Generic[T]):
+    """Items in order: of each lane (an ordering key) one is under way, others wait. An item without a lane ("") never waits."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, deque[T]] = {}
+
+    def enter(self, lane: str, item: T) -> bool:
+        """Whether the item may go now; else it waits for those before it."""
+        if not lane:
+            return True
+        if lane in self._lanes:
+            self._lanes[lane].append(item)
+            return False
+        self._lanes[lane] = deque()
+        return True
+
+    def leave(self, lane: str) -> T | None:
+        """The item under way in this lane is done; returns the next one, which may go now."""
+        if not lane:
+            return None
+        waiting = self._lanes[lane]
+        if waiting:
+            return waiting.popleft()
+        del self._lanes[lane]
+        return None
+
+    def close(self, lane: str) -> list[T]:
+        """The item under way is given back: returns those that wait behind it, which must be, too."""
+        return list(self._lanes.pop(lane, ()))

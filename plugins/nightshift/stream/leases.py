@@ -22,9 +22,9 @@ LEAST_S: Final = 20
 MOST_S: Final = 600
 """Pub/Sub extends a lease by at most ten minutes at a time."""
 BEYOND: Final = 2
-"""A lease is so many times the longest hold now."""
+"""A lease lasts this multiple of the longest hold now."""
 KEPT: Final = 4
-"""Ack ids of a message, the newest ones: Pub/Sub may have delivered it again though its lease lives."""
+"""Ack ids of a message, the newest ones: Pub/Sub may have delivered it again though its lease is not over."""
 
 
 @dataclass(slots=True)

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from nightshift.driver.metrics import Families
 from nightshift.stream.stats import LATENCY_S, StreamStats
 
 _PREFIX: Final = "nightshift_stream_"
+_OWN: Final = Families(_PREFIX)
 
 
 class StreamCollector(Collector):
@@ -22,36 +24,25 @@ class StreamCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         stats = self._stats
-        yield _gauge("messages_held", "Messages that are held: delivered, and neither acknowledged nor returned.", stats.held)
-        yield _gauge("held_bytes", "Bytes of their data and attributes.", stats.held_bytes)
-        yield _gauge("messages_waiting", "Messages that wait for others of their request.", stats.waiting)
-        yield _counter("deliveries", "Deliveries, repeated ones included.", stats.delivered)
-        yield _counter("deliveries_repeated", "Deliveries of a message that was held already.", stats.repeated)
-        yield _counter("deliveries_over", "Deliveries of a message that had its outcome already.", stats.over)
-        yield _counter("deliveries_late", "Deliveries of a message whose lease was over when it came.", stats.late)
-        yield _counter("messages_unread", "Messages held because the revision of their schema is not known.", stats.unread)
-        outcomes = CounterMetricFamily(_PREFIX + "messages", "Messages with an outcome in the sink.", labels=["outcome"])
-        outcomes.add_metric(["answered"], stats.answered)
-        outcomes.add_metric(["dead_letter"], stats.dead)
-        yield outcomes
-        dead = CounterMetricFamily(_PREFIX + "dead_letters", "Messages given up, by reason.", labels=["reason"])
-        for reason, count in dict(stats.dead_reasons).items():
-            dead.add_metric([reason], count)
-        yield dead
-        yield _counter("dead_letters_unannounced", "Dead letters that their topic refuses.", stats.unannounced)
-        yield _counter("acknowledged", "Messages acknowledged.", stats.acknowledged)
-        yield _counter("given_back", "Messages returned without an outcome.", stats.given_back)
-        yield _counter("leases_extended", "Leases extended.", stats.extended)
+        yield _OWN.gauge(
+            "messages_held", "Messages that are held: delivered, and neither acknowledged nor returned.", stats.held
+        )
+        yield _OWN.gauge("held_bytes", "Bytes of their data and attributes.", stats.held_bytes)
+        yield _OWN.gauge("messages_waiting", "Messages that wait for others of their request.", stats.waiting)
+        yield _OWN.counter("deliveries", "Deliveries, repeated ones included.", stats.delivered)
+        yield _OWN.counter("deliveries_repeated", "Deliveries of a message that was held already.", stats.repeated)
+        yield _OWN.counter("deliveries_over", "Deliveries of a message that had its outcome already.", stats.over)
+        yield _OWN.counter("deliveries_late", "Deliveries of a message whose lease was over when it came.", stats.late)
+        yield _OWN.counter("messages_unread", "Messages held because the revision of their schema is not known.", stats.unread)
+        outcomes = {"answered": stats.answered, "dead_letter": stats.dead}
+        yield _OWN.counters("messages", "Messages with an outcome in the sink.", "outcome", outcomes)
+        yield _OWN.counters("dead_letters", "Messages given up, by reason.", "reason", stats.dead_reasons)
+        yield _OWN.counter("dead_letters_unannounced", "Dead letters that their topic refuses.", stats.unannounced)
+        yield _OWN.counter("acknowledged", "Messages acknowledged.", stats.acknowledged)
+        yield _OWN.counter("given_back", "Messages returned without an outcome.", stats.given_back)
+        yield _OWN.counter("leases_extended", "Leases extended.", stats.extended)
         counts = list(accumulate(stats.latency.counts))
         bounds = [*map(str, LATENCY_S), "+Inf"]
         latency = HistogramMetricFamily(_PREFIX + "latency_seconds", "From publishing to the answer in the sink.")
         latency.add_metric([], list(zip(bounds, counts, strict=True)), stats.latency.total_s)
         yield latency
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(_PREFIX + name, text, value=value)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(_PREFIX + name, text, value=value)

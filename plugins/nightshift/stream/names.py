@@ -19,7 +19,8 @@ def full_name(name: str, kind: Literal["subscriptions", "topics"], project: str 
 
 def redriven_from(spec: StreamSpec, project: str | None) -> str:
     """The full name of the subscription of a stream whose dead letters can be redriven. Raises ValueError for any other."""
-    from nightshift.spec.stream import Messages, TableSink
+    from nightshift.spec.sinks.postgres import TableSink
+    from nightshift.spec.stream import Messages
 
     if not isinstance(spec.source, Messages) or not isinstance(spec.sink, TableSink):
         raise ValueError(

@@ -1,5 +1,5 @@
-"""What a subscriber needs of the world: where messages come from, where outcomes go. `nightshift.stream.pubsub`,
-`nightshift.stream.postgres` and `nightshift.stream.files` are the real ones; a simulator has others.
+"""What a subscriber needs of the world: where messages come from, where outcomes go. `nightshift.stream.pubsub` and the
+modules that `nightshift.spec.sinks` names are the real ones; a simulator has others.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class Unavailable(Exception):
 
 class Locked(Unavailable):
     """What answers is the server itself, and it does not let us in. Somebody may be changing a password at this moment."""
+
+
+class BadUrl(ValueError):
+    """NIGHTSHIFT_SINK_URL is not an address of the sink's kind. Its password is not in the message."""
 
 
 class SinkRefused(Exception):
@@ -59,7 +63,7 @@ class Source(Protocol):
     """A subscription. Every method raises Unavailable, and may have had its effect then."""
 
     async def pull(self, most: int) -> list[Delivery]:
-        """Up to `most` messages; waits a moment if there is none, and may return none."""
+        """Up to `most` messages; waits a moment if there is nothing, and may return nothing."""
         ...
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
@@ -67,7 +71,7 @@ class Source(Protocol):
         ...
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
-        """Their leases end in so many seconds; 0 gives them back now. A lease that is over stays so, said or unsaid."""
+        """Their leases end in `seconds`; 0 gives them back now. A lease that is over stays so."""
         ...
 
 
@@ -84,10 +88,10 @@ class DeadLetterTopic(Protocol):
 
 @dataclass(frozen=True)
 class Collect:
-    """How outcomes are collected for one `Sink.write`. rows: so many at most. size: bytes of their messages and answers.
+    """How outcomes are collected for one `Sink.write`. rows: the most. size: bytes of their messages and answers.
 
-    age_s: how long the first waits for others, in seconds, once what was before it is written. aside: so many messages that
-    wait here, or are being written, do not count as held when more are pulled, unless what waits has the size of a whole write.
+    age_s: how long the first waits for others, in seconds, once what was before it is written. aside: up to this many messages
+    that wait here, or are being written, do not count as held when more are pulled, unless what waits has the size of a write.
     """
 
     rows: int
@@ -97,7 +101,17 @@ class Collect:
 
 
 class Sink(Protocol):
-    """Where outcomes are kept. Every method raises Unavailable, and may have had its effect then: a repetition is harmless."""
+    """Where outcomes are kept. Every method raises Unavailable, and may have had its effect then: a repetition is harmless.
+
+    A message may be written more than once: by this process, whose first write had its effect although it raised Unavailable,
+    or by another one to which it was delivered too. Its outcomes may differ then. At the least, a sink guarantees that an
+    outcome which is written is not lost, that of all outcomes of one message id exactly one counts, the same for every reader,
+    and that of the answers to one key that of the newest message counts. Which of an id's outcomes counts is the sink's own:
+
+    - PostgresSink: the first that is committed, be it an answer or a dead letter. Later ones are refused.
+    - FileSink keeps all of them, in files of their own. `nightshift.stream.bigquery.merge` counts an answer rather than a dead
+      letter, whichever was first, and of answers the earliest one (answered_at) of the batch that is merged first.
+    """
 
     collect: Collect
 

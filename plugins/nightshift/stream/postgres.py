@@ -1,9 +1,9 @@
 """The sink: a table of PostgreSQL or AlloyDB, and beside it a table of dead letters. `nightshift.stream.schema` has their form.
 
 A message has one outcome, the first that is committed: an answer is written unless its message is a dead letter, and the other
-way round. So that two transactions cannot each miss the other, writers share an advisory lock, and who buries has it alone for
-the moment that it takes; dead letters are rare, and come in batches. Of messages with one key the newest stays
-(`Table.superseded`).
+way round. So that two transactions cannot each miss the other, writers of answers share an advisory lock, and a writer of dead
+letters has it alone for the moment that it takes; dead letters are rare, and come in batches. Of messages with one key the
+newest stays (`Table.superseded`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from nightshift.spec import StreamSpec
 from nightshift.stream.messages import Answered, Dead, Message
-from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
+from nightshift.stream.ports import BadUrl, Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
 from nightshift.stream.schema import Table, literal
+from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,8 @@ TRANSACTION_S: Final = STATEMENT_S + 5
 """A transaction of which nothing is heard for so long has lost its server: the connection is given up."""
 LOCK_S: Final = 1
 """How long a statement waits for what another transaction holds."""
-BURY_LOCK_S: Final = 5
-"""Longer than writers hold the advisory lock, who may wait for a row meanwhile."""
+DEAD_LOCK_S: Final = 5
+"""Longer than writers of answers hold the advisory lock: they may wait for a row meanwhile."""
 SEARCH_S: Final = 2
 """How long an earlier answer is looked for, for which there is no index."""
 AROUND_LOCKS_S: Final = 10
@@ -77,10 +79,6 @@ class BrokenOff(Unavailable):
     """The server ended the transaction, or took too long for it: it may have time for a smaller one."""
 
 
-class BadUrl(ValueError):
-    """The address of the database is not one."""
-
-
 class PostgresSink:
     """`nightshift.stream.ports.Sink`. url: postgresql://...; its password never appears in an error. model: for provenance.
 
@@ -110,11 +108,8 @@ class PostgresSink:
         await self._writing.close()
 
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
-        async def ask(connection: Connection) -> list[Standing | Dead]:
-            return await self._known(connection, messages)
-
         try:
-            return await self._asking.run(ask)
+            return await self._asking.run(lambda connection: self._known(connection, messages))
         except Unwritable as error:
             if len(messages) > 1:
                 middle = len(messages) // 2
@@ -189,7 +184,7 @@ class PostgresSink:
             await cursor.executemany(self._table.upsert, rows)
 
     async def _write_around(self, rows: dict[str, list[Any]]) -> frozenset[str]:
-        """Writes those whose rows nobody holds, and returns the ids of the others."""
+        """Writes those whose rows are free, and returns the ids of the others."""
         clock = asyncio.get_running_loop().time
         end = clock() + AROUND_LOCKS_S
         held: set[str] = set()
@@ -197,7 +192,7 @@ class PostgresSink:
         while parts:
             part = parts.pop()
             if clock() > end:
-                # Of those that are left nobody knows.
+                # Whether the rest are free is unknown.
                 held |= part.keys()
                 continue
             try:
@@ -222,9 +217,13 @@ class PostgresSink:
 
     async def sound(self) -> bool:
         async def rewrite(connection: Connection) -> bool:
-            row = self._last or await self._a_row(connection)
-            if row is None:
-                return False
+            if (row := self._last) is None:
+                # An answer of this model, as `upsert` takes it, that another process has written.
+                await connection.execute("SELECT set_config('statement_timeout', %s, true)", [f"{SEARCH_S}s"])
+                found = await (await connection.execute(self._table.a_row, [self._model])).fetchone()
+                if found is None:
+                    return False
+                row = list(found)
             async with connection.transaction(force_rollback=True):
                 await connection.execute(self._table.upsert, row)
                 # Those that are checked late.
@@ -236,12 +235,6 @@ class PostgresSink:
         except (Unwritable, Blocked, BrokenOff):
             return False
 
-    async def _a_row(self, connection: Connection) -> list[Any] | None:
-        """An answer of this model, as `upsert` takes it, that another process has written."""
-        await connection.execute("SELECT set_config('statement_timeout', %s, true)", [f"{SEARCH_S}s"])
-        found = await (await connection.execute(self._table.a_row, [self._model])).fetchone()
-        return None if found is None else list(found)
-
     def _row(self, each: Answered) -> list[Any]:
         message, prediction = each.message, literal(each.prediction, self._table.prediction_type)
         key, name = each.key if self._table.keyed else (), _holdable(message.id)
@@ -249,11 +242,8 @@ class PostgresSink:
         return [*key, prediction, *reasoning, name, message.published, self._model, each.tries, name]
 
     async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
-        async def insert(connection: Connection) -> frozenset[str]:
-            return await self._bury(connection, dead)
-
         try:
-            return await self._writing.run(insert)
+            return await self._writing.run(lambda connection: self._keep_dead(connection, dead))
         except Unwritable:
             if len(dead) > 1:
                 middle = len(dead) // 2
@@ -263,8 +253,8 @@ class PostgresSink:
             # If its key does not fit the column, there is no row of it.
             return await self.write_dead_letters([replace(dead[0], key=None)])
 
-    async def _bury(self, connection: Connection, dead: Sequence[Dead]) -> frozenset[str]:
-        await connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{BURY_LOCK_S}s"])
+    async def _keep_dead(self, connection: Connection, dead: Sequence[Dead]) -> frozenset[str]:
+        await connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{DEAD_LOCK_S}s"])
         await connection.execute(self._table.exclude)
         over = await self._over(connection, [(each.message, each.key) for each in dead if each.key is not None])
         names = {_holdable(each.message.id): each for each in dead}
@@ -401,3 +391,8 @@ def _said(error: BaseException) -> str:
     """The server's words, or the library's. The first line: the rest repeats the statement with its values."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
+
+
+def make(spec: StreamSpec, kind: TaskKind, model: str, url: str) -> PostgresSink:
+    """Raises BadUrl."""
+    return PostgresSink(url, Table(spec, kind.prediction_type), model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.api_core import exceptions
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from google.auth.credentials import Credentials
 
 log = logging.getLogger(__name__)
+
+E = TypeVar("E", bound=PubSubRefused)
+T = TypeVar("T")
 
 IDS_MOST: Final = 1000
 """Ack ids in a request, whose limit is 512 KiB (Pub/Sub's "Quotas and limits"): an ack id has about 200 bytes."""
@@ -141,6 +144,29 @@ class Publisher:
         """One request: all of them, or none."""
         await self._channel.call("publish", PublishRequest(topic=self.name, messages=messages), 4 * CALL_S)
 
+    async def send_all(
+        self, messages: Sequence[Message], form: Callable[[Message], PubsubMessage], refusal: type[E]
+    ) -> dict[str, E]:
+        """Sends what it can, in order; returns the ids of what is refused as it is. form: of a message as it is sent."""
+        refused: dict[str, E] = {}
+        for key in dict.fromkeys(message.ordering_key for message in messages):
+            own = [message for message in messages if message.ordering_key == key]
+            left = iter(own)
+            for request in requests_of(map(form, own)):
+                refused |= await self._send_each([next(left).id for _ in request], request, refusal)
+        return refused
+
+    async def _send_each(self, names: list[str], messages: list[PubsubMessage], refusal: type[E]) -> dict[str, E]:
+        try:
+            await self.send(messages)
+        except refusal as error:
+            if len(messages) == 1:
+                return {names[0]: error}
+            # Which of them is to blame, only Pub/Sub knows.
+            alone = [await self._send_each([name], [message], refusal) for name, message in zip(names, messages, strict=True)]
+            return {name: error for failed in alone for name, error in failed.items()}
+        return {}
+
     async def close(self) -> None:
         await self._channel.close()
 
@@ -161,32 +187,14 @@ class Topic(Publisher):
             said = {"topic": self.name, "messages": len(back), "first": back[0]}
             log.error("the topic of dead letters leads back here; not announced again", extra={"fields": said})
             dead = [each for each in dead if not self._announcement.comes_back(each.message)]
-        refused: dict[str, PubSubRefused] = {}
-        taken = 0
-        for key in dict.fromkeys(each.message.ordering_key for each in dead):
-            own = [each for each in dead if each.message.ordering_key == key]
-            sent = iter(own)
-            for part in requests_of(self._announced(each) for each in own):
-                together = [next(sent) for _ in part]
-                failed = await self._send(part)
-                taken += len(part) - len(failed)
-                refused |= {together[place].message.id: error for place, error in failed.items()}
+        letters = {each.message.id: each for each in dead}
+        refused = await self.send_all(
+            [each.message for each in dead], lambda message: self._announced(letters[message.id]), PubSubRefused
+        )
         whole = [error for error in refused.values() if not isinstance(error, MessageRefused)]
-        if whole and not taken:
+        if whole and len(refused) == len(dead):
             raise Unavailable(f"{self.name} refuses dead letters, which are held: {whole[0]}") from whole[0]
         return {name: str(error) for name, error in refused.items()}
-
-    async def _send(self, messages: Sequence[PubsubMessage]) -> dict[int, PubSubRefused]:
-        """Those that are refused, by their places."""
-        try:
-            await self.send(messages)
-        except PubSubRefused as error:
-            if len(messages) == 1:
-                return {0: error}
-            # Which of them is to blame, only Pub/Sub knows.
-            alone = [await self._send([message]) for message in messages]
-            return {place: error for place, failed in enumerate(alone) for error in failed.values()}
-        return {}
 
     def _announced(self, dead: Dead) -> PubsubMessage:
         data, attributes = self._announcement.of(dead)
@@ -195,14 +203,19 @@ class Topic(Publisher):
 
 def requests_of(messages: Iterable[PubsubMessage]) -> Iterator[list[PubsubMessage]]:
     """Requests within Pub/Sub's limits, in order. All messages of a request must have the same ordering key, so these must."""
-    part: list[PubsubMessage] = []
+    return in_requests(messages, lambda message: int(PubsubMessage.pb(message).ByteSize()))
+
+
+def in_requests(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items in parts of which each fits into a request. size_of: bytes of one."""
+    part: list[T] = []
     size = 0
-    for message in messages:
-        own = PubsubMessage.pb(message).ByteSize()
+    for item in items:
+        own = size_of(item)
         if part and (len(part) == PUBLISH_MOST or size + own > PUBLISH_BYTES_MOST):
             yield part
             part, size = [], 0
-        part.append(message)
+        part.append(item)
         size += own
     if part:
         yield part

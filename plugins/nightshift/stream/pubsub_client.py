@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_S: Final = 90.0
-"""Of a pull, the longest call. Pub/Sub ends it sooner: a reply that nobody waits for takes its messages' leases along."""
+"""Of a pull, the longest call. Pub/Sub ends it sooner: a reply that is not waited for takes its messages' leases along."""
 SILENT_MOST: Final = 2
 """Calls in a row that nothing came back of, before the channel counts as dead."""
 _OPTIONS: Final = [

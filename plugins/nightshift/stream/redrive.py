@@ -9,16 +9,16 @@ outcome.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from google.pubsub_v1.types import PubsubMessage
 
 from nightshift.stream import redriven_ids
-from nightshift.stream.dead_letters import DeadLetter, DeadLetterTable, Selection
+from nightshift.stream.dead_letters import DeadLetterTable, Selection
 from nightshift.stream.messages import Message
-from nightshift.stream.pubsub import PUBLISH_BYTES_MOST, PUBLISH_MOST, Publisher, requests_of, topic_of
+from nightshift.stream.pubsub import Publisher, in_requests, topic_of
 from nightshift.stream.pubsub_client import MessageRefused
 from nightshift.stream.sink_writes import UNWRITABLE
 from nightshift.tasks.base import Reason
@@ -53,7 +53,7 @@ class Redrive:
 
 @dataclass
 class Redriven:
-    """What was done. selected: numbers by reason. passed_over: redriven by somebody else meanwhile. more: there are so many
+    """What was done. selected: numbers by reason. passed_over: redriven by another process meanwhile. more: there are so many
     beyond the most. refused: ids of dead letters that Pub/Sub does not take, with its words; they are not marked."""
 
     table: str
@@ -82,69 +82,37 @@ class Redriven:
 
 async def redrive(url: str, spec: StreamSpec, asked: Redrive, credentials: Credentials | None = None) -> Redriven:
     """url: of the database. Raises Unavailable, after which a repeat goes on; SinkRefused, PubSubRefused, BadUrl."""
-    graves = DeadLetterTable(url, spec)
+    table = DeadLetterTable(url, spec)
     try:
-        found, more = await graves.select(asked.selection)
+        found, more = await table.select(asked.selection)
         topic = asked.topic or await topic_of(asked.subscription, credentials)
         selected = dict(Counter(each.reason for each in found).most_common())
-        done = Redriven(graves.table, topic, asked.dry_run, selected, more)
+        done = Redriven(table.table, topic, asked.dry_run, selected, more)
         if not asked.dry_run and found:
             publisher = Publisher(topic, credentials)
             try:
-                for part in parts_of(found):
-                    await _publish_part(graves, publisher, part, done)
+                # Published and marked together: about a request's worth.
+                for part in in_requests(found, lambda letter: letter.size):
+                    await _publish_part(table, publisher, [letter.message_id for letter in part], done)
             finally:
                 await publisher.close()
         return done
     finally:
-        await graves.close()
+        await table.close()
 
 
-def parts_of(graves: Sequence[DeadLetter]) -> Iterator[list[str]]:
-    """Ids of dead letters that are published and marked together: about a request's worth."""
-    part: list[str] = []
-    size = 0
-    for grave in graves:
-        if part and (len(part) == PUBLISH_MOST or size + grave.size > PUBLISH_BYTES_MOST):
-            yield part
-            part, size = [], 0
-        part.append(grave.message_id)
-        size += grave.size
-    if part:
-        yield part
-
-
-async def _publish_part(graves: DeadLetterTable, publisher: Publisher, ids: list[str], done: Redriven) -> None:
+async def _publish_part(table: DeadLetterTable, publisher: Publisher, ids: list[str], done: Redriven) -> None:
     refused: dict[str, str] = {}
 
     async def publish(messages: Sequence[Message]) -> set[str]:
-        refused.update(await _publish(publisher, messages))
+        found = await publisher.send_all(messages, again, MessageRefused)
+        refused.update({name: str(error) for name, error in found.items()})
         return {message.id for message in messages} - refused.keys()
 
-    published = await graves.redrive(ids, publish)
+    published = await table.redrive(ids, publish)
     done.published += len(published)
     done.refused |= refused
     done.passed_over += len(ids) - len(published) - len(refused)
-
-
-async def _publish(publisher: Publisher, messages: Sequence[Message]) -> dict[str, str]:
-    """Publishes what it can; returns the ids of what Pub/Sub does not take, with its words."""
-    refused: dict[str, str] = {}
-    for key in dict.fromkeys(message.ordering_key for message in messages):
-        own = [message for message in messages if message.ordering_key == key]
-        sent = iter(own)
-        for request in requests_of([again(message) for message in own]):
-            together = [next(sent) for _ in request]
-            try:
-                await publisher.send(request)
-            except MessageRefused:
-                # One of them is to blame, and only Pub/Sub knows which.
-                for message, alone in zip(together, request, strict=True):
-                    try:
-                        await publisher.send([alone])
-                    except MessageRefused as error:
-                        refused[message.id] = str(error)
-    return refused
 
 
 def again(message: Message) -> PubsubMessage:

@@ -22,7 +22,7 @@ ATTRIBUTE: Final = "nightshift_redriven"
 _ID: Final = re.compile(r"([!-~]{1,200})\.r([1-9][0-9]{0,8})")
 """Printable ASCII, as Pub/Sub's own ids are: what every sink can hold, and use as a key."""
 _LEAST: Final = datetime(2010, 1, 1, tzinfo=UTC)
-"""Pub/Sub is younger. A time in the year 1 is none at all in some time zones, such as that of a connection to a database."""
+"""Pub/Sub is younger. A time in the year 1 does not exist in some time zones, such as that of a connection to a database."""
 
 
 def next_id(message_id: str) -> str:
@@ -35,7 +35,7 @@ def next_id(message_id: str) -> str:
 def attributes_of(message_id: str, published: datetime, attributes: Mapping[str, str]) -> dict[str, str]:
     """The attributes of a dead letter's message, with which it is published again.
 
-    Pub/Sub's own are left out, because nobody else may publish them: it adds them again.
+    Pub/Sub's own are left out, because no other publisher may set them: it adds them again.
     """
     theirs = {name: value for name, value in attributes.items() if not name.startswith(RESERVED)}
     return {**theirs, ATTRIBUTE: f"{next_id(message_id)} {published.astimezone(UTC).isoformat()}"}

@@ -12,11 +12,19 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from nightshift.spec.columns import REASONING
-from nightshift.spec.stream import Messages, TableSink
+from nightshift.spec.sinks.postgres import TableSink
+from nightshift.spec.stream import Messages
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.ports import SinkRefused
-from nightshift.stream.table_checks import check_generated, check_late, check_required, check_statement, check_value, sample
-from nightshift.stream.table_owner import claim
+from nightshift.stream.table_checks import (
+    check_generated,
+    check_late,
+    check_required,
+    check_statement,
+    check_value,
+    claim,
+    sample,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,12 +141,12 @@ class Table:
 
     @property
     def share(self) -> sql.Composed:
-        """Lets other writers go on, but nobody who buries, until the transaction ends."""
+        """Until the transaction ends, other writers of answers go on, and writers of dead letters wait."""
         return sql.SQL("SELECT pg_advisory_xact_lock_shared({})").format(self._lock)
 
     @property
     def exclude(self) -> sql.Composed:
-        """Lets nobody else write until the transaction ends. Reading, and all that others do, goes on."""
+        """Until the transaction ends, all other writers wait. Reading, and whatever else others do, goes on."""
         return sql.SQL("SELECT pg_advisory_xact_lock({})").format(self._lock)
 
     @property
@@ -327,7 +335,7 @@ def literal(prediction: Any, kind: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """A column's name for a statement that a person may copy."""
+    """A column's name for a statement that a user may copy."""
     return sql.Identifier(name).as_string(None)
 
 

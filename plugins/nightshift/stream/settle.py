@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 DONE_MOST: Final = 500
 """Messages in one call to Pub/Sub."""
-COLLECT_S: Final = {"graves": 0.02, "done": 0.1}
+COLLECT_S: Final = {"dead": 0.02, "done": 0.1}
 """How long the first dead letter or acknowledgement waits for others: calls cost more than what they carry. How long an
 outcome waits is the sink's business (`nightshift.stream.ports.Collect`)."""
 AGAIN_S: Final = 1.0
@@ -65,19 +65,20 @@ class Settler:
         self._absent = absent
         self._settled = settled
         self._freed = freed
-        self._writer = Writer(sink, patience, absent, self._answered, self._kept, self._rest)
+        self._idle = asyncio.Event()
+        """Something may be done: `end` checks whether all is."""
+        self._writer = Writer(sink, patience, absent, self._answered, self._kept, self._idle.set)
         collect = sink.collect
         self._aside = collect.aside
         self._outcomes: Bundler[Pending] = Bundler(items_most=collect.rows, size_most=collect.size, wait_s=collect.age_s)
         self._writing = 0
         self._ending = False
         self._enough: asyncio.Future[None] | None = None
-        self._graves: deque[tuple[HeldMessage, Dead]] = deque()
+        self._dead: deque[tuple[HeldMessage, Dead]] = deque()
         self._announced: dict[str, None] = {}
         self._done: deque[HeldMessage] = deque()
         self._work = {name: asyncio.Event() for name in ("outcomes", *COLLECT_S)}
         self._busy = 0
-        self._idle = asyncio.Event()
 
     def put(self, held: HeldMessage, outcome: Outcome) -> None:
         """Takes an outcome. One for a message that was given back is thrown away."""
@@ -95,8 +96,8 @@ class Settler:
             # It was delivered again.
             self.acknowledge(held)
             return
-        self._graves.append((held, dead))
-        self._work["graves"].set()
+        self._dead.append((held, dead))
+        self._work["dead"].set()
 
     def acknowledge(self, held: HeldMessage) -> None:
         """The message has its outcome."""
@@ -109,16 +110,16 @@ class Settler:
         """Messages that have their outcome and wait for nothing but the sink, as far as they leave room for others."""
         if self._outcomes.size >= self._outcomes.size_most:
             return 0
-        return min(len(self._outcomes) + self._writing + len(self._graves) + len(self._done), self._aside)
+        return min(len(self._outcomes) + self._writing + len(self._dead) + len(self._done), self._aside)
 
     async def run(self) -> None:
         """Works for ever. Raises what Pub/Sub refuses for good."""
         try:
             async with asyncio.TaskGroup() as group:
-                for part in (self._write(), self._writer.run(), self._bury(), self._acknowledge()):
+                for part in (self._write(), self._writer.run(), self._announce(), self._acknowledge()):
                     group.create_task(part)
         except BaseExceptionGroup as errors:
-            # One of them says why; a group would tell nobody whether it is for good.
+            # One of them says why; a group does not show whether it is for good.
             raise errors.exceptions[0] from None
 
     async def end(self, deadline: float) -> None:
@@ -127,7 +128,7 @@ class Settler:
         self._write_now()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
-                while self._busy or len(self._outcomes) or len(self._writer) or self._graves or self._done:
+                while self._busy or len(self._outcomes) or len(self._writer) or self._dead or self._done:
                     self._idle.clear()
                     await self._idle.wait()
 
@@ -137,7 +138,7 @@ class Settler:
             await self._writer.take(batch)
             self._writing = 0
             self._busy -= 1
-            self._rest()
+            self._idle.set()
 
     async def _next_outcomes(self) -> list[Pending]:
         """Waits until as many have come as go together, or for as long as the sink says once there is one."""
@@ -173,7 +174,7 @@ class Settler:
         self._settled(answered)
 
     def _kept(self, dead: Sequence[tuple[HeldMessage, Dead]], others: frozenset[str]) -> None:
-        """The sink has these dead letters. One that has another outcome (`others`) is none, and nobody is told of it."""
+        """The sink has these dead letters. One that has another outcome (`others`) is not one, and is not announced."""
         for held, each in dead:
             if each.message.id in others:
                 self._stats.over += 1
@@ -185,9 +186,9 @@ class Settler:
             self.announce(held, each)
         self._settled([held for held, _ in dead])
 
-    async def _bury(self) -> None:
+    async def _announce(self) -> None:
         while True:
-            batch = await self._next(self._graves, "graves")
+            batch = await self._next(self._dead, "dead")
             refused = await insist(self._patience, lambda: self._publish(batch), "dead-letter topic", self._absent)  # noqa: B023
             for held, dead in batch:
                 if (words := refused.get(dead.message.id)) is not None:
@@ -199,18 +200,18 @@ class Settler:
             while len(self._announced) > REMEMBERED:
                 del self._announced[next(iter(self._announced))]
             self._busy -= 1
-            self._rest()
+            self._idle.set()
 
     async def _publish(self, batch: list[tuple[HeldMessage, Dead]]) -> Mapping[str, str]:
         """With those that have come meanwhile: whether others are taken shows if one of them is to blame, or the topic."""
-        while self._graves and len(batch) < DONE_MOST:
-            batch.append(self._graves.popleft())
+        while self._dead and len(batch) < DONE_MOST:
+            batch.append(self._dead.popleft())
         return await self._dead_letters.publish([dead for _, dead in batch])
 
     async def _acknowledge(self) -> None:
         while True:
             batch = await self._next(self._done, "done")
-            taken = await insist(self._patience, lambda: self._tell(batch), "acknowledgements", self._absent)  # noqa: B023
+            taken = await insist(self._patience, lambda: self._acknowledged(batch), "acknowledgements", self._absent)  # noqa: B023
             for held in batch:
                 if not self._hold.has(held):
                     continue
@@ -221,12 +222,12 @@ class Settler:
                 self._stats.acknowledged += ack_id is not None
                 self._hold.let_go(held)
             self._busy -= 1
-            self._rest()
+            self._idle.set()
             self._freed()
             if self._done and not taken:
                 await asyncio.sleep(AGAIN_S)
 
-    async def _tell(self, batch: Sequence[HeldMessage]) -> set[str]:
+    async def _acknowledged(self, batch: Sequence[HeldMessage]) -> set[str]:
         """Acknowledges those of a batch that are held, by their newest deliveries; returns the ack ids that were taken.
 
         A message whose lease is over comes again, and has its outcome then. Raises Unavailable.
@@ -239,10 +240,6 @@ class Settler:
         for ack_id in unsettled.over & sent.keys():
             self._hold.leases.lost(sent[ack_id], ack_id)
         return sent.keys() - unsettled.over - unsettled.for_now
-
-    def _rest(self) -> None:
-        """Something may be done: `end` looks whether all is."""
-        self._idle.set()
 
     async def _next(self, queue: deque[T], name: str) -> list[T]:
         """Waits for work, and takes what there is of it."""

@@ -1,10 +1,10 @@
 """How outcomes get into the sink, each whatever becomes of the others.
 
 A batch that is refused is halved until those are alone which are refused. Whose fault that is, the sink's own code cannot tell:
-a trigger, a column that somebody has added, or answers of another form refuse every row, and would turn a backlog into dead
-letters at full speed. So an answer becomes a dead letter only if the sink still takes what it took before, and either took
-another answer since or has refused only a few. Until then it waits here, and so does one whose row somebody else holds; what
-comes after it goes on.
+a trigger, an added column, or answers of another form refuse every row, and would turn a backlog into dead letters at full
+speed. So an answer becomes a dead letter only if the sink still takes what it took before, and either took another answer since
+or has refused only a few. Until then it waits here, and so does one whose row another transaction holds; what comes after it
+goes on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 UNWRITABLE: Final = "unwritable"
 """The reason of a dead letter whose answer the sink refuses."""
 BLAMED_MOST: Final = 3
-"""So many answers in a row may be refused before another must be taken: a bad message may be the only one that comes."""
+"""Answers in a row that may be refused before another must be taken: a bad message may be the only one that comes."""
 HELD: Final = "its row is locked, or the database breaks off what writes it"
 REFUSES: Final = "a sink that takes answers"
 """What is missing while every answer is refused."""
@@ -107,13 +107,6 @@ class Writer:
             self._tried = 0
             self._rest()
 
-    def _show_refusal(self) -> None:
-        refused = [each for each in self._waiting.values() if isinstance(each.outcome, Answered) and each.why != HELD]
-        if any(each.taken == self._taken for each in refused):
-            self._absent.add(REFUSES)
-        else:
-            self._absent.discard(REFUSES)
-
     def _say(self, tries: int) -> None:
         reasons = {each.why: each.outcome.message.id for each in self._waiting.values()}
         for why, message in list(reasons.items())[:3]:
@@ -130,8 +123,9 @@ class Writer:
         answered = [(held, outcome) for held, outcome in batch if isinstance(outcome, Answered)]
         refused = await self._write(answered) if answered else []
         blamed = await self._blame([(*each, since.get(id(each[0]), before)) for each in refused]) if refused else []
-        self._show_refusal()
-        await self._bury([*dead, *blamed])
+        refusing = [each for each in self._waiting.values() if isinstance(each.outcome, Answered) and each.why != HELD]
+        (self._absent.add if any(each.taken == self._taken for each in refusing) else self._absent.discard)(REFUSES)
+        await self._keep_dead([*dead, *blamed])
 
     async def _write(self, answered: list[tuple[HeldMessage, Answered]]) -> list[tuple[HeldMessage, Answered, str]]:
         """Returns those that are refused, and why."""
@@ -166,7 +160,7 @@ class Writer:
                 self._wait(held, answer, why, since)
         return dead
 
-    async def _bury(self, dead: Sequence[tuple[HeldMessage, Dead]]) -> None:
+    async def _keep_dead(self, dead: Sequence[tuple[HeldMessage, Dead]]) -> None:
         if not dead:
             return
         try:
@@ -178,8 +172,8 @@ class Writer:
                 self._wait(*dead[0], f"as a dead letter: {error}", self._taken)
                 return
             middle = len(dead) // 2
-            await self._bury(dead[:middle])
-            await self._bury(dead[middle:])
+            await self._keep_dead(dead[:middle])
+            await self._keep_dead(dead[middle:])
             return
         self._kept(dead, others)
 

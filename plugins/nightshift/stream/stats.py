@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 LATENCY_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -54,19 +54,5 @@ class StreamStats:
 
     def snapshot(self) -> dict[str, Any]:
         """The counts, for a log line."""
-        names = (
-            "held",
-            "waiting",
-            "delivered",
-            "repeated",
-            "over",
-            "late",
-            "unread",
-            "answered",
-            "dead",
-            "unannounced",
-            "acknowledged",
-            "given_back",
-            "extended",
-        )
-        return {**{name: getattr(self, name) for name in names}, "dead_reasons": dict(self.dead_reasons)}
+        counted = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("held_bytes", "latency")}
+        return {**counted, "dead_reasons": dict(self.dead_reasons)}

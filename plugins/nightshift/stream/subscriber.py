@@ -21,20 +21,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nightshift import exits
-from nightshift.driver.attribution import Canary
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.health import EngineBudget, EngineLike
-from nightshift.driver.lifetime import Life
-from nightshift.driver.request_loop import RequestLoop, RequestLoopCallbacks, RequestLoopLimits
+from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
 from nightshift.stream.decoding import Decoder, UnknownRevision, memory_of
-from nightshift.stream.in_flight import HeldMessage, InFlight
+from nightshift.stream.in_flight import HeldMessage, InFlight, Lanes
 from nightshift.stream.messages import Answered, Dead, Outcome
-from nightshift.stream.ordering import Lanes
 from nightshift.stream.ports import DeadLetterTopic, Sink, Source, Standing, Unavailable, insist
 from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats
@@ -45,18 +42,18 @@ log = logging.getLogger(__name__)
 AHEAD: Final = 2
 """Messages that are held, as a multiple of what the engine may have at once: a part is with it, the rest is ready to go."""
 PULLS: Final = 4
-"""What may be held is pulled in so many parts: a pull for each message that is done would cost more than all the rest."""
+"""What may be held is pulled in this many parts: a pull for each message that is done would cost more than all the rest."""
 EXTEND_S: Final = 1.0
 REPEATED_S: Final = 1.0
 PROGRESS_S: Final = 10.0
 PROBLEM_MOST: Final = 1000
 """Characters of what is wrong with a message that cannot be read."""
 LATER_S: Final = 60
-"""Messages that are given back because the engine answers nobody come again after so many seconds."""
+"""Messages that are given back because the engine answers nobody come again after this many seconds."""
 PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0, enough=3, unheard=8)
-"""A stream has nobody to make way for, and no last rows: it waits for an engine however long it is away, and never judges by
-tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not make
-dead letters of a backlog."""
+"""A stream makes way for no other process, and has no last rows: it waits for an engine however long it is away, and never
+judges by tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not
+make dead letters of a backlog."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ class Subscriber:
         self._admitting: set[asyncio.Task[None]] = set()
         self._numbers = itertools.count()
         self._bundles: dict[int, list[HeldMessage]] = {}
-        self._scheduler = Scheduler(kind, self._told)
+        self._scheduler = Scheduler(kind, self._outcome)
         self._settler = Settler(
             source,
             sink,
@@ -118,8 +115,6 @@ class Subscriber:
             freed=self._moved,
         )
         callbacks = RequestLoopCallbacks(
-            recall=_nothing,
-            back=_nothing_to_do,
             moved=self._moved,
             given_up=self._give_back_later,
             spawn=self._life.spawn,
@@ -131,7 +126,7 @@ class Subscriber:
         return [*tuple(self._absent), *([] if self._pump.engine_answers else ["the engine"])]
 
     def drain(self) -> None:
-        """Tells the subscriber to pull and send nothing more, to store what is answered and to give the rest back."""
+        """From now on it pulls and sends nothing more, stores what is answered and gives the rest back."""
         if not self._stop.is_set():
             log.info("draining", extra={"fields": self._counts.snapshot()})
         self._send_no_more()
@@ -142,23 +137,16 @@ class Subscriber:
         self._pump.forgive()
 
     async def run(self) -> int:
-        """Works until it is told to stop; returns the exit code: DONE if nothing is held any more.
+        """Works until it is drained; returns the exit code: DONE if nothing is held any more.
 
         Raises errors that a retry cannot fix: WrongEngine, WrongModel.
         """
-        loop = asyncio.get_running_loop()
-        self._life.begin(ended=self._stop.is_set())
-        works = (self._pull(), self._bundle(), self._keep_leases(), self._pump.watch(), self._report())
-        parts = [self._life.spawn(part) for part in works]
+        parts = (self._pull(), self._bundle(), self._keep_leases(), self._pump.watch(), self._report())
         settling = self._life.spawn(self._settler.run())
         try:
-            await self._life.to_its_end()
+            await self._life.lead(*parts, ended=self._stop.is_set(), last=self._send_no_more)
         finally:
-            began = loop.time()
-            self._send_no_more()
-            for part in parts:
-                part.cancel()
-            await self._land(began, settling)
+            await self._land(asyncio.get_running_loop().time(), settling)
             log.info("stopped", extra={"fields": self._counts.snapshot()})
         return exits.RESUME if len(self._hold) else exits.DONE
 
@@ -274,7 +262,7 @@ class Subscriber:
         self._scheduler.open_chunk(number, range(len(bundle)), iter(rows), {}, names)  # type: ignore[arg-type]
         self._pump.run()
 
-    def _told(self, chunk: OpenChunk, result: Result) -> None:
+    def _outcome(self, chunk: OpenChunk, result: Result) -> None:
         """One message has its outcome; others of its request need not."""
         held = self._bundles[chunk.number][result.ordinal]
         outcome: Outcome
@@ -335,7 +323,7 @@ class Subscriber:
         self._pump.forgive()
 
     async def _give_back(self, messages: Sequence[HeldMessage], seconds: int, deadline: float | None) -> None:
-        """Lets others have these messages, and those that wait behind them in order, in so many seconds.
+        """Lets others have these messages, and those that wait behind them in order, after `seconds`.
 
         If that fails, their leases run out.
         """
@@ -355,12 +343,3 @@ class Subscriber:
         while True:
             await asyncio.sleep(PROGRESS_S)
             log.info("progress", extra={"fields": {**self._counts.snapshot(), **self._stats.snapshot()}})
-
-
-async def _nothing() -> Canary | None:
-    """No attempt before this one can be asked."""
-    return None
-
-
-async def _nothing_to_do() -> None:
-    """What is held need not be looked at again when the engine returns."""

@@ -18,8 +18,8 @@ import pytest
 
 from nightshift.stream import postgres
 from nightshift.stream.messages import Dead, Message
-from nightshift.stream.ports import Locked, Standing, Unavailable, Unwritable
-from nightshift.stream.postgres import BadUrl, PostgresSink
+from nightshift.stream.ports import BadUrl, Locked, Standing, Unavailable, Unwritable
+from nightshift.stream.postgres import PostgresSink
 from tests.integration.emulators import PostgresServer
 from tests.integration.stream.tables import Place, a_death, a_message, an_answer
 

@@ -18,10 +18,10 @@ from aiohttp import web
 
 from nightshift.operators.redrive import RedriveOperator
 from nightshift.spec import load_stream
-from nightshift.stream import redrive as redriving
 from nightshift.stream.dead_letters import DeadLetterTable, Selection
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unavailable
+from nightshift.stream.pubsub import Publisher
 from nightshift.stream.pubsub_client import PubSubRefused
 from nightshift.stream.redrive import Redrive, Redriven, redrive
 from tests.integration.emulators import ANONYMOUS_CONNECTION, PostgresServer, PubSubEmulator
@@ -90,10 +90,10 @@ def test_if_the_database_fails_between_publishing_and_marking_the_copies_have_on
     with stage.subscriber():
         stage.await_all_acknowledged()
     engine.mended = True
-    real = redriving._publish
+    real = Publisher.send_all
 
-    async def publish(publisher: Any, messages: Sequence[Message]) -> dict[str, str]:
-        refused = await real(publisher, messages)
+    async def send_all(publisher: Publisher, messages: Sequence[Message], form: Any, refusal: Any) -> dict[str, Any]:
+        refused: dict[str, Any] = await real(publisher, messages, form, refusal)
         with psycopg.connect(stage.server.url) as killer:
             killer.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -102,7 +102,7 @@ def test_if_the_database_fails_between_publishing_and_marking_the_copies_have_on
         return refused
 
     with monkeypatch.context() as patch:
-        patch.setattr(redriving, "_publish", publish)
+        patch.setattr(Publisher, "send_all", send_all)
         with pytest.raises(Unavailable):
             redriven(stage)
     assert stage.dead("redriven_at") == [(None,)] * 20

@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,7 @@ from obstore.store import MemoryStore
 
 from nightshift.driver.attribution import Canary
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.known_good_rows import Completed, Recall
+from nightshift.driver.known_good_rows import Completed, answered_row, recalled
 from nightshift.operators.redo import open_again, take_rows
 from nightshift.run import redo_rows
 from nightshift.run.inputs import InputReader
@@ -411,20 +412,20 @@ def test_vectors_of_another_length_than_those_that_it_completes_are_not_sealed(b
 
 def completed(bucket: Bucket, run: RunRef) -> Completed:
     codec = ParquetCodec(run_id="", attempt="", node="", model={}, engine_version="", prediction_type=pa.string())
-    return Completed(bucket.store, run, bucket.what(run), load_kind(SPEC), codec)
+    return partial(answered_row, bucket.store, run, bucket.what(run), load_kind(SPEC), codec)
 
 
 def test_a_row_that_the_completed_run_answered_can_be_sent_beside_rows_that_all_fail_again(bucket: Bucket) -> None:
     """So that these are judged, and not the engine. Of a redo without answers: of the run that it completes."""
     bucket.night([0, 1, 2, 3, 4, 6])
     second = bucket.redo("second")
-    assert completed(bucket, second).row() == (5, {"text": TEXTS[5]})
+    assert completed(bucket, second)() == (5, {"text": TEXTS[5]})
     bucket.seal(second, dead=list(range(6)))
     bucket.shown = second
 
     third = bucket.redo("third")
 
-    assert completed(bucket, third).row() == (5, {"text": TEXTS[5]})
+    assert completed(bucket, third)() == (5, {"text": TEXTS[5]})
 
 
 @pytest.mark.parametrize("gone", ["manifest_path", "plan_path", "chunk"])
@@ -433,7 +434,7 @@ def test_without_what_the_completed_run_has_left_no_row_is_found(bucket: Bucket,
     run = bucket.redo()
     obstore.delete(bucket.store, bucket.work(first).chunk_path(0) if gone == "chunk" else getattr(first, gone))
 
-    assert completed(bucket, run).row() is None
+    assert completed(bucket, run)() is None
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -450,7 +451,7 @@ def test_a_worker_that_has_had_no_answer_takes_its_canary_from_there(bucket: Buc
         return Canary("path", b"body", payloads)
 
     worker: Any = SimpleNamespace(answered_elsewhere=nothing, answered_before=lambda: None, request=request)
-    found = asyncio.run(Recall(load_kind(SPEC), worker, worker, worker, completed(bucket, run)).canary())
+    found = asyncio.run(recalled(load_kind(SPEC), worker, worker, worker, completed(bucket, run)))
 
     assert found == (None if gone else Canary("path", b"body", [load_kind(SPEC).render({"text": TEXTS[4]}, 4)]))
 

@@ -14,18 +14,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 
-from nightshift.driver.http import HttpClient
+from nightshift.driver.http import HttpClient, NoDescriptors
 from nightshift.stream.batcher.admission import COPIES, Admission, Place
 from nightshift.stream.batcher.connections import HEAD_MAX_BYTES
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.stream.batcher.division import Separate
 from nightshift.stream.batcher.endpoint import Endpoint
 from nightshift.stream.batcher.headers import HeaderRules, of_one, sendable
 from nightshift.stream.batcher.metrics import Metrics
 from nightshift.stream.batcher.oversized import in_pieces
 from nightshift.stream.batcher.passthrough import Passer, Receive, Scope, Send, respond
-from nightshift.stream.batcher.readiness import Readiness
 from nightshift.stream.batcher.routes import Routes, error_body
-from nightshift.stream.batcher.undividable import Separate
 from nightshift.stream.batcher.upstream import REPLY_MAX_BYTES, Upstream, error_answer
 
 log = logging.getLogger(__name__)
@@ -34,6 +33,11 @@ BODY_TIMEOUT_S: Final = 60.0
 """For a caller to send the whole of its request: one that dribbles holds a place that others wait for."""
 ANSWER_TIMEOUT_S: Final = 60.0
 """For a caller to read the whole of its answer, for the same reason."""
+HEALTH_PATHS: Final = ("/health", "/v2/health/ready")
+"""vLLM's and most others', and that of the Open Inference Protocol."""
+HEALTH_S: Final = 5.0
+BELIEVED_S: Final = 1.0
+"""However often it is asked, the server is asked no more often."""
 _PATH: Final = re.compile(rb"/[\x21-\x22\x24-\x7e]*")
 
 
@@ -90,7 +94,7 @@ class Batcher:
         return self._admission.in_hand + self._passing
 
     def drain(self) -> None:
-        """From now on it is not ready, and nobody waits for others. It serves callers that still come."""
+        """From now on it is not ready, and no caller waits for others. It serves callers that still come."""
         self._draining = True
         self._dispatcher.drain()
 
@@ -100,21 +104,18 @@ class Batcher:
             lambda caller: error_answer(caller, 503, "the batcher is shutting down", {"retry-after": "1"})
         )
 
-    def _life(self, _: Router) -> contextlib.AbstractAsyncContextManager[None]:
-        @contextlib.asynccontextmanager
-        async def life() -> AsyncIterator[None]:
-            upstream = Upstream(self._client, self.metrics, self._separate, self._limits.timeout_s)
-            self._dispatcher = Dispatcher(
-                upstream.send,
-                self.metrics,
-                items_most=self._limits.batch_items,
-                wait_s=self._limits.latency_s,
-                upstream_most=self._limits.upstream,
-            )
-            async with self._client:
-                yield
-
-        return life()
+    @contextlib.asynccontextmanager
+    async def _life(self, _: Router) -> AsyncIterator[None]:
+        upstream = Upstream(self._client, self.metrics, self._separate, self._limits.timeout_s)
+        self._dispatcher = Dispatcher(
+            upstream.send,
+            self.metrics,
+            items_most=self._limits.batch_items,
+            wait_s=self._limits.latency_s,
+            upstream_most=self._limits.upstream,
+        )
+        async with self._client:
+            yield
 
     # Its own paths.
 
@@ -187,9 +188,10 @@ class Batcher:
             self.metrics.passed.labels("body").inc()
             await self._passer(scope, receive, send, body)
             return
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now, answering = loop.time(), loop.create_future()
         alone = self._separate.holds(endpoint, target, asked, now)
-        caller = Caller(endpoint, target, counting, of_one(scope["headers"]), body, asked, now, _future(), alone)
+        caller = Caller(endpoint, target, counting, of_one(scope["headers"]), body, asked, now, answering, alone)
         answer = await self._answer(caller, receive)
         if answer is not None:
             self.metrics.callers.labels(endpoint.name, str(answer.status)).inc()
@@ -227,7 +229,7 @@ class Batcher:
         except TimeoutError:
             body = "memory" if place.turned_away else "slow"
         finally:
-            place.give_way = _nothing
+            place.give_way = lambda: None  # It has arrived, or is refused already.
         match body:
             case "gone":
                 self.metrics.gone.labels("sending").inc()
@@ -274,15 +276,39 @@ class Batcher:
         await respond(send, status, headers, endpoint.error(status, message))
 
 
-def _future() -> asyncio.Future[Answer]:
-    return asyncio.get_running_loop().create_future()
-
-
-def _nothing() -> None:
-    """It has arrived, or is refused already."""
-
-
 def _announced(scope: Scope) -> int:
     """The length that a request says its body has; 0 if it says none."""
     found = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(found) if found.isdigit() else 0
+
+
+class Readiness:
+    """Whether work can be done: what the server at `client` says of its health."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+        self._asking: asyncio.Task[str] | None = None
+        self._asked_at = float("-inf")
+
+    async def problem(self) -> str:
+        """Why no work can be done now; empty if it can."""
+        loop = asyncio.get_running_loop()
+        if self._asking is None or (self._asking.done() and loop.time() - self._asked_at >= BELIEVED_S):
+            self._asked_at = loop.time()
+            self._asking = loop.create_task(self._ask())
+        # A prober that leaves must not end it for the others.
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self) -> str:
+        for path in HEALTH_PATHS:
+            try:
+                status = (await self._client.request("GET", path, timeout_s=HEALTH_S)).status
+            except NoDescriptors:
+                return ""  # That says nothing of the server.
+            except (OSError, TimeoutError) as error:
+                return f"the server does not answer {path}: {error}"
+            if status not in (404, 405):
+                # A gateway that wants a key says 401 to this, and serves callers who have one.
+                bad = status >= 500 or status == 429 or (path != HEALTH_PATHS[0] and status == 400)
+                return f"the server answers {path} with {status}" if bad else ""
+        return ""  # It answers, and has no such path.

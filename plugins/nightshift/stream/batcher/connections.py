@@ -31,7 +31,7 @@ LINGER_S: Final = 10.0
 
 
 class Connections:
-    """All connections of a server: `most` of them. refused: is told why one is turned away."""
+    """All connections of a server: `most` of them. refused(reason): called when one is turned away."""
 
     def __init__(self, most: int, refused: Callable[[str], None]) -> None:
         self._most = most

@@ -125,7 +125,7 @@ class Dispatcher:
         self._pump()
 
     def leave(self, caller: Caller) -> None:
-        """The caller has gone: it takes no place in a bundle any more. A request that nobody else waits for is broken off."""
+        """The caller has gone: it takes no place in a bundle any more. A request that no other waits for is broken off."""
         caller.answer.cancel()
         lane = self._lanes.get(caller.key)
         if lane is not None and lane.bundles.remove(caller):
@@ -138,7 +138,7 @@ class Dispatcher:
                 flight.task.cancel()
 
     def drain(self) -> None:
-        """From now on nobody waits for others."""
+        """From now on no caller waits for others."""
         self._draining = True
         for key, lane in list(self._lanes.items()):
             self._arrange(key, lane)
@@ -158,7 +158,7 @@ class Dispatcher:
         return len(left)
 
     def _arrange(self, key: Hashable, lane: _Lane) -> None:
-        """Puts a lane where it belongs: among those that are due, or behind a timer, or away if nobody waits in it."""
+        """Puts a lane where it belongs: among those that are due, or behind a timer, or away if it is empty."""
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None

@@ -52,7 +52,7 @@ class Endpoint(Protocol):
         """Each caller's part of the reply to a merged request, in the order of `asked`. Raises WrongReply."""
 
     def cut(self, asked: Asked, most: int) -> list[Asked]:
-        """One caller's request as several of so many items at most, in order."""
+        """One caller's request as several of up to `most` items, in order."""
 
     def join(self, replies: Sequence[bytes], asked: Sequence[Asked]) -> bytes:
         """The reply to what was `cut`, from the replies to its pieces. asked: the pieces. Raises WrongReply."""
@@ -90,7 +90,7 @@ def parsed_reply(reply: bytes) -> dict[str, Any]:
 
 
 def same_for_all(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """What a reply says besides its results. Raises WrongReply if that may be something about each item: then nobody can know
+    """What a reply says besides its results. Raises WrongReply if that may be something about each item: then it is unknown
     whose it is."""
     if wrong := next((name for name, value in whole.items() if not _is_plain(value)), None):
         raise WrongReply(f"its field {wrong!r} may be about single items")
@@ -120,6 +120,14 @@ def pieces(items: bytes, most: int, each: int = 1) -> list[bytes]:
     """What `bare` has written, in pieces of `most` items. each: elements of the list that make up an item."""
     elements = orjson.loads(b"[" + items + b"]")
     return [bare(elements[start : start + most * each]) for start in range(0, len(elements), most * each)]
+
+
+def cut_list(asked: Asked, most: int) -> list[Asked]:
+    """`Endpoint.cut` of a request with one list."""
+    return [
+        Asked(asked.shared, (items,), min(most, asked.count - number * most))
+        for number, items in enumerate(pieces(asked.items[0], most))
+    ]
 
 
 def joined(parts: Sequence[bytes]) -> orjson.Fragment:

@@ -11,10 +11,10 @@ import orjson
 
 from nightshift.stream.batcher.endpoint import (
     Asked,
-    ErrorBody,
     WrongReply,
     bare,
     canonical,
+    cut_list,
     joined,
     kserve_error,
     parsed,
@@ -38,9 +38,7 @@ class Predict:
 
     name: str = "predict"
 
-    @property
-    def error(self) -> ErrorBody:
-        return kserve_error
+    error = staticmethod(kserve_error)
 
     def read(self, body: bytes) -> Asked | None:
         rest = parsed(body)
@@ -60,11 +58,7 @@ class Predict:
         predictions, rest = _predictions(reply, sum(each.count for each in asked))
         return [orjson.dumps({**rest, "predictions": predictions[place]}) for place in slices(asked)]
 
-    def cut(self, asked: Asked, most: int) -> list[Asked]:
-        return [
-            Asked(asked.shared, (items,), min(most, asked.count - number * most))
-            for number, items in enumerate(pieces(asked.items[0], most))
-        ]
+    cut = staticmethod(cut_list)
 
     def join(self, replies: Sequence[bytes], asked: Sequence[Asked]) -> bytes:
         found = [_predictions(reply, piece.count) for reply, piece in zip(replies, asked, strict=True)]
@@ -77,9 +71,7 @@ class Infer:
 
     name: str = "infer"
 
-    @property
-    def error(self) -> ErrorBody:
-        return kserve_error
+    error = staticmethod(kserve_error)
 
     def read(self, body: bytes) -> Asked | None:
         rest = parsed(body)
@@ -146,7 +138,7 @@ class Infer:
 
 
 def _predictions(reply: bytes, count: int) -> tuple[list[Any], dict[str, Any]]:
-    """So many predictions, and what else a V1 reply says. Raises WrongReply."""
+    """`count` predictions, and what else a V1 reply says. Raises WrongReply."""
     whole = parsed_reply(reply)
     predictions = whole.pop("predictions", None)
     if not isinstance(predictions, list) or len(predictions) != count:
@@ -156,7 +148,7 @@ def _predictions(reply: bytes, count: int) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _outputs(reply: bytes, count: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Tensors of so many rows, and what else a V2 reply says. Raises WrongReply."""
+    """Tensors of `count` rows, and what else a V2 reply says. Raises WrongReply."""
     whole = parsed_reply(reply)
     outputs = whole.pop("outputs", None)
     if not isinstance(outputs, list) or not all(isinstance(each, dict) for each in outputs):

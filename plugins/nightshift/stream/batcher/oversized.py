@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
-from nightshift.stream.batcher.endpoint import Asked, WrongReply
-from nightshift.stream.batcher.undividable import Separate
+from nightshift.stream.batcher.division import Separate
+from nightshift.stream.batcher.endpoint import WrongReply
 from nightshift.stream.batcher.upstream import CALLERS
 
 AT_ONCE: Final = 2
@@ -25,7 +25,10 @@ async def in_pieces(caller: Caller, dispatcher: Dispatcher, separate: Separate, 
 
     async def work() -> None:
         for number, piece in left:
-            answers[number] = answer = await dispatcher.ask(_piece(caller, piece, loop))
+            # A caller of its own, for some of the items.
+            body, since, answering = endpoint.merge([piece]), loop.time(), loop.create_future()
+            part = replace(caller, asked=piece, body=body, since=since, answer=answering)
+            answers[number] = answer = await dispatcher.ask(part)
             if not 200 <= answer.status < 300:
                 failed.append(answer)
                 raise _Unanswered
@@ -46,12 +49,6 @@ async def in_pieces(caller: Caller, dispatcher: Dispatcher, separate: Separate, 
         return await dispatcher.ask(replace(caller, alone=True, since=loop.time()))
     most = max(found, key=lambda answer: int(answer.headers[CALLERS]))
     return Answer(found[0].status, {**found[0].headers, CALLERS: most.headers[CALLERS]}, body)
-
-
-def _piece(caller: Caller, asked: Asked, loop: asyncio.AbstractEventLoop) -> Caller:
-    """A caller of its own, for some of the items."""
-    body = caller.endpoint.merge([asked])
-    return replace(caller, asked=asked, body=body, since=loop.time(), answer=loop.create_future())
 
 
 class _Unanswered(Exception):

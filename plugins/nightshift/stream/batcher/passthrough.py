@@ -1,6 +1,6 @@
 """Passes a request through as it is: its body and the reply's in pieces, as they come, in flat memory.
 
-`nightshift.driver.http` reads whole replies, and what is passed through may be a stream that a person reads along. So each such
+`nightshift.driver.http` reads whole replies, and what is passed through may be a stream that a user reads along. So each such
 request has a connection of its own, which ends with it: if the caller leaves, the upstream sees that, and stops its work.
 """
 
@@ -28,7 +28,7 @@ HEAD_MAX_BYTES: Final = 128 << 10
 
 
 class Broken(Exception):
-    """There is no whole reply. status: what the caller is told, if the reply has not begun."""
+    """There is no whole reply. status: what the caller gets, if the reply has not begun."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -158,7 +158,9 @@ class _Reply:
         try:
             if data:
                 self._parser.feed_data(data)
-            elif self._headed and not self._sized():
+            elif self._headed and not any(
+                name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers
+            ):
                 self.complete = True  # A body that ends with the connection.
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self.complete:
@@ -180,10 +182,6 @@ class _Reply:
         self._pieces.clear()
         if body or self.complete:
             await self._send({"type": "http.response.body", "body": body, "more_body": not self.complete})
-
-    def _sized(self) -> bool:
-        """Whether the reply says itself where its body ends."""
-        return any(name.lower() in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
 
     # What the parser calls.
 

@@ -1,10 +1,10 @@
-"""`nightshift batcher`: serves until it is told to end, and then answers the callers that it has.
+"""`nightshift batcher`: serves until a signal, and then answers the callers that it has.
 
 A drain takes 13 s at most, within the 15 s that a Spot machine leaves. Counted from SIGTERM:
 
-- at once, ``/nightshift/readyz`` fails, and nobody waits for others any more;
-- until 3 s, new callers are still served: it takes a moment until nobody is sent here (`ACCEPTING_S`);
-- until 12 s, callers in hand get their answers (`ANSWERING_S`); who has none then is told so with a 503;
+- at once, ``/nightshift/readyz`` fails, and no caller waits for others any more;
+- until 3 s, new callers are still served: it takes a moment until no caller is sent here (`ACCEPTING_S`);
+- until 12 s, callers in hand get their answers (`ANSWERING_S`); who has none then gets a 503;
 - at 13 s, the process exits (`GONE_S`).
 
 SIGINT (Ctrl-C) stops accepting at once. A second signal ends the process without waiting.
@@ -18,7 +18,6 @@ import logging
 import signal
 import socket
 import sys
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final, cast
 
@@ -31,6 +30,7 @@ from nightshift.stream.batcher.admission import COPIES
 from nightshift.stream.batcher.app import Batcher, Limits
 from nightshift.stream.batcher.connections import KEEP_ALIVE_S, Connection, Connections
 from nightshift.stream.batcher.headers import HeaderRules
+from nightshift.stream.batcher.options import Options
 from nightshift.stream.batcher.routes import NAMES, Routes
 
 log = logging.getLogger("nightshift.batcher")
@@ -39,20 +39,6 @@ ACCEPTING_S: Final = 3.0
 ANSWERING_S: Final = 12.0
 GONE_S: Final = 13.0
 BACKLOG: Final = 2048
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line. estimate_usage: see docs/parts/batcher.md."""
-
-    upstream: str
-    host: str = "127.0.0.1"
-    port: int = 8081
-    limits: Limits = field(default_factory=Limits)
-    endpoints: tuple[str, ...] = NAMES
-    key_headers: tuple[str, ...] = ()
-    ignored_headers: tuple[str, ...] = ()
-    estimate_usage: bool = False
 
 
 class Usage(ValueError):
@@ -75,7 +61,7 @@ def run(options: Options) -> int:
 async def _serve(options: Options) -> int:
     batcher = batcher_of(options)
     listener = _listen(options.host, options.port)
-    most = connections_most(options.limits.connections, descriptors.raise_limit())
+    most = connections_most(options.max_connections, descriptors.raise_limit())
     connections = Connections(most, lambda reason: batcher.metrics.rejected.labels(reason).inc())
     config = uvicorn.Config(
         batcher.app,
@@ -105,21 +91,34 @@ def connections_most(wanted: int, limit: int) -> int:
     return min(most, wanted)
 
 
+def limits_of(options: Options) -> Limits:
+    return Limits(
+        batch_items=options.max_batch_size,
+        latency_s=options.max_latency,
+        upstream=options.max_upstream,
+        queue=options.max_queue,
+        connections=options.max_connections,
+        body_bytes=options.max_body_mb << 20,
+        memory_bytes=options.max_memory_mb << 20,
+        timeout_s=options.timeout,
+    )
+
+
 def batcher_of(options: Options) -> Batcher:
     """Raises Usage."""
-    limits = options.limits
+    limits, names = limits_of(options), options.endpoints or NAMES
     if limits.memory_bytes < COPIES * limits.body_bytes:
         raise Usage(f"--max-memory-mb must be at least {COPIES} times --max-body-mb, so that one request fits")
     if options.upstream.rstrip("/").endswith("/v1"):
         raise Usage("--upstream: leave out /v1; the path of each request is appended to the URL unchanged")
-    if wrong := [name for name in options.endpoints if name not in NAMES]:
+    if wrong := [name for name in names if name not in NAMES]:
         raise Usage(f"--endpoints: {wrong[0]!r} is not a valid endpoint; choose from {','.join(NAMES)}")
     try:
-        rules = HeaderRules(options.key_headers, options.ignored_headers)
+        rules = HeaderRules(options.key_header, options.ignore_header)
     except ValueError as error:
         raise Usage(f"--key-header, --ignore-header: {error}") from None
     try:
-        return Batcher(options.upstream, Routes(options.endpoints, estimate=options.estimate_usage), rules, limits)
+        return Batcher(options.upstream, Routes(names, estimate=options.usage == "estimate"), rules, limits)
     except ValueError as error:
         raise Usage(f"--upstream: {error}") from None
 

@@ -10,12 +10,11 @@ from typing import Final
 
 from nightshift.driver.engine import Busy, Failed, Gone, judge
 from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, Response
-from nightshift.stream.batcher.bisection import parts_of
 from nightshift.stream.batcher.dispatch import Answer, Caller, Seat
+from nightshift.stream.batcher.division import Separate, parts_of
 from nightshift.stream.batcher.endpoint import WrongReply
 from nightshift.stream.batcher.headers import end_to_end
 from nightshift.stream.batcher.metrics import Metrics
-from nightshift.stream.batcher.undividable import Separate
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ ill, the parts are no more than twice the requests that it would get without a b
 BUSY: Final = (429, 503)
 TIMEOUT: Final = (408, 504)
 _NO_ANSWER: Final = (429, 500, 502, 504)
-"""What a caller is told when there is no answer; another part may still bring it one."""
+"""What a caller gets when there is no answer; another part may still bring it one."""
 
 
 class Upstream:
@@ -51,7 +50,7 @@ class Upstream:
         _settle(await self._send_all([[caller] for caller in bundle if caller.waits], seat))
 
     async def _send_all(self, parts: list[list[Caller]], seat: Seat) -> dict[Caller, Answer]:
-        """Sends them at once, as far as there are seats. Returns what those are to be told to whom no part brings an answer."""
+        """Sends them at once, as far as there are seats. Returns what those get to whom no part brings an answer."""
         left = deque(parts)
         failures: dict[Caller, Answer] = {}
         asking: set[asyncio.Task[None]] = set()
@@ -75,7 +74,7 @@ class Upstream:
         return failures
 
     async def _send(self, part: list[Caller]) -> dict[Caller, Answer] | None:
-        """One request. Settles those whom it brings an answer; returns what the others are to be told if nothing else does.
+        """One request. Settles those whom it brings an answer; returns what the others get if nothing else does.
 
         None: it cannot be answered for all of them together.
         """
@@ -91,7 +90,8 @@ class Upstream:
                 "the reply to a request of %d callers cannot be divided, so each is sent alone: %s", len(callers), error
             )
             self._metrics.errors.labels("reply").inc()
-            self._note_separate(callers[0])
+            first = callers[0]
+            self._separate.add(first.endpoint, first.target, first.asked, asyncio.get_running_loop().time())
             return None
         except Exception:
             # A fault of this program must not leave callers without an answer.
@@ -102,9 +102,6 @@ class Upstream:
         failures = {caller: answer for caller, answer in found.items() if answer.status in _NO_ANSWER}
         _settle({caller: answer for caller, answer in found.items() if caller not in failures})
         return failures
-
-    def _note_separate(self, caller: Caller) -> None:
-        self._separate.add(caller.endpoint, caller.target, caller.asked, asyncio.get_running_loop().time())
 
     def _divisible(self, bundle: list[Caller]) -> bool:
         """Whether parts of it may be answered together."""

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -219,16 +219,14 @@ class StreamLoader:
         """Kind and URL of each file of these days."""
         for kind in KINDS:
             for number in range((last - first).days + 1):
-                folder = stream_files.day_folder(kind, (first + timedelta(days=number)).isoformat())
-                for path in self._paths(folder):
+                folder = f"{kind}/{stream_files.DAY}={first + timedelta(days=number)}"
+                try:
+                    paths = [meta["path"] for page in obstore.list(self._store, folder) for meta in page]
+                except (obstore.exceptions.BaseError, OSError) as error:
+                    raise StoreUnavailable(f"list {folder}: {error}") from error
+                for path in paths:
                     if path.endswith(stream_files.SUFFIX) and _FOLDER.search(path):
                         yield kind, f"{self._tables_of_stream.folder}/{path}"
-
-    def _paths(self, folder: str) -> Sequence[str]:
-        try:
-            return [meta["path"] for page in obstore.list(self._store, folder) for meta in page]
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"list {folder}: {error}") from error
 
 
 class _Again(Exception):

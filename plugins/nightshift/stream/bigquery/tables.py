@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from nightshift.spec import stream_files
 from nightshift.spec.columns import REASONING
-from nightshift.spec.stream import DEAD_LETTERS, FileSink
+from nightshift.spec.sinks.base import DEAD_LETTERS
+from nightshift.spec.sinks.files import FileSink
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
 

@@ -28,50 +28,54 @@ _DOWN_SERVERS_S: Final = 600
 """Longer: a server that was given up too early takes minutes to load again."""
 
 
-def backlog_per_subscriber(order: StreamRequest) -> float:
+def backlog_per_subscriber(request: StreamRequest) -> float:
     """Messages that one subscriber gets answered within the target."""
-    return order.spec.latency.target_seconds * order.scaling.messages_per_second
+    return request.spec.latency.target_seconds * request.scaling.messages_per_second
 
 
-def of_subscribers(order: StreamRequest) -> list[dict[str, Any]]:
-    least, most = order.replicas_of_subscribers
-    if order.variant.keda:
-        triggers = [_trigger(order, _backlog_query(order), backlog_per_subscriber(order), lost_is_zero=False)]
-        return [_authentication(order), _scaled_object(order, SUBSCRIBER, (least, most), triggers, _DOWN_SUBSCRIBERS_S)]
-    _, name = order.subscription
-    target = {"type": "AverageValue", "averageValue": quantity(backlog_per_subscriber(order))}
+def of_subscribers(request: StreamRequest) -> list[dict[str, Any]]:
+    least, most = request.replicas_of_subscribers
+    if request.variant.keda:
+        triggers = [_trigger(request, _backlog_query(request), backlog_per_subscriber(request), lost_is_zero=False)]
+        # KEDA's own account asks Cloud Monitoring.
+        body = {"spec": {"podIdentity": {"provider": "gcp"}}}
+        authentication = an_object(request, "TriggerAuthentication", KEDA, request.spec.job, SUBSCRIBER, body)
+        return [authentication, _scaled_object(request, SUBSCRIBER, (least, most), triggers, _DOWN_SUBSCRIBERS_S)]
+    _, name = request.subscription
+    target = {"type": "AverageValue", "averageValue": quantity(backlog_per_subscriber(request))}
     metric = {"name": BACKLOG, "selector": {"matchLabels": {SUBSCRIPTION_LABEL: name}}}
     metrics = [{"type": "External", "external": {"metric": metric, "target": target}}]
-    return [_autoscaler(order, SUBSCRIBER, (least, most), metrics, _DOWN_SUBSCRIBERS_S)]
+    return [_autoscaler(request, SUBSCRIBER, (least, most), metrics, _DOWN_SUBSCRIBERS_S)]
 
 
-def of_servers(order: StreamRequest, component: str) -> list[dict[str, Any]]:
-    spec = order.servers[component]
-    replicas = order.replicas_of_servers(component)
-    if order.variant.keda:
-        per_server = backlog_per_subscriber(order) * scaling_of(spec).subscribers_per_server
+def of_servers(request: StreamRequest, component: str) -> list[dict[str, Any]]:
+    spec = request.servers[component]
+    scaling = scaling_of(spec)
+    replicas = scaling.servers.min, scaling.servers.max
+    if request.variant.keda:
+        per_server = backlog_per_subscriber(request) * scaling.subscribers_per_server
         # A server that is not there has no requests that wait: from zero, only the backlog brings it up.
-        triggers = [_trigger(order, _backlog_query(order), per_server, lost_is_zero=False)]
-        query = f'sum({queries.WAITING}{{namespace="{order.settings.namespace}",job="{order.name(component)}"}})'
-        triggers.append(_trigger(order, query, spec.waiting_requests, lost_is_zero=True))
-        return [_scaled_object(order, component, replicas, triggers, _DOWN_SERVERS_S)]
+        triggers = [_trigger(request, _backlog_query(request), per_server, lost_is_zero=False)]
+        query = f'sum({queries.WAITING}{{namespace="{request.settings.namespace}",job="{request.name(component)}"}})'
+        triggers.append(_trigger(request, query, spec.waiting_requests, lost_is_zero=True))
+        return [_scaled_object(request, component, replicas, triggers, _DOWN_SERVERS_S)]
     target = {"type": "AverageValue", "averageValue": quantity(spec.waiting_requests)}
     metrics = [{"type": "Pods", "pods": {"metric": {"name": WAITING}, "target": target}}]
-    return [_autoscaler(order, component, replicas, metrics, _DOWN_SERVERS_S)]
+    return [_autoscaler(request, component, replicas, metrics, _DOWN_SERVERS_S)]
 
 
 def _autoscaler(
-    order: StreamRequest, component: str, replicas: tuple[int, int], metrics: list[dict[str, Any]], down_s: int
+    request: StreamRequest, component: str, replicas: tuple[int, int], metrics: list[dict[str, Any]], down_s: int
 ) -> dict[str, Any]:
     spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": order.name(component)},
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": request.name(component)},
         "minReplicas": replicas[0],
         "maxReplicas": replicas[1],
         "metrics": metrics,
         "behavior": _behavior(down_s),
     }
-    name = order.name(component)
-    return an_object(order, "HorizontalPodAutoscaler", "autoscaling/v2", name, component, {"spec": spec})
+    name = request.name(component)
+    return an_object(request, "HorizontalPodAutoscaler", "autoscaling/v2", name, component, {"spec": spec})
 
 
 def _behavior(down_s: int) -> dict[str, Any]:
@@ -86,10 +90,10 @@ def _behavior(down_s: int) -> dict[str, Any]:
 
 
 def _scaled_object(
-    order: StreamRequest, component: str, replicas: tuple[int, int], triggers: list[dict[str, Any]], down_s: int
+    request: StreamRequest, component: str, replicas: tuple[int, int], triggers: list[dict[str, Any]], down_s: int
 ) -> dict[str, Any]:
     spec = {
-        "scaleTargetRef": {"name": order.name(component)},
+        "scaleTargetRef": {"name": request.name(component)},
         "minReplicaCount": replicas[0],
         "maxReplicaCount": replicas[1],
         "pollingInterval": 30,
@@ -98,31 +102,25 @@ def _scaled_object(
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(down_s)}},
         "triggers": triggers,
     }
-    return an_object(order, "ScaledObject", KEDA, order.name(component), component, {"spec": spec})
+    return an_object(request, "ScaledObject", KEDA, request.name(component), component, {"spec": spec})
 
 
-def _backlog_query(order: StreamRequest) -> str:
-    return f"sum({queries.of_subscription(queries.BACKLOG, order.subscription[1])})"
+def _backlog_query(request: StreamRequest) -> str:
+    return f"sum({queries.of_subscription(queries.BACKLOG, request.subscription[1])})"
 
 
-def _trigger(order: StreamRequest, query: str, threshold: float, *, lost_is_zero: bool) -> dict[str, Any]:
+def _trigger(request: StreamRequest, query: str, threshold: float, *, lost_is_zero: bool) -> dict[str, Any]:
     """lost_is_zero: whether no data means 0. For the backlog it does not: KEDA then changes nothing."""
     return {
         "type": "prometheus",
         "metricType": "AverageValue",
         "metadata": {
-            "serverAddress": queries.GOOGLE.format(project=order.subscription[0]),
+            "serverAddress": queries.GOOGLE.format(project=request.subscription[0]),
             "query": query,
             "threshold": quantity(threshold),
             # Any message, waiting or held, keeps one running: a backlog without arrivals is not idle.
             "activationThreshold": "0",
             "ignoreNullValues": str(lost_is_zero).lower(),
         },
-        "authenticationRef": {"name": order.spec.job},
+        "authenticationRef": {"name": request.spec.job},
     }
-
-
-def _authentication(order: StreamRequest) -> dict[str, Any]:
-    """KEDA's own account asks Cloud Monitoring."""
-    body = {"spec": {"podIdentity": {"provider": "gcp"}}}
-    return an_object(order, "TriggerAuthentication", KEDA, order.spec.job, SUBSCRIBER, body)

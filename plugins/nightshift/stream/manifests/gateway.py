@@ -17,43 +17,43 @@ ROUTE_VERSION: Final = "gateway.networking.k8s.io/v1"
 PICKER_PORT: Final = 9002
 
 
-def objects(order: StreamRequest) -> list[dict[str, Any]]:
-    return [*(_pool(order, component) for component in order.servers), _route(order)]
+def objects(request: StreamRequest) -> list[dict[str, Any]]:
+    return [*(_pool(request, component) for component in request.servers), _route(request)]
 
 
-def _pool(order: StreamRequest, component: str) -> dict[str, Any]:
-    name = order.name(component)
+def _pool(request: StreamRequest, component: str) -> dict[str, Any]:
+    name = request.name(component)
     spec = {
-        "selector": {"matchLabels": order.labels(component)},
+        "selector": {"matchLabels": request.labels(component)},
         "targetPorts": [{"number": ENGINE_PORT}],
         # Without the picker any server is better than none: a stream's requests are alike.
         "endpointPickerRef": {"name": f"{name}-epp", "port": {"number": PICKER_PORT}, "failureMode": "FailOpen"},
     }
-    return an_object(order, "InferencePool", f"{POOL_GROUP}/v1", name, component, {"spec": spec})
+    return an_object(request, "InferencePool", f"{POOL_GROUP}/v1", name, component, {"spec": spec})
 
 
-def _route(order: StreamRequest) -> dict[str, Any]:
+def _route(request: StreamRequest) -> dict[str, Any]:
     """From the host and the path of the URL that subscribers call to the pools."""
-    namespace, _, gateway = (order.variant.gateway or "").rpartition("/")
-    path = order.route.path.rstrip("/")
+    namespace, _, gateway = (request.variant.gateway or "").rpartition("/")
+    path = request.route.path.rstrip("/")
     weights = {SERVER: 100}
-    if CANARY in order.servers:
-        weights = {SERVER: 100 - order.variant.canary_percent, CANARY: order.variant.canary_percent}
+    if CANARY in request.servers:
+        weights = {SERVER: 100 - request.variant.canary_percent, CANARY: request.variant.canary_percent}
     rule: dict[str, Any] = {"matches": [{"path": {"type": "PathPrefix", "value": path or "/"}}]}
     if path:
         rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}
         rule["filters"] = [{"type": "URLRewrite", "urlRewrite": rewrite}]
     rule["backendRefs"] = [
-        {"group": POOL_GROUP, "kind": "InferencePool", "name": order.name(component), "weight": weight}
+        {"group": POOL_GROUP, "kind": "InferencePool", "name": request.name(component), "weight": weight}
         for component, weight in weights.items()
     ]
-    host = order.route.hostname or ""
+    host = request.route.hostname or ""
     spec = {
         "parentRefs": [{"name": gateway, **({"namespace": namespace} if namespace else {})}],
         **({} if _is_address(host) else {"hostnames": [host]}),
         "rules": [rule],
     }
-    return an_object(order, "HTTPRoute", ROUTE_VERSION, order.spec.job, SERVER, {"spec": spec})
+    return an_object(request, "HTTPRoute", ROUTE_VERSION, request.spec.job, SERVER, {"spec": spec})
 
 
 def _is_address(host: str) -> bool:

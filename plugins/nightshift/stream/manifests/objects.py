@@ -11,14 +11,16 @@ COLLECTORS = ("gmp-system", "gke-gmp-system")
 """The namespaces of Google's collector of metrics: on Standard, on Autopilot."""
 
 
-def an_object(order: StreamRequest, kind: str, version: str, name: str, component: str, body: dict[str, Any]) -> dict[str, Any]:
+def an_object(
+    request: StreamRequest, kind: str, version: str, name: str, component: str, body: dict[str, Any]
+) -> dict[str, Any]:
     """body: what follows the metadata, mostly ``spec``."""
-    metadata = {"name": name, "namespace": order.settings.namespace, "labels": order.labels(component)}
+    metadata = {"name": name, "namespace": request.settings.namespace, "labels": request.labels(component)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **body}
 
 
 def deployment(
-    order: StreamRequest,
+    request: StreamRequest,
     component: str,
     pod: dict[str, Any],
     *,
@@ -27,13 +29,13 @@ def deployment(
     **spec: Any,
 ) -> dict[str, Any]:
     """labels, annotations: of the pods, besides those that select them. It names no replicas: the autoscaler decides them."""
-    own = order.labels(component)
+    own = request.labels(component)
     metadata = {"labels": {**own, **(labels or {})}, **({"annotations": annotations} if annotations else {})}
     body = {"selector": {"matchLabels": own}, **spec, "template": {"metadata": metadata, "spec": pod}}
-    return an_object(order, "Deployment", "apps/v1", order.name(component), component, {"spec": body})
+    return an_object(request, "Deployment", "apps/v1", request.name(component), component, {"spec": body})
 
 
-def budget(order: StreamRequest, component: str) -> dict[str, Any]:
+def budget(request: StreamRequest, component: str) -> dict[str, Any]:
     """A node that is emptied costs one pod at a time. Not minAvailable: a single pod would keep its node for ever.
 
     Nor may pods keep their nodes that are not ready, while a database is away, say.
@@ -41,32 +43,32 @@ def budget(order: StreamRequest, component: str) -> dict[str, Any]:
     spec = {
         "maxUnavailable": 1,
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        "selector": {"matchLabels": order.labels(component)},
+        "selector": {"matchLabels": request.labels(component)},
     }
-    return an_object(order, "PodDisruptionBudget", "policy/v1", order.name(component), component, {"spec": spec})
+    return an_object(request, "PodDisruptionBudget", "policy/v1", request.name(component), component, {"spec": spec})
 
 
-def monitoring(order: StreamRequest, component: str, port: str) -> dict[str, Any]:
+def monitoring(request: StreamRequest, component: str, port: str) -> dict[str, Any]:
     spec = {
-        "selector": {"matchLabels": order.labels(component)},
+        "selector": {"matchLabels": request.labels(component)},
         "targetLabels": {"fromPod": [{"from": JOB_LABEL, "to": "nightshift_job"}]},
         "endpoints": [{"port": port, "path": "/metrics", "interval": "30s"}],
     }
-    name = order.name(component)
-    return an_object(order, "PodMonitoring", "monitoring.googleapis.com/v1", name, component, {"spec": spec})
+    name = request.name(component)
+    return an_object(request, "PodMonitoring", "monitoring.googleapis.com/v1", name, component, {"spec": spec})
 
 
 def policy(
-    order: StreamRequest, component: str, *, ingress: list[dict[str, Any]], egress: list[dict[str, Any]] | None = None
+    request: StreamRequest, component: str, *, ingress: list[dict[str, Any]], egress: list[dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     """What k8s/base/network.yaml, which forbids everything else, leaves to a stream. egress: None if that page is enough."""
     spec = {
-        "podSelector": {"matchLabels": order.labels(component)},
+        "podSelector": {"matchLabels": request.labels(component)},
         "policyTypes": ["Ingress", *(["Egress"] if egress else [])],
         "ingress": ingress,
         **({"egress": egress} if egress else {}),
     }
-    return an_object(order, "NetworkPolicy", "networking.k8s.io/v1", order.name(component), component, {"spec": spec})
+    return an_object(request, "NetworkPolicy", "networking.k8s.io/v1", request.name(component), component, {"spec": spec})
 
 
 def from_collectors(port: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A stream's manifests, in the order in which a person reads them."""
+"""A stream's manifests, in the order in which one reads them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from nightshift.stream.manifests.render_request import StreamRequest
 
 
 class Unrenderable(ValueError):
-    """problems: a line for each thing that is missing or does not go together."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+    """A line for each thing that is missing or does not go together."""
 
 
-def render(order: StreamRequest) -> list[dict[str, Any]]:
+def render(request: StreamRequest) -> list[dict[str, Any]]:
     """The manifests. Raises Unrenderable with everything that keeps it from making them."""
-    if problems := list(order.problems()):
-        raise Unrenderable(problems)
-    found = [*subscriber.objects(order), *autoscaling.of_subscribers(order)]
-    for component in order.servers:
-        found += [*server.objects(order, component), *autoscaling.of_servers(order, component)]
-    return found + (gateway.objects(order) if order.variant.gateway else [])
+    if problems := list(request.problems()):
+        raise Unrenderable("\n".join(problems))
+    found = [*subscriber.objects(request), *autoscaling.of_subscribers(request)]
+    for component in request.servers:
+        found += [*server.objects(request, component), *autoscaling.of_servers(request, component)]
+    return found + (gateway.objects(request) if request.variant.gateway else [])

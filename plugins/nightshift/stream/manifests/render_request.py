@@ -13,7 +13,7 @@ from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.run.pins import UNPINNED
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
-from nightshift.spec.stream import Messages, Scaling, TableSink
+from nightshift.spec.stream import Messages, Scaling
 
 SUBSCRIBER: Final = "subscriber"
 SERVER: Final = "server"
@@ -23,7 +23,7 @@ NAME: Final = "nightshift-stream"
 """Not the name of a run's pods: k8s/components/monitoring would read the metrics of these a second time."""
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 CANARY_PERCENT: Final = 10
-_PORTS: Final = {"http": 80, "https": 443}
+PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,6 @@ class StreamRequest:
         return source.project or self.settings.project, source.short_name
 
     @property
-    def in_database(self) -> bool:
-        """Whether its answers go to a table, whose database only a Secret knows, and not to files."""
-        return isinstance(self.spec.sink, TableSink)
-
-    @property
     def engine_url(self) -> str:
         """What subscribers call."""
         return self.variant.engine_url or f"http://{self.name(SERVER)}:{ENGINE_PORT}"
@@ -85,10 +80,6 @@ class StreamRequest:
     def route(self) -> SplitResult:
         """The parts of `engine_url`."""
         return urlsplit(self.engine_url)
-
-    @property
-    def engine_port(self) -> int:
-        return self.route.port or _PORTS[self.route.scheme]
 
     @property
     def servers(self) -> dict[str, StreamSpec]:
@@ -105,10 +96,6 @@ class StreamRequest:
     @property
     def replicas_of_subscribers(self) -> tuple[int, int]:
         return self.scaling.subscribers.min, self.scaling.subscribers_max
-
-    def replicas_of_servers(self, component: str) -> tuple[int, int]:
-        servers = scaling_of(self.servers[component]).servers
-        return servers.min, servers.max
 
     def problems(self) -> Iterator[str]:
         """A line for each thing that keeps this from being rendered: FIELD or OPTION: problem. remedy."""
@@ -169,7 +156,7 @@ class StreamRequest:
 def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        return parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0
+        return parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
 

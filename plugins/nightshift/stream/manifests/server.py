@@ -18,18 +18,18 @@ NODE_SECONDS: Final = 600
 """For a node with an accelerator to appear."""
 
 
-def objects(order: StreamRequest, component: str) -> list[dict[str, Any]]:
+def objects(request: StreamRequest, component: str) -> list[dict[str, Any]]:
     return [
-        _deployment(order, component),
-        _service(order, component),
-        budget(order, component),
-        monitoring(order, component, "engine"),
-        _policy(order, component),
+        _deployment(request, component),
+        _service(request, component),
+        budget(request, component),
+        monitoring(request, component, "engine"),
+        _policy(request, component),
     ]
 
 
-def _deployment(order: StreamRequest, component: str) -> dict[str, Any]:
-    server = order.server(component)
+def _deployment(request: StreamRequest, component: str) -> dict[str, Any]:
+    server = request.server(component)
     container = container_of(server, sidecar=False)
     container["readinessProbe"] = {
         "httpGet": {"path": "/health", "port": "engine"},
@@ -39,14 +39,14 @@ def _deployment(order: StreamRequest, component: str) -> dict[str, Any]:
     }
     container["lifecycle"] = {"preStop": {"sleep": {"seconds": LEAVE_SECONDS}}}
     pod = {
-        **identity(order.settings.account_of(order.spec.job)),
+        **identity(request.settings.account_of(request.spec.job)),
         "containers": [container],
         "volumes": volumes_of(server),
         **placement(server.worker),
-        "topologySpreadConstraints": across_zones(order.labels(component)),
+        "topologySpreadConstraints": across_zones(request.labels(component)),
     }
     return deployment(
-        order,
+        request,
         component,
         pod,
         labels={PROFILE_LABEL: server.worker.profile.name},
@@ -57,13 +57,13 @@ def _deployment(order: StreamRequest, component: str) -> dict[str, Any]:
     )
 
 
-def _service(order: StreamRequest, component: str) -> dict[str, Any]:
-    spec = {"selector": order.labels(component), "ports": [{"name": "engine", "port": ENGINE_PORT, "targetPort": "engine"}]}
-    return an_object(order, "Service", "v1", order.name(component), component, {"spec": spec})
+def _service(request: StreamRequest, component: str) -> dict[str, Any]:
+    spec = {"selector": request.labels(component), "ports": [{"name": "engine", "port": ENGINE_PORT, "targetPort": "engine"}]}
+    return an_object(request, "Service", "v1", request.name(component), component, {"spec": spec})
 
 
-def _policy(order: StreamRequest, component: str) -> dict[str, Any]:
+def _policy(request: StreamRequest, component: str) -> dict[str, Any]:
     """vLLM has no password: what reaches it can use the model. A gateway's addresses are not known here."""
-    subscribers = {"from": [{"podSelector": {"matchLabels": order.labels(SUBSCRIBER)}}]}
-    callers: dict[str, Any] = {} if order.variant.gateway else subscribers
-    return policy(order, component, ingress=[{**callers, "ports": [tcp(ENGINE_PORT)]}, from_collectors(ENGINE_PORT)])
+    subscribers = {"from": [{"podSelector": {"matchLabels": request.labels(SUBSCRIBER)}}]}
+    callers: dict[str, Any] = {} if request.variant.gateway else subscribers
+    return policy(request, component, ingress=[{**callers, "ports": [tcp(ENGINE_PORT)]}, from_collectors(ENGINE_PORT)])

@@ -9,76 +9,77 @@ from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
 from nightshift.jobset.manifest.escaping import literal
 from nightshift.jobset.manifest.pod_template import across_zones, client_of, identity, scratch
 from nightshift.stream.manifests.objects import an_object, budget, deployment, from_collectors, monitoring, policy, tcp
-from nightshift.stream.manifests.render_request import SERVER, SUBSCRIBER, StreamRequest
+from nightshift.stream.manifests.render_request import PORTS, SERVER, SUBSCRIBER, StreamRequest
 
 FOLDER: Final = "/etc/nightshift"
 FILE: Final = "stream.yaml"
 SINK_KEY: Final = "url"
-SINK_PORT: Final = 5432
 _ALIVE: Final = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
 """It says that the process runs and nothing more: a subscriber without an engine or a database is well, and waits."""
 _READY: Final = {"httpGet": {"path": "/nightshift/readyz", "port": "metrics"}, "timeoutSeconds": 10}
 """It fails while Pub/Sub, the sink or the engine is away. Nothing is sent to a subscriber, so only a rollout waits for it."""
 
 
-def objects(order: StreamRequest) -> list[dict[str, Any]]:
-    name = order.name(SUBSCRIBER)
+def objects(request: StreamRequest) -> list[dict[str, Any]]:
+    name = request.name(SUBSCRIBER)
     return [
-        an_object(order, "ServiceAccount", "v1", name, SUBSCRIBER, {"automountServiceAccountToken": False}),
-        _file(order),
-        _deployment(order),
-        budget(order, SUBSCRIBER),
-        monitoring(order, SUBSCRIBER, "metrics"),
-        _policy(order),
+        an_object(request, "ServiceAccount", "v1", name, SUBSCRIBER, {"automountServiceAccountToken": False}),
+        _file(request),
+        _deployment(request),
+        budget(request, SUBSCRIBER),
+        monitoring(request, SUBSCRIBER, "metrics"),
+        _policy(request),
     ]
 
 
-def sink_secret(order: StreamRequest) -> str:
+def sink_secret(request: StreamRequest) -> str:
     """The name of the Secret whose key `SINK_KEY` is the sink's URL. People make it: a password is in it."""
-    return order.name("sink")
+    return request.name("sink")
 
 
-def _file_name(order: StreamRequest) -> str:
+def _file_name(request: StreamRequest) -> str:
     """It changes with the file: then the Deployment rolls, and a pod of the old generation that restarts reads its own file."""
-    return f"{order.name('stream')}-{hashlib.sha256(order.text.encode()).hexdigest()[:10]}"
+    return f"{request.name('stream')}-{hashlib.sha256(request.text.encode()).hexdigest()[:10]}"
 
 
-def _file(order: StreamRequest) -> dict[str, Any]:
-    return an_object(order, "ConfigMap", "v1", _file_name(order), SUBSCRIBER, {"immutable": True, "data": {FILE: order.text}})
+def _file(request: StreamRequest) -> dict[str, Any]:
+    return an_object(
+        request, "ConfigMap", "v1", _file_name(request), SUBSCRIBER, {"immutable": True, "data": {FILE: request.text}}
+    )
 
 
-def _deployment(order: StreamRequest) -> dict[str, Any]:
-    address = {"name": "NIGHTSHIFT_SINK_URL", "valueFrom": {"secretKeyRef": {"name": sink_secret(order), "key": SINK_KEY}}}
+def _deployment(request: StreamRequest) -> dict[str, Any]:
+    address = {"name": "NIGHTSHIFT_SINK_URL", "valueFrom": {"secretKeyRef": {"name": sink_secret(request), "key": SINK_KEY}}}
     container = client_of(
-        order.settings,
+        request.settings,
         name=SUBSCRIBER,
-        image=order.settings.stream_image,
+        image=request.settings.stream_image,
         command=["nightshift", "stream", f"{FOLDER}/{FILE}", "--metrics-port", str(METRICS_PORT)],
         env=[
-            {"name": "ENGINE_URL", "value": literal(order.engine_url)},
-            {"name": "NIGHTSHIFT_PROJECT", "value": literal(order.settings.project)},
+            {"name": "ENGINE_URL", "value": literal(request.engine_url)},
+            {"name": "NIGHTSHIFT_PROJECT", "value": literal(request.settings.project)},
             # A pod does not start while a Secret that it names is missing.
-            *([address] if order.in_database else []),
+            *([address] if request.spec.sink.PORT else []),
         ],
     )
     container["livenessProbe"] = {**_ALIVE, "periodSeconds": 30, "failureThreshold": 4}
     container["readinessProbe"] = {**_READY, "periodSeconds": 5}
     container["volumeMounts"].append({"name": "stream", "mountPath": FOLDER, "readOnly": True})
     pod = {
-        **identity(order.name(SUBSCRIBER)),
+        **identity(request.name(SUBSCRIBER)),
         "containers": [container],
-        "volumes": [scratch(), {"name": "stream", "configMap": {"name": _file_name(order)}}],
-        "topologySpreadConstraints": across_zones(order.labels(SUBSCRIBER)),
+        "volumes": [scratch(), {"name": "stream", "configMap": {"name": _file_name(request)}}],
+        "topologySpreadConstraints": across_zones(request.labels(SUBSCRIBER)),
     }
-    return deployment(order, SUBSCRIBER, pod)
+    return deployment(request, SUBSCRIBER, pod)
 
 
-def _policy(order: StreamRequest) -> dict[str, Any]:
+def _policy(request: StreamRequest) -> dict[str, Any]:
     """Pub/Sub and Cloud Storage are https, which k8s/base/network.yaml allows."""
-    if order.variant.engine_url:
-        engine: dict[str, Any] = {"ports": [tcp(order.engine_port)]}
+    if request.variant.engine_url:
+        engine: dict[str, Any] = {"ports": [tcp(request.route.port or PORTS[request.route.scheme])]}
     else:
-        engine = {"to": [{"podSelector": {"matchLabels": order.labels(SERVER)}}], "ports": [tcp(ENGINE_PORT)]}
+        engine = {"to": [{"podSelector": {"matchLabels": request.labels(SERVER)}}], "ports": [tcp(ENGINE_PORT)]}
     # The Secret alone knows the database's address, and most are private.
-    sink = [{"ports": [tcp(SINK_PORT)]}] if order.in_database else []
-    return policy(order, SUBSCRIBER, ingress=[from_collectors(METRICS_PORT)], egress=[engine, *sink])
+    sink = [{"ports": [tcp(request.spec.sink.PORT)]}] if request.spec.sink.PORT else []
+    return policy(request, SUBSCRIBER, ingress=[from_collectors(METRICS_PORT)], egress=[engine, *sink])

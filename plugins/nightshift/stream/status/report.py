@@ -19,7 +19,7 @@ from nightshift.stream.status.queries import BACKLOG, GOOGLE, OLDEST, of_stream,
 
 WINDOW_S: Final = 600
 NOTICEABLE: Final = 1.05
-"""Arrivals are an estimate: so many times what can be answered are worth a warning."""
+"""Arrivals are an estimate: more than this multiple of what can be answered is worth a warning."""
 
 
 @dataclass(frozen=True)
