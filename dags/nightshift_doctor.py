@@ -1,6 +1,6 @@
-"""Whether this deployment is ready for a night: trigger it after each change of settings, roles, cluster or package.
+"""Whether this deployment is ready for a run: trigger it after each change of settings, roles, cluster or package.
 
-Its one task logs a line for each thing that a night needs, and fails if one is wrong (docs/operate/doctor.md). Parsing this
+Its one task logs a line for each thing that a run needs, and fails if one is wrong (docs/operate/doctor.md). Parsing this
 file reads no setting, so that the task can say which one is missing.
 """
 

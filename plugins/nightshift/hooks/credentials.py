@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NoCredentials(AirflowFailException):
-    """The connection gives no credentials until a person corrects it: the task fails for good."""
+    """The connection gives no credentials until a user corrects it: the task fails for good."""
 
 
 def storage_credentials(settings: Settings) -> GCSCredentialProvider:

@@ -25,7 +25,7 @@ TRIGGERER_LIMIT: Final = timedelta(minutes=3)
 
 class DoctorOperator(BaseOperator):
     """
-    Asks everything that a night needs (docs/operate/doctor.md), logs a line for each answer, and fails if something is wrong.
+    Asks everything that a run needs (docs/operate/doctor.md), logs a line for each answer, and fails if something is wrong.
 
     It first waits in the triggerer, which has to import a trigger of nightshift for that. Whatever becomes of it, the
     checks then run in the worker. Returns the report as ``nightshift doctor --json`` prints it.

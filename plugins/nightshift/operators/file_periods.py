@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def began_by_files(context: Context) -> bool:
-    """Whether an asset's event has started the DAG run, and no person has said which period it is for."""
+    """Whether an asset's event has started the DAG run, and no user has said which period it is for."""
     return context["dag_run"].run_type == "asset_triggered" and not context["params"].get("partition")
 
 

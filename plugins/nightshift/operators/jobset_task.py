@@ -73,7 +73,7 @@ class JobSetTask(JobSetWork):
         memory.save(replace(kept, live=()))
 
     def end_on_kill(self) -> None:
-        """`on_kill`'s part, when the worker's process gets SIGTERM: a draining worker looks the same as a person who fails
+        """`on_kill`'s part, when the worker's process gets SIGTERM: a draining worker looks the same as a user who fails
         the task. A JobSet that this process has created is seconds old and is deleted; any other stays for the next attempt.
         """
         if self._adoption is None or self._adoption.created is None:
@@ -104,7 +104,7 @@ class JobSetTask(JobSetWork):
 
 
 def _start_of(context: Context) -> int:
-    """A number that stays the same through Airflow's retries and is another one when a person has cleared the task.
+    """A number that stays the same through Airflow's retries and is another one when a user has cleared the task.
 
     Airflow sets `max_tries` to the task's retries, and a clear sets it to the tries so far and the retries.
     """

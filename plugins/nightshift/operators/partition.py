@@ -59,7 +59,7 @@ def partition_of(context: Context, every: str | None = None) -> str:
 
 
 def nearest(context: Context, every: str | None) -> str:
-    """The partition that the logical date of a DAG run says, whether or not a person could mean another one."""
+    """The partition that the logical date of a DAG run says, whether or not a user could mean another one."""
     dag_run = context["dag_run"]
     return periods.at(dag_run.logical_date or dag_run.run_after, every)
 

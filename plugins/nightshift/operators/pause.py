@@ -63,13 +63,13 @@ class PauseOperator(BaseOperator):
 
 
 def _who(context: Context) -> str:
-    """The person who triggered the DAG, if Airflow knows."""
+    """The user who triggered the DAG, if Airflow knows."""
     dag_run = context["dag_run"]
     return getattr(dag_run, "triggering_user_name", None) or f"DAG run {dag_run.run_id}"
 
 
 def follow_request(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -> None:
-    """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is.
+    """Pauses the JobSets of a run that a user has paused, or resumes them. The deadline stays where it is.
 
     task: works on that run.
     """

@@ -192,7 +192,7 @@ class PlanOperator(RunOperator):
         return self.execute(context)
 
     def _await_due(self, context: Context, partition: str) -> None:
-        """Returns when the run is due: at once if a person started it. Raises TaskDeferred, or AirflowSkipException."""
+        """Returns when the run is due: at once if a user started it. Raises TaskDeferred, or AirflowSkipException."""
         schedule = self.job.get("schedule")
         if context["params"].get("partition") or not schedule:
             return
@@ -245,7 +245,7 @@ class PlanOperator(RunOperator):
         return run, rows
 
     def _sealed(self, context: Context, spec: JobSpec, partition: str, run_id: str) -> tuple[RunRef, JobSpec, int]:
-        """The run that a person asks for by its id, its spec under the job's present terms, and its rows."""
+        """The run that a user asks for by its id, its spec under the job's present terms, and its rows."""
         from nightshift.run.manifest import load_manifest
         from nightshift.run.names import RunRef
         from nightshift.run.opening import load_run

@@ -128,7 +128,7 @@ class RunOperator(BaseOperator):
     def completes(self, asked_at: str) -> str | None:
         """The run that the partition has to show, for a redo to replace it; None for a run that may replace others.
 
-        asked_at: when the run was asked for, ISO 8601. A person who asks for a redo again, later than it was opened, gets it.
+        asked_at: when the run was asked for, ISO 8601. A user who asks for a redo again, later than it was opened, gets it.
         """
         return self.redo.run_id if self.redo and asked_at == self.record.opened_at else None
 

@@ -1,4 +1,4 @@
-"""What both JobSet triggers do while they wait: follow JobSets, look at their night, and stop at whatever comes first."""
+"""What both JobSet triggers do while they wait: follow JobSets, look at their run, and stop at whatever comes first."""
 
 from __future__ import annotations
 

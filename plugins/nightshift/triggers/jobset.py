@@ -43,7 +43,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
     Marking the waiting task failed or successful, clearing it, or deleting its DAG run applies ``kill_policy``; a restart of
     the triggerer does not.
 
-    With ``look``, the trigger forecasts when the night will end (`nightshift.jobset.fleet.watch.FleetWatch`). Every event then
+    With ``look``, the trigger forecasts when the run will end (`nightshift.jobset.fleet.watch.FleetWatch`). Every event then
     has what it found, as ``look``; with the ending ``look``, ``before`` has what the next trigger needs to go on with the
     counts.
 
@@ -172,7 +172,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return {name: asdict(follower.counts()) for name, follower in self._followers.items()}
 
     def _paused(self) -> frozenset[str]:
-        """The JobSets that a person has paused; the night is not late then. Kueue's queue does not count."""
+        """The JobSets that a user has paused; the run is not late then. Kueue's queue does not count."""
         return frozenset(name for name, follower in self._followers.items() if follower.paused)
 
     def _reachable(self) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class LocalJobSetTrigger(BaseTrigger):
     """
-    Fires once, when one of the JobSets is finished or gone, when the deadline has passed, or to look at the night.
+    Fires once, when one of the JobSets is finished or gone, when the deadline has passed, or to look at the run.
 
     The event is that of :class:`~nightshift.triggers.jobset.KubernetesJobSetTrigger`. The local runtime keeps its pods' ends
     and logs, so the trigger need not collect them. An unreachable runtime never ends the wait before the deadline. If
@@ -123,7 +123,7 @@ class LocalJobSetTrigger(BaseTrigger):
         return jobset, Followed("finished")
 
     async def on_kill(self) -> None:
-        """Deletes the JobSets: a person has ended the task, and nothing waits for the pods any more."""
+        """Deletes the JobSets: a user has ended the task, and nothing waits for the pods any more."""
         await run_shielded(self._end(), self.log)
 
     async def _end(self) -> None:
@@ -160,7 +160,7 @@ class LocalJobSetTrigger(BaseTrigger):
 
 
 def _progress(seen: Observation) -> str:
-    """For a person: "2 pods run, 1 index is done, 1 pod has failed"."""
+    """For a user: "2 pods run, 1 index is done, 1 pod has failed"."""
     from nightshift.jobset.verdict import indexes
 
     if seen.jobset is None:

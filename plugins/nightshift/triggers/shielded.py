@@ -1,6 +1,6 @@
 """Work of a trigger that goes on when Airflow no longer waits for it.
 
-If a person ends a waiting task, Airflow cancels its trigger, which then runs `on_kill`. But Airflow 3.3 cancels the trigger
+If a user ends a waiting task, Airflow cancels its trigger, which then runs `on_kill`. But Airflow 3.3 cancels the trigger
 again in each round of its loop, a second apart, until the trigger has ended, and whichever cancellation comes while `on_kill`
 runs ends that, too (`TriggerRunner.cancel_triggers`, `TriggerRunner.run_trigger`).
 """

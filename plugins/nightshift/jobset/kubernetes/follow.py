@@ -156,7 +156,7 @@ class Follower:
 
     @property
     def paused(self) -> bool:
-        """Whether a person has paused the JobSet."""
+        """Whether a user has paused the JobSet."""
         return bool(self._paused)
 
     @property

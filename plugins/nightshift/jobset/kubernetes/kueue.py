@@ -19,7 +19,7 @@ from nightshift.spec import JobSpec
 from nightshift.spec.model import Compute
 
 READERS: Final = "k8s/components/queues/airflow.yaml"
-"""What lets Airflow's account read the queues. A night goes on without it, and then its plan knows no quota."""
+"""What lets Airflow's account read the queues. A run goes on without it, and then its plan knows no quota."""
 
 
 class NotUsable(Exception):

@@ -29,7 +29,7 @@ Sink = Callable[[str, str, str], None]
 class Logs:
     """A log is followed while its container runs if a stream is free for it; else it is read when the container ends.
 
-    sink: gets (pod, container, line). warn: a logger's method for what a person should know. streams: shared with others; None:
+    sink: gets (pod, container, line). warn: a logger's method for what a user should know. streams: shared with others; None:
     with everything in the event loop. lines: how many have come.
     """
 

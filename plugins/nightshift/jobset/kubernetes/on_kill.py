@@ -1,4 +1,4 @@
-"""What happens to a JobSet when a person ends the task that waits for it: the attempt that owns it deletes or suspends it."""
+"""What happens to a JobSet when a user ends the task that waits for it: the attempt that owns it deletes or suspends it."""
 
 from __future__ import annotations
 

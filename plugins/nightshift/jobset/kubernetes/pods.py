@@ -103,7 +103,7 @@ class Pods:
         return tuple(self._pending.values())
 
     def sentence(self) -> str:
-        """For a person: "3 pods run, 2 wait for a node (0/6 nodes are available: ...), 1 of index 4 failed"."""
+        """For a user: "3 pods run, 2 wait for a node (0/6 nodes are available: ...), 1 of index 4 failed"."""
         phases = Counter(seen.phase for seen in self._seen.values())
         parts = [f"{phases['Running']} {'pod runs' if phases['Running'] == 1 else 'pods run'}"]
         waits = Counter(seen.waits for seen in self._seen.values() if seen.phase == "Pending")

@@ -29,7 +29,7 @@ class KubernetesRuntime:
         return self._api.observe(self._namespace, name, closely=closely)
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Also resumes a JobSet that was suspended when a person ended its task, unless a person has paused it."""
+        """Also resumes a JobSet that was suspended when a user ended its task, unless a user has paused it."""
         patch = {"metadata": {"uid": uid, "annotations": {OWNER_ANNOTATION: owner}}}
         jobset = self._patch(name, patch)
         if PAUSED_ANNOTATION not in (jobset["metadata"].get("annotations") or {}):

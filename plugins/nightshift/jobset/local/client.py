@@ -76,7 +76,7 @@ class LocalRuntime:
         )
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Only checks that it exists: here a trigger ends a JobSet only if a person ends its task."""
+        """Only checks that it exists: here a trigger ends a JobSet only if a user ends its task."""
         with _reachable(name):
             self._folder(name).created_at()
 

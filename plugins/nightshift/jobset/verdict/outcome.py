@@ -191,7 +191,7 @@ class _Judge:
         if cause:
             explanation = f"Kueue gave up on the JobSet: {shorten(evicted.get('message', '')) or cause}"
             return Outcome(Ending.STARTUP, cause, explanation, LATER, evidence)
-        # A person deactivated it and can activate it again: it waits as long as the caller lets it.
+        # A user deactivated it and can activate it again: it waits as long as the caller lets it.
         return None
 
     def _not_finished(self, name: str, *, starved: bool) -> Outcome:

@@ -30,7 +30,7 @@ def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
 def taken_of(seen: Observation) -> frozenset[str]:
     """Names of the pods that the cluster took away: a node's end, an eviction, a preemption.
 
-    Not those that a person or nightshift itself ended: by a pause, a smaller JobSet, falling back. Nor those that Kueue
+    Not those that a user or nightshift itself ended: by a pause, a smaller JobSet, falling back. Nor those that Kueue
     suspends for a more urgent run: their objects say no more than after a pause.
     """
     ends = (end_of(pod, resume_codes=(), permanent_codes=()) for pod in seen.pods)
