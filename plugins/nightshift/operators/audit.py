@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nightshift.warehouse import Warehouse
 
 
-UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a person marked it. Its log and Airflow's have more."
+UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a user marked it. Its log and Airflow's have more."
 
 
 class AuditOperator(RunOperator):
@@ -122,12 +122,12 @@ class AuditFailureOperator(RunOperator):
         try:
             return {**known, **self._looked_up(spec, planned, warehouse)}
         except (ValueError, NoSuchRun, WarehouseError, PermissionDeniedError, UnauthenticatedError) as error:
-            # What cannot be read may be why the DAG run failed: that it failed is said all the same.
-            self.log.warning("The row of the failure will not say what the run has cost: %s", error)
+            # What cannot be read may be why the DAG run failed: the failure is recorded all the same.
+            self.log.warning("The row of the failure will lack the run's cost: %s", error)
             return known
 
     def _looked_up(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
-        """What has to be read for it. Raises ValueError and NoSuchRun for what is no document of a run."""
+        """The columns that have to be read. Raises ValueError and NoSuchRun for what is not a document of a run."""
         from nightshift.planner.bills import bill_of, bill_so_far
         from nightshift.planner.costs.prices import load_prices
         from nightshift.run.manifest import load_manifest
@@ -151,7 +151,7 @@ class AuditFailureOperator(RunOperator):
 
 
 def _partition(context: Context, every: str | None) -> str:
-    """Of a DAG run whose task plan has handed nothing on. What that has refused does not hide the failure."""
+    """Of a DAG run whose task plan has passed nothing on. What that has refused does not hide the failure."""
     try:
         return partition_of(context, every)
     except AirflowFailException:

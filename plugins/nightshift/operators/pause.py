@@ -1,4 +1,4 @@
-"""The one task of the DAG nightshift_pause: a run stands still, or goes on."""
+"""The one task of the DAG nightshift_pause: it pauses or resumes a run."""
 
 from __future__ import annotations
 
@@ -69,10 +69,7 @@ def _who(context: Context) -> str:
 
 
 def follow_request(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -> None:
-    """Pauses the JobSets of a run that a user has paused, or resumes them. The deadline stays where it is.
-
-    task: works on that run.
-    """
+    """Pauses or resumes the JobSets of the task's run, as a user has asked. The deadline does not move."""
     from nightshift.jobset.fleet.pause import apply_to
     from nightshift.run.pauses import newest
 

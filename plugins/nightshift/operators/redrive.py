@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DeadLettersLeft(AirflowException):
-    """Pub/Sub or the database did not answer. What was not done yet, the next attempt does."""
+    """Pub/Sub or the database did not answer. The next attempt does the rest."""
 
 
 class RedriveOperator(BaseOperator):
@@ -36,7 +36,7 @@ class RedriveOperator(BaseOperator):
     :param reasons: only dead letters with one of these reasons; empty for any.
     :param since: only those that died then or later (ISO 8601; UTC unless it says otherwise).
     :param until: only those that died before.
-    :param most: so many, those that died first.
+    :param most: at most this number, those that died first.
     :param topic: where they are published; by default on the topic of the stream's subscription.
     :param only_count: whether to publish nothing.
     :param streams_folder: where the files of streams are.

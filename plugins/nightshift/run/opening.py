@@ -6,7 +6,7 @@ that is published: Airflow uses a DAG run again for another request, as a backfi
 
 The runs of one partition are ordered by when they were opened (`opened_at` of the record): an opener takes the time of its own
 clock, or a microsecond after the latest run that it sees, so a run that was opened after another one is later, whatever the
-clocks of the two machines say.
+clocks of the two machines.
 
 A run is its opening, not its folder's name: each has a random `uid`, which its plan and its manifest repeat. A new run never
 takes a folder in which anything lies, so what is left of a run that was deleted in part is never taken for its own.
@@ -59,9 +59,9 @@ def open_run(
     """Finds or creates the run of `spec` for `partition` (YYYY-MM-DD) in a store rooted at the bucket.
 
     project: of the query's tables that do not name theirs; part of the run's name. tables: what the query reads now, as
-    ``project.dataset.table``: a run of 0.2.0, whose name has no project, is taken only if its rows came from these. pin: says
-    what a new run pins. after: a moment after which a new run is opened, besides those of other runs. Neither is called if the
-    run is open already. See `open_generation` for the other parameters.
+    ``project.dataset.table``: a run of 0.2.0, whose name has no project, is taken only if its rows came from these. pin:
+    returns a new run's pins. after: a moment after which a new run is opened, besides those of other runs. Neither is called if
+    the run is open already. See `open_generation` for the other parameters.
     """
     semantic = spec.semantic()
     records = _records_of(store, spec.job, partition)
@@ -268,9 +268,9 @@ def _redo_of(store: ObjectStore, run: RunRef) -> Redo | None:
 
 
 def _opened_fresh(record: RunRecord | None, run: RunRef) -> bool:
-    """Release 0.2.0 does not say it, but a first generation is hardly ever opened by `fresh`, and a redo never is."""
-    said = record.fresh if record else None
-    return (run.generation > 1 if said is None else said) and not (record and record.redo)
+    """Release 0.2.0 did not record it, but a first generation is hardly ever opened by `fresh`, and a redo never is."""
+    fresh = record.fresh if record else None
+    return (run.generation > 1 if fresh is None else fresh) and not (record and record.redo)
 
 
 def _names_of(run: RunRef) -> dict[str, Any]:

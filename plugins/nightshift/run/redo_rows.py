@@ -74,7 +74,7 @@ def dead_ordinals(store: ObjectStore, run: RunRef, manifest: RunManifest) -> Ite
 
 
 def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk) -> pa.Table:
-    """What `nightshift.run.chunks.decode_outcomes` says of a chunk of the sealed run. Raises NotRedone; StoreUnavailable."""
+    """A chunk of the sealed run, by `nightshift.run.chunks.decode_outcomes`. Raises NotRedone; StoreUnavailable."""
     try:
         body = get_bytes(store, entry.path)
     except (obstore.exceptions.BaseError, OSError) as error:

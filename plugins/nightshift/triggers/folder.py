@@ -42,7 +42,7 @@ def created(client: Client, url: str, since: datetime) -> Iterator[datetime]:
     any more. Holds one page at a time.
 
     Only folders right below it are known as days (``dt=2026-11-19``). url: ``gs://BUCKET/FOLDER``. since: aware, the moment
-    from which on objects are looked for. Raises StoreUnavailable.
+    from which on objects are listed. Raises StoreUnavailable.
     """
     bucket, _, folder = url.removeprefix("gs://").partition("/")
     top = f"{folder}/" if folder else ""

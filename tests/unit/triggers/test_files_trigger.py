@@ -75,7 +75,7 @@ class Watching(FilesTrigger):
         self.folder, self.outages = folder, outages
         self.looks: list[tuple[str, str]] = []
 
-    def _look(self, first: str, last: str) -> dict[str, int]:
+    def _list(self, first: str, last: str) -> dict[str, int]:
         if self.outages:
             self.outages -= 1
             raise StoreUnavailable("list gs://shop/texts: 503")

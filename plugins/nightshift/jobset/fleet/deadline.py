@@ -5,7 +5,7 @@ More workers come as a *helping* JobSet on the same ledger; it ends with the led
     workers = (rows left / speed - work that is expected anyway) / (IN_TIME * time left - start-up)
 
 so that the run ends within 85% of the time left (`nightshift.jobset.fleet.forecast.IN_TIME`; both sums over the workers and
-seconds until then), within the quota, full batches and the deployment's limit, by default `TIMES_PLAN` times the plan's workers.
+seconds until then), within the quota, full batches and the deployment's limit (default: `TIMES_PLAN` times the plan's workers).
 
     the forecast has been late for less than HOLD_S, or is not now       STAY
     the job sets the number of workers (``compute.workers``)             STAY, but log how many would keep the deadline
@@ -40,7 +40,7 @@ HOLD_S: Final = 300.0
 HELPS_MAX: Final = 3
 """Per run. A forecast that needs a fourth correction is useless."""
 TIMES_PLAN: Final = 4
-"""All workers of a run, if ``NIGHTSHIFT_WORKERS_MAX`` is unset: twice for half the expected speed, twice for half of them lost."""
+"""Limit of a run's workers if ``NIGHTSHIFT_WORKERS_MAX`` is unset: twice for half the speed, twice for half of them lost."""
 GIVES: Final = 0.75
 """A profile that runs less than this share of the requested workers has no capacity for more."""
 

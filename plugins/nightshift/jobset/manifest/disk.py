@@ -2,7 +2,7 @@
 
 The server writes what it fetches and compiles to one volume. Its limit is the model's size and some spare room, and the
 container requests as much, so that the scheduler chooses a node with so much room. A node whose disk is full evicts pods, which
-is a disruption and would be repeated until the deadline. A pod that exceeds its own volume counts as failed, and says so.
+is a disruption and would be repeated until the deadline. A pod that exceeds its own volume counts as failed, with a reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GIB: Final = 1 << 30
 
 
 def weights_gib(order: ServerRequest) -> int:
-    """The size of the model's files: as the job says, as found when the run was opened, or the most that a worker can hold."""
+    """The size of the model's files: the job's, as found when the run was opened, or the most that a worker can hold."""
     if order.spec.compute.weights_gib is not None:
         return order.spec.compute.weights_gib
     if order.pins.weights_bytes is not None:
@@ -45,7 +45,7 @@ def driver_request() -> dict[str, str]:
 
 
 def node_disk_gb(pod_gib: int, pods: int = 1) -> int:
-    """Size of a node's boot disk for pods that request so much each, in GB, a multiple of 10.
+    """Size of a node's boot disk for pods that request `pod_gib` each, in GB, a multiple of 10.
 
     GKE leaves pods at least 90 % of the disk less 100 GiB; images are in that reserve (Google's "Plan node sizes").
     """

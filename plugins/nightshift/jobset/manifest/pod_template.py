@@ -90,7 +90,7 @@ def client_of(settings: Settings, *, name: str, image: str, command: list[str], 
 
 
 def identity(account: str) -> dict[str, Any]:
-    """The part of a pod's spec that says who it is and how it ends."""
+    """The part of a pod's spec about its identity and its end."""
     return {
         "serviceAccountName": account,
         # The Google service account comes from the metadata server; no pod calls the cluster's API.
@@ -117,7 +117,7 @@ def volumes_of(order: ServerRequest) -> list[dict[str, Any]]:
 
 
 def placement(worker: WorkerShape) -> dict[str, Any]:
-    """The part of a pod's spec that says on which nodes it may run."""
+    """The part of a pod's spec about the nodes on which it may run."""
     selector = {"nodeSelector": worker.node_selector} if worker.node_selector else {}
     return {**selector, **({"tolerations": worker.tolerations} if worker.tolerations else {})}
 

@@ -168,7 +168,7 @@ def _several_hosts(order: RenderRequest, template: dict[str, Any]) -> dict[str, 
             "maxRestarts": RETRIES,
             # A new pod cannot get the accelerators or the name of an old one that still runs.
             "restartStrategy": "BlockingRecreate",
-            # Only the text of the Job controller's message says which of the two rules above applied.
+            # Only the text of the Job controller's message shows which of the two rules above applied.
             "rules": [
                 {
                     "name": "hopeless",

@@ -95,7 +95,7 @@ def _start(order: ServerRequest) -> dict[str, Any]:
 
 
 def image(order: ServerRequest) -> str:
-    """The run's own, as it was when the run was opened: a later setting is for later runs."""
+    """The run's pin: a later setting is for later runs."""
     name = image_setting(order.worker, order.settings)
     return pinned_image(order.pins, name) or str(getattr(order.settings, name))
 
@@ -140,7 +140,7 @@ def _threads() -> list[dict[str, Any]]:
     """One thread for each CPU that the container requests, rounded up, if the engine computes on the CPU.
 
     By default vLLM's CPU build takes the node's cores and binds a thread to each, and the next pod there takes the same cores.
-    With an accelerator, vLLM serves with one thread unless a variable says otherwise.
+    With an accelerator, vLLM serves with one thread unless a variable changes that.
     """
     request = {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
     return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]
