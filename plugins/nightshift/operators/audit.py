@@ -60,10 +60,10 @@ class AuditOperator(RunOperator):
 
 class AuditFailureOperator(RunOperator):
     """
-    Writes a row of the audit table for a DAG run of which a task has failed for good, with what is known by then.
+    Writes a row of the audit table for a DAG run with a task that has failed for good, with what is known by then.
 
-    It stands beside the task ``audit``, which then fails as its upstream did, so the DAG run ends as failed. If the DAG run is
-    repaired, this task is skipped, and the publication gets a row of its own. A repeat writes no second row.
+    It runs beside the task ``audit``, which then fails as its upstream did, so the DAG run ends as failed. If the DAG run is
+    repaired, this task is skipped, and the publication gets its own row. A repeat writes no second row.
 
     :param spec: the job as JSON: the task ``plan`` may be the one that failed.
     :param tasks: the tasks that may have failed, in their order.
@@ -159,6 +159,6 @@ def _partition(context: Context, every: str | None) -> str:
 
 
 def _sum(*counts: int | None) -> int | None:
-    """Of those that are known; None if none is."""
+    """Of the known counts; None without any."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

@@ -65,7 +65,7 @@ def asked_last(warehouse: Warehouse, spec: JobSpec, partition: str) -> datetime:
 
 
 def any_run(spec: JobSpec, partition: str) -> RunRef:
-    """For questions about a partition, whatever its runs."""
+    """Stands for a partition, whatever its runs."""
     return RunRef(spec.job, partition, "0" * 16)
 
 

@@ -28,7 +28,7 @@ class RedriveOperator(BaseOperator):
     """
     Publishes dead letters of a stream again, as they were, and marks them in the table of dead letters (docs/use/streams.md).
 
-    A repeat goes on where it stopped: a message may be published twice, but has one outcome. Uses the deployment's connections:
+    A repeat continues where it stopped: a message may be published twice, but has one outcome. Uses the connections
     ``NIGHTSHIFT_POSTGRES_CONN_ID`` for the database, ``NIGHTSHIFT_GCP_CONN_ID`` for Pub/Sub. Returns what was done as
     ``nightshift stream redrive --json`` prints it. All parameters are templated.
 
@@ -132,7 +132,7 @@ class RedriveOperator(BaseOperator):
 
 
 def _moment(name: str, text: str | None) -> datetime | None:
-    """Raises AirflowFailException for what is not a time."""
+    """Raises AirflowFailException if it is not a time."""
     if not text:
         return None
     try:

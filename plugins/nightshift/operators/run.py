@@ -75,7 +75,7 @@ class RunOperator(BaseOperator):
         self._lineage: Lineage | None = None
 
     def pre_execute(self, context: Context) -> None:
-        """Airflow calls it before each try, and when a deferred task goes on. Raises AirflowFailException if another release
+        """Airflow calls it before each try, and when a deferred task resumes. Raises AirflowFailException if another release
         ran the task ``plan``, and this one cannot read its result."""
         from nightshift.formats import XCOM, UnreadableFormat
 
@@ -126,7 +126,7 @@ class RunOperator(BaseOperator):
         return self.record.redo
 
     def completes(self, asked_at: str) -> str | None:
-        """The run that the partition has to show, for a redo to replace it; None for a run that may replace others.
+        """The run that the partition must show for this redo to replace it; None for a run that may replace others.
 
         asked_at: when the run was requested, ISO 8601. A later request for the same redo may replace others.
         """

@@ -51,9 +51,9 @@ REASON_MOST: Final = 100
 CLAIM_MOST: Final = 4_096
 """Characters of a text that an attempt claims."""
 COUNT_MOST: Final = 10**15
-"""More than any attempt has rows or tokens."""
+"""More rows or tokens than any attempt has."""
 _ODD: Final = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-"""What reading bytes that are not a chunk may raise, beside Arrow's own errors."""
+"""What reading foreign bytes may raise, beside Arrow's own errors."""
 
 
 class NotAChunk(ValueError):

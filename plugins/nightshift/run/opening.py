@@ -9,7 +9,7 @@ clock, or a microsecond after the latest run that it sees, so a run that was ope
 clocks of the two machines.
 
 A run is its opening, not its folder's name: each has a random `uid`, which its plan and its manifest repeat. A new run never
-takes a folder in which anything lies, so what is left of a run that was deleted in part is never taken for its own.
+takes a folder that is not empty, so leftovers of a partly deleted run are never taken for its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class NoSuchRun(LookupError):
-    """There is no run at the given place."""
+    """There is no run at this path."""
 
 
 def open_run(
@@ -198,7 +198,7 @@ def open_generation(
         if record is not None and (not fresh or record.opened_by == opened_by) and not superseded(run):
             return run, record
     number = generations[-1].generation + 1 if generations else 1
-    # Several may open one at once: create-only gives this generation to one of them, and the others see who got it.
+    # Several may open one at once: create-only gives this generation to one opener, and the others read its record.
     frozen = {**frozen, **late()}
     latest = max([after(), *(record.opened for record in records.values() if record is not None)])
     while True:
@@ -243,10 +243,7 @@ def planned(store: ObjectStore, run: RunRef, record: RunRecord) -> Plan | None:
 
 
 def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, RunRecord | None]:
-    """Every run of the job and partition in whose folder anything lies, whatever its spec, with its record.
-
-    None for a folder without `spec.json`.
-    """
+    """Every run of the job and partition whose folder is not empty, with its record; None without `spec.json`."""
     found: dict[RunRef, RunRecord | None] = {}
     for prefix in obstore.list_with_delimiter(store, f"{job}/{partition}")["common_prefixes"]:
         try:

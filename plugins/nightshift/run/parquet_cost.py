@@ -1,4 +1,4 @@
-"""What it costs to read a Parquet file, found before anything is unpacked: a file of some KiB can stand for GiB.
+"""The cost of reading a Parquet file, found before anything is unpacked: a file of some KiB can unpack to GiB.
 
 A worker may create any bytes under its prefix, and the digests of a chunk are its own. So before a chunk is decoded, the
 headers of its pages are read: they have a page's number of values and unpacked size, which pyarrow trusts. The bounds are far

@@ -1,7 +1,7 @@
 """Requests to pause or resume a run: numbered objects in its folder, of which the newest counts.
 
 The request outlives the JobSets that it stops: the task `infer` reads it whenever it has a JobSet, its trigger every two
-minutes, and the command or DAG that wrote it applies it to those that are there (`nightshift.jobset.fleet.pause`).
+minutes, and the command or DAG that wrote it applies it to the existing ones (`nightshift.jobset.fleet.pause`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nightshift.store import StoreUnavailable, get_bytes
 log = logging.getLogger(__name__)
 
 BYTES_MOST: Final = 64 << 10
-"""Of a request."""
+"""Of one request."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _seal(
     sealed: RunManifest | None,
     measure: Measure | None,
 ) -> RunManifest:
-    """sealed: the manifest that is there already."""
+    """sealed: the existing manifest."""
     keys = _Keys(store, run, plan, spec.source.key)
     optional = (columns.REASONING,) if spec.request.keeps_reasoning else ()
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, keys, optional))
@@ -138,7 +138,7 @@ def _seal(
 
 
 def _compare(run: RunRef, sealed: RunManifest, proven: RunManifest) -> None:
-    """Raises ConservationError unless the manifest that is there matches what was proven now."""
+    """Raises ConservationError unless the existing manifest matches what was proven now."""
     differ = [name for name in COMPARED if getattr(sealed, name) != getattr(proven, name)]
     if differ:
         raise ConservationError(
@@ -201,7 +201,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Key
         while number * largest < READ_BYTES and (chunk := next(numbers, None)) is not None:
             await check(chunk)
 
-    # The first one is read alone: it shows how many fit the memory at once. Reader 0 always goes on.
+    # The first one is read alone: it shows how many fit the memory at once. Reader 0 always continues.
     for chunk in itertools.islice(numbers, 1):
         await check(chunk)
     await asyncio.gather(*(reader(number) for number in range(READERS)))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NoWeights(ValueError):
-    """There are no files at the model's address, or they must not be read."""
+    """There are no files at the model's address, or reading them is not allowed."""
 
 
 class WeightsChanged(ValueError):

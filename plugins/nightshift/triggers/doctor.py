@@ -1,4 +1,4 @@
-"""Shows that the triggerer has nightshift: a trigger of ours that does nothing else."""
+"""A trigger that only shows that the triggerer has nightshift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work of a trigger that goes on when Airflow no longer waits for it.
+"""Work of a trigger that continues when Airflow no longer waits for it.
 
 If a user ends a waiting task, Airflow cancels its trigger, which then runs `on_kill`. But Airflow 3.3 cancels the trigger
 again in each round of its loop, a second apart, until the trigger has ended, and whichever cancellation comes while `on_kill`
@@ -19,7 +19,7 @@ _at_work: Final[set[asyncio.Task[None]]] = set()
 
 
 async def run_shielded(work: Coroutine[Any, Any, None], log: Log) -> None:
-    """Waits for `work`, which goes on if the caller is cancelled, as long as the event loop runs. Raises what `work` raises.
+    """Waits for `work`, which continues if the caller is cancelled, as long as the event loop runs. Raises what `work` raises.
 
     log: gets the error as well, because the caller may be gone.
     """

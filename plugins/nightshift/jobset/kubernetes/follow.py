@@ -97,7 +97,7 @@ class JobSetCounts:
 
 
 class Follower:
-    """One JobSet. uid: of this object, since another may have the same name.
+    """Follows one JobSet. uid: of this object, since another may have the same name.
 
     connect: opens a client; called again for each session, so that it can bring fresh credentials.
     log: for people. sink: gets (pod, container, line) for every line of every container; None: no logs.

@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def resumes_at_once(self) -> bool:
-        """Nothing was wrong with the work: another JobSet may follow at once, and no retry is used up."""
+        """Nothing was wrong with the work: another JobSet may follow at once, without using up a retry."""
         return self.ending in (Ending.PREEMPTED, Ending.LOST)
 
 
