@@ -97,7 +97,7 @@ class WholeLedger(Ledger):
             # If a name of this page is missing, fewer pages would do: this is never faster than a real LIST.
             await asyncio.sleep(LATENCY_S)
             page = slice(start, start + 1000)
-            known._present[page] = self.truth._marks[page]
+            known._present[page] = self.truth._present[page]
 
 
 class Engine:
