@@ -93,11 +93,11 @@ class WholeLedger(Ledger):
         if len(chunks) <= 1000:
             await super().refresh(known, chunks)
             return
-        for start in range(0, len(self.truth._marks), 1000):
+        for start in range(0, len(self.truth._present), 1000):
             # If a name of this page is missing, fewer pages would do: this is never faster than a real LIST.
             await asyncio.sleep(LATENCY_S)
             page = slice(start, start + 1000)
-            known._marks[page] = self.truth._marks[page]
+            known._present[page] = self.truth._present[page]
 
 
 class Engine:

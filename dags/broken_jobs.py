@@ -14,7 +14,7 @@ from nightshift.spec.file_cache import Memory
 
 DAGS = Path(__file__).parent
 
-# Its neighbour has just read the same files: what they said is remembered.
+# Its neighbour has just read the same files: their content is cached.
 memory = Memory.of(DAGS / "jobs")
 jobs, broken = load_all(DAGS / "jobs", relative_to=DAGS.parent, memory=memory)
 lines = [str(errors) for errors in broken.values()]

@@ -1,7 +1,7 @@
-"""Whether this deployment is ready for a night: trigger it after each change of settings, roles, cluster or package.
+"""Whether this deployment is ready for a run: trigger it after each change of settings, roles, cluster or package.
 
-Its one task logs a line for each thing that a night needs, and fails if one is wrong (docs/operate/doctor.md). Parsing this
-file reads no setting, so that the task can say which one is missing.
+Its one task logs a line for each thing that a run needs, and fails if one is wrong (docs/operate/doctor.md). Parsing this
+file reads no setting, so that the task can name a missing one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ with DAG(
     schedule=None,
     start_date=datetime(2026, 11, 1, tzinfo=UTC),
     catchup=False,
-    # It runs only when somebody triggers it: a paused one would keep that request waiting.
+    # It runs only when triggered: a paused DAG would keep that request waiting.
     is_paused_upon_creation=False,
     max_active_runs=1,
     params={

@@ -19,7 +19,7 @@ with DAG(
     schedule=None,
     start_date=datetime(2026, 11, 1, tzinfo=UTC),
     catchup=False,
-    # It runs only when somebody triggers it: a paused one would keep that request waiting.
+    # It runs only when triggered: a paused DAG would keep that request waiting.
     is_paused_upon_creation=False,
     max_active_runs=1,
     params={

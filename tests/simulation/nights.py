@@ -26,7 +26,7 @@ from typing import Final
 from nightshift.jobset.fleet import deadline, fallback, forecast, policy
 from nightshift.jobset.fleet.memory import FleetMember, FleetState
 from nightshift.jobset.fleet.records import WatchReport
-from nightshift.jobset.fleet.watch import LOOK_S, WAKE_S
+from nightshift.jobset.fleet.watch import CHECK_S, WAKE_S
 from tests.simulation.check import Violated
 
 STEP_S: Final = 60.0
@@ -185,7 +185,7 @@ class World:
         while self._now < deadline and self._left > 0:
             self._minute()
             if self._kept and self._now >= self._next_look and self._left > 0:
-                self._next_look += LOOK_S
+                self._next_look += CHECK_S
                 self._look()
             if self._left > 0:
                 self._fall_back()
@@ -252,7 +252,7 @@ class World:
         self._defer(forecast.Watch(self._watch.state, CHUNK_ROWS))
 
     def _defer(self, watch: forecast.Watch) -> None:
-        self._watch, self._next_look, self._wake_at = watch, self._now + LOOK_S, self._now + WAKE_S
+        self._watch, self._next_look, self._wake_at = watch, self._now + CHECK_S, self._now + WAKE_S
 
     def _look(self) -> None:
         """As the trigger does."""
@@ -266,7 +266,7 @@ class World:
             )
             for name, each in self._jobsets.items()
         }
-        found = self._watch.look(now, rows, fleets, deadline=self._scenario.deadline)
+        found = self._watch.forecast(now, rows, fleets, deadline=self._scenario.deadline)
         self.night.looks.append((now, math.inf if found.end_s is None else found.end_s, found.left_s))
         self.night.wrong += self._misjudged(found)
         asked = {name: deadline.Asked(each.profile, len(each.workers), each.helps) for name, each in self._jobsets.items()}
@@ -358,7 +358,7 @@ def wrong_with(night: Night) -> Iterator[str]:
         before = [(end, left) for when, end, left in night.looks if at - HOLD_S <= when <= at]
         if any(end < IN_TIME * left for end, left in before) or not any(end > LATE * left for end, left in before):
             yield f"hold: {workers} workers at {at:.0f} s, although the forecast was in time less than {HOLD_S:.0f} s before"
-        if at < HOLD_S or len(before) < HOLD_S // LOOK_S:
+        if at < HOLD_S or len(before) < HOLD_S // CHECK_S:
             yield f"hold: {workers} workers at {at:.0f} s, after {len(before)} looks"
 
 

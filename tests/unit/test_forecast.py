@@ -41,47 +41,47 @@ def steady(watch: Watch, *, speed: float, seconds: float, workers: int = 10, beg
         recent = int(speed * workers * min(watch.window_s(now), minute * 60))
         done = int(speed * workers * minute * 60)
         rows = Rows(left=100_000 - done, done=done, recent=recent)
-        found = watch.look(now, rows, {"a": a_fleet(workers, worked_s=workers * minute * 60)}, deadline=DEADLINE)
+        found = watch.forecast(now, rows, {"a": a_fleet(workers, worked_s=workers * minute * 60)}, deadline=DEADLINE)
     assert found is not None
     return found
 
 
 class TestTheBeginning:
     def test_before_its_start_up_is_over_a_night_is_expected_as_it_was_planned(self) -> None:
-        found = Watch(WatchState(1.0), 60).look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
+        found = Watch(WatchState(1.0), 60).forecast(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
 
         assert found.end_s == pytest.approx(600 + 100_000 / 10)
-        assert not Watch(WatchState(2.0), 60).look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).late
+        assert not Watch(WatchState(2.0), 60).forecast(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).late
 
     def test_nobody_knows_a_speed_before_the_first_chunk_if_the_plan_had_none(self) -> None:
         watch = Watch(WatchState(0.0), 60)
 
-        assert watch.look(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).end_s is None
+        assert watch.forecast(BEGAN, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).end_s is None
         assert steady(Watch(WatchState(0.0), 0), speed=2.0, seconds=1200).speed == pytest.approx(2.0)
 
     def test_a_first_chunk_that_is_not_committed_yet_is_no_sign_of_slowness(self) -> None:
         watch = Watch(WatchState(2.0), 60)
-        watch.look(READY, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
+        watch.forecast(READY, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
 
-        assert watch.look(READY + 60, NO_ROWS, {"a": a_fleet(10, worked_s=600)}, deadline=DEADLINE).speed == 2.0
+        assert watch.forecast(READY + 60, NO_ROWS, {"a": a_fleet(10, worked_s=600)}, deadline=DEADLINE).speed == 2.0
 
     def test_workers_that_have_been_at_it_for_long_without_a_chunk_are_slow(self) -> None:
         watch = Watch(WatchState(2.0), 60)
-        watch.look(READY, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
+        watch.forecast(READY, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
 
-        found = watch.look(READY + 600, NO_ROWS, {"a": a_fleet(10, worked_s=6000)}, deadline=DEADLINE)
+        found = watch.forecast(READY + 600, NO_ROWS, {"a": a_fleet(10, worked_s=6000)}, deadline=DEADLINE)
 
         assert found.speed == pytest.approx(30 * 10 / 6000)
         assert found.late
 
     def test_a_fleet_whose_start_up_is_over_counts_with_what_runs(self) -> None:
-        found = Watch(WatchState(1.0), 60).look(READY + 1, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
+        found = Watch(WatchState(1.0), 60).forecast(READY + 1, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
 
         assert found.end_s == math.inf
         assert found.late
 
     def test_one_that_comes_early_is_there(self) -> None:
-        found = Watch(WatchState(1.0), 60).look(BEGAN + 60, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
+        found = Watch(WatchState(1.0), 60).forecast(BEGAN + 60, NO_ROWS, {"a": a_fleet(10)}, deadline=DEADLINE)
 
         assert found.fleets["a"] == Expected(10)
 
@@ -102,7 +102,7 @@ class TestWhatWasSeen:
         for minute in range(1, 16):
             fleet = a_fleet(2, worked_s=10 * WINDOW_S + 2 * 60 * minute)
             rows = Rows(80_000, 20_000, recent=int(10 * (WINDOW_S - 60 * minute) + 120 * minute))
-            found = watch.look(now + 60 * minute, rows, {"a": fleet}, deadline=DEADLINE)
+            found = watch.forecast(now + 60 * minute, rows, {"a": fleet}, deadline=DEADLINE)
 
         assert found.fleets["a"].workers == pytest.approx(2)
         assert found.speed == pytest.approx(1.0, rel=0.1)
@@ -115,7 +115,7 @@ class TestWhatWasSeen:
             running = last if minute % 2 == 0 else 10 - last
             fleet = a_fleet(running, worked_s=minute * 5 * 60)
             rows = Rows(left=100_000, done=600 * minute, recent=600 * minute)
-            found = watch.look(READY + minute * 60, rows, {"a": fleet}, deadline=DEADLINE)
+            found = watch.forecast(READY + minute * 60, rows, {"a": fleet}, deadline=DEADLINE)
 
         assert running == last
         assert found.fleets["a"] == Expected(5)
@@ -125,7 +125,7 @@ class TestWhatWasSeen:
         late = steady(watch, speed=0.5, seconds=1200)
 
         again = Watch(watch.state, 0)
-        found = again.look(READY + 1260, Rows(94_000, 6_000, 0), {"a": a_fleet(10)}, deadline=DEADLINE)
+        found = again.forecast(READY + 1260, Rows(94_000, 6_000, 0), {"a": a_fleet(10)}, deadline=DEADLINE)
 
         assert found.speed == pytest.approx(0.5)
         assert found.late_s > late.late_s > 0
@@ -136,7 +136,7 @@ class TestLate:
         """A forecast that ends after this share of the time left."""
         left_s = DEADLINE - now
         fleets = {"a": Fleet(10, 10, 10 * (now - BEGAN), BEGAN)}
-        return watch.look(now, Rows(int(share * left_s * 10), 0, 0), fleets, deadline=DEADLINE)
+        return watch.forecast(now, Rows(int(share * left_s * 10), 0, 0), fleets, deadline=DEADLINE)
 
     def test_the_band_keeps_what_was_said_last(self) -> None:
         between = (LATE + IN_TIME) / 2
@@ -153,17 +153,17 @@ class TestLate:
 
     def test_workers_that_go_on_after_a_pause_have_their_start_up_again(self) -> None:
         watch = Watch(WatchState(1.0), 60, start_up_s=600)
-        watch.look(BEGAN + 3000, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE, paused=True)
-        found = watch.look(BEGAN + 3060, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
+        watch.forecast(BEGAN + 3000, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE, paused=True)
+        found = watch.forecast(BEGAN + 3060, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE)
         again = Watch(WatchState(1.0, resumed_at=watch.state.resumed_at), 60, start_up_s=600)
 
         assert found.fleets["a"] == Expected(10, 540)
-        assert again.look(BEGAN + 3120, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).fleets["a"] == Expected(10, 480)
+        assert again.forecast(BEGAN + 3120, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE).fleets["a"] == Expected(10, 480)
 
     def test_a_paused_night_is_not_late_and_its_workers_are_not_slow(self) -> None:
         watch = Watch(WatchState(1.0), 60)
         self.look(watch, BEGAN, 1.2)
-        found = watch.look(BEGAN + 60, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE, paused=True)
+        found = watch.forecast(BEGAN + 60, NO_ROWS, {"a": a_fleet(0)}, deadline=DEADLINE, paused=True)
 
         assert (found.late, found.end_s, found.speed) == (False, None, 1.0)
         assert self.look(watch, BEGAN + 120, 1.2).late_s < 60

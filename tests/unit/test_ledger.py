@@ -215,7 +215,7 @@ def test_the_body_of_one_chunk_does_not_go_with_the_footer_of_another() -> None:
 def test_a_chunk_without_digests_is_not_read() -> None:
     table, provenance = chunks.decode(a_chunk(RUN, PLAN, 1, dead=[5]))
     sink = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({chunks.METADATA_KEY: chunks.said_by(provenance)}), sink)
+    pq.write_table(table.replace_schema_metadata({chunks.METADATA_KEY: chunks.claims_of(provenance)}), sink)
 
     with pytest.raises(chunks.NotAChunk, match="its footer has no digest"):
         chunks.decode(sink.getvalue())

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from nightshift.hooks import notifiers as isolation
-from nightshift.hooks.notifiers import NotTold
+from nightshift.hooks.notifiers import NotNotified
 from nightshift.operators import notices, notify
 from nightshift.operators.notices import Notice
 from nightshift.run.tolerance import ToleranceExceeded
@@ -345,17 +345,17 @@ class TestWhenItIsDue:
         ],
     )
     def test_what_goes_wrong_is_an_error_that_airflow_catches(self, named: str, said: str) -> None:
-        with pytest.raises(NotTold, match=said):
+        with pytest.raises(NotNotified, match=said):
             self.tell(told("failed", named))
 
     def test_arguments_that_the_class_does_not_have(self, operators: Path) -> None:
         operators.write_text(f"board: {{notifier: {BOARD}, arguments: {{size: 3}}}}")
-        with pytest.raises(NotTold, match="unexpected keyword argument 'size'"):
+        with pytest.raises(NotNotified, match="unexpected keyword argument 'size'"):
             self.tell(told("failed"))
 
     def test_one_that_hangs_holds_nothing_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(isolation, "LIMIT_S", 0.2)
-        with pytest.raises(NotTold, match="has not ended within"):
+        with pytest.raises(NotNotified, match="has not ended within"):
             self.tell(told("failed", "hanging"))
 
     def test_a_signal_reaches_airflow_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,7 +395,7 @@ class TestWhenItIsDue:
     async def test_one_that_leaves_does_not_end_the_triggerer(self) -> None:
         alert = notify.when_late(told("late", "leaving"))
         assert alert is not None
-        with pytest.raises(NotTold, match="SystemExit"):
+        with pytest.raises(NotNotified, match="SystemExit"):
             await notices.tell_late(**alert.callback.kwargs)
 
 

@@ -245,7 +245,7 @@ class TestFollower:
     def seen(self, follower: Follower, said: str) -> None:
         annotations = {PAUSED_ANNOTATION: said} if said else {}
         meta = {"name": "a", "uid": "u", "annotations": annotations}
-        assert follower._look("MODIFIED", {"metadata": meta, "spec": {"replicatedJobs": [], "suspend": bool(said)}}) is None
+        assert follower._observe("MODIFIED", {"metadata": meta, "spec": {"replicatedJobs": [], "suspend": bool(said)}}) is None
 
     def test_a_pause_is_not_a_lack_of_capacity(self, follower: Follower, log: Log, clock: Clock) -> None:
         self.seen(follower, "")

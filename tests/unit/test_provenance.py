@@ -198,7 +198,7 @@ def with_metadata(table: pa.Table, metadata: Mapping[bytes, bytes]) -> bytes:
 
 def test_what_a_later_release_adds_is_passed_over() -> None:
     table, provenance = chunks.decode(a_chunk(RUN, PLAN, 0))
-    said = {**json.loads(chunks.said_by(provenance)), "weather": "fine"}
+    said = {**json.loads(chunks.claims_of(provenance)), "weather": "fine"}
     told = [{**dataclasses.asdict(part), "weather": "fine"} for part in provenance.parts]
     metadata = {chunks.METADATA_KEY: json.dumps(said).encode(), chunks.PARTS_KEY: json.dumps(told).encode()}
 
@@ -208,7 +208,7 @@ def test_what_a_later_release_adds_is_passed_over() -> None:
 @pytest.mark.parametrize("told", [b"", b"[]", b"{}", b"[1]", b"[{}]", b'[{"attempt": "a"}]', b"\xff"])
 def test_parts_that_cannot_be_read_are_not_a_chunk(told: bytes) -> None:
     table, provenance = chunks.decode(a_chunk(RUN, PLAN, 0))
-    body = with_metadata(table, {chunks.METADATA_KEY: chunks.said_by(provenance), chunks.PARTS_KEY: told})
+    body = with_metadata(table, {chunks.METADATA_KEY: chunks.claims_of(provenance), chunks.PARTS_KEY: told})
 
     with pytest.raises(chunks.NotAChunk):
         chunks.decode(body)

@@ -1,4 +1,4 @@
-"""What the doctor asks, over Airflow's connections and as this process of Airflow sees it."""
+"""What the doctor checks, over Airflow's connections and as this process of Airflow sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nightshift.warehouse.permission_probe import Trial
 
 PATIENCE_S: Final = 10.0
-"""How long the doctor asks a cluster that does not answer; a task asks longer (`nightshift.jobset.kubernetes.api`)."""
+"""How long the doctor retries a cluster that does not answer; a task retries longer (`nightshift.jobset.kubernetes.api`)."""
 
 
 class AirflowConnections:
@@ -57,11 +57,11 @@ class AirflowConnections:
     def notifier(self, named: Named) -> str | None:
         from inspect import signature
 
-        from nightshift.hooks.notifiers import NotTold, isolated_class
+        from nightshift.hooks.notifiers import NotNotified, isolated_class
 
         try:
             signature(isolated_class(named)).bind_partial(**{**dict.fromkeys(named.jobs_may_set), **named.arguments})
-        except (NotTold, TypeError) as error:
+        except (NotNotified, TypeError) as error:
             return str(error)
         return None
 

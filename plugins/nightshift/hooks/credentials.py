@@ -1,4 +1,4 @@
-"""The credentials of Airflow's Google connection, and what it means if it gives none."""
+"""The credentials of Airflow's Google connection, and what it means if there are none."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class NoCredentials(AirflowFailException):
-    """The connection gives no credentials until someone corrects it: the task fails for good."""
+    """The connection gives no credentials until a user corrects it: the task fails for good."""
 
 
 def storage_credentials(settings: Settings) -> GCSCredentialProvider:
     """For `nightshift.store.open_store`: tokens of the connection ``settings.gcp_conn_id``, empty if it is anonymous.
 
-    The first one is asked for now, so that a wrong connection is named before it is used. A quota project of the connection
-    has no effect on storage. Raises NoCredentials, and StoreUnavailable if a repeat may help.
+    The first one is fetched now, so that a wrong connection is reported before its use. A quota project of the connection has
+    no effect on storage. Raises NoCredentials, and StoreUnavailable if a repeat may help.
     """
     from google.auth.credentials import AnonymousCredentials
 
@@ -40,8 +40,7 @@ def open_bucket() -> ObjectStore:
 
 
 def credentials_of(connection: str, unavailable: type[Exception]) -> Credentials:
-    """Those of an Airflow connection, with a token unless it is anonymous. Raises NoCredentials, or `unavailable` if a repeat
-    may help."""
+    """With a token unless the connection is anonymous. Raises NoCredentials, or `unavailable` if a repeat may help."""
     from airflow.providers.google.common.hooks.base_google import GoogleBaseHook
 
     with explained(connection, unavailable):
@@ -95,11 +94,11 @@ def explained(connection: str, unavailable: type[Exception]) -> Iterator[None]:
 
 
 def _refused(error: Any) -> bool:
-    """Whether Google's token service gave the reason why it gives no token, and will give it again.
+    """Whether Google's token service gave a reason for its refusal, which is then final.
 
-    Other services answer with texts, which do not show it: a role that was granted is not known everywhere at once.
+    The texts of other services do not show that: a role that was granted is not known everywhere at once.
     """
-    return not error.retryable and any(isinstance(each, Mapping) for each in error.args[1:])
+    return not error.retryable and any(isinstance(reply, Mapping) for reply in error.args[1:])
 
 
 def _no_credentials(connection: str, problem: object) -> NoCredentials:

@@ -1,4 +1,4 @@
-"""Plain requests with the account of Airflow's Google connection, for questions that no client of Google's asks."""
+"""Plain requests with the account of Airflow's Google connection, where Google has no client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S: Final = 20.0
 
 class GoogleAccount:
     """
-    `nightshift.doctor.context.Google` on an Airflow connection. Whatever asks for its credentials first may raise
+    `nightshift.doctor.context.Google` on an Airflow connection. The first use of its credentials may raise
     `nightshift.hooks.credentials.NoCredentials`.
 
     :param gcp_conn_id: the connection.

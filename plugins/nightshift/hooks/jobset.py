@@ -20,7 +20,7 @@ class JobSetHook(JobSetApi, KubernetesHook):
     Creates, reads, patches and deletes JobSets, and reads their pods and logs, on a Kubernetes connection's cluster.
 
     Every request has a time limit. If the cluster does not answer, requests are retried for two minutes (``patience_s``), then
-    :class:`~nightshift.jobset.runtime.RuntimeUnavailable` is raised; this says nothing about the JobSet.
+    :class:`~nightshift.jobset.runtime.RuntimeUnavailable` is raised; the JobSet's state is then unknown.
 
     .. seealso::
         Parameters are those of
@@ -45,8 +45,8 @@ class AsyncJobSetHook(AsyncKubernetesHook):
     async def get_conn(self) -> AsyncGenerator[ApiClient, None]:
         """A client of this connection's cluster.
 
-        Provider 10.14, which Cloud Composer ships, makes every client with the configuration of the process, whatever the
-        connection says; so the client is made here.
+        Provider 10.14, which Cloud Composer ships, ignores the connection and makes every client with the configuration of the
+        process; so the client is made here.
         """
         await self._load_config()
         async with ApiClient(configuration=self.client_configuration) as client:

@@ -26,7 +26,7 @@ class GKEJobSetHook(JobSetApi, GKEKubernetesHook):
 
 class GKEAsyncJobSetHook(GKEKubernetesAsyncHook):
     """
-    :class:`~nightshift.hooks.jobset.AsyncJobSetHook` for a GKE cluster. A token lasts an hour, and no client is kept longer.
+    :class:`~nightshift.hooks.jobset.AsyncJobSetHook` for a GKE cluster. A token lasts an hour, and no client longer.
 
     .. seealso::
         Parameters are those of

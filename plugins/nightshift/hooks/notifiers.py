@@ -1,7 +1,7 @@
 """An operator's notifier, which is foreign code: its class, and a thread of its own in which it runs.
 
-What it raises (`sys.exit` too) ends neither the DAG processor nor the triggerer, signals reach Airflow as ever, and one that
-hangs holds up its caller for `LIMIT_S`.
+What it raises (`sys.exit` too) ends neither the DAG processor nor the triggerer, signals reach Airflow as usual, and one that
+hangs delays its caller by at most `LIMIT_S`.
 """
 
 from __future__ import annotations
@@ -22,41 +22,43 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 60.0
 """Seconds that a notifier may take."""
 _PLACE_MAX: Final = 500
-"""Characters that a place brings: an error may hold a whole page."""
+"""Characters of one placeholder's text: an error may hold a whole page."""
 
 
-class NotTold(Exception):
-    """A notifier was due, and did not do its work. Has the reason."""
+class NotNotified(Exception):
+    """A notifier was due and did not do its work; the message has the reason."""
 
 
 def isolated_class(named: Named) -> type[BaseNotifier]:
-    """The class of a notifier. Raises NotTold, also for whatever importing it raises."""
+    """The class of a notifier. Raises NotNotified, also for whatever importing it raises."""
     found: list[type[BaseNotifier]] = []
     isolated("The notifier", lambda: found.append(notifier_class(named)))
     return found[0]
 
 
 def notifier_class(named: Named) -> type[BaseNotifier]:
-    """Imports it where it is called. Raises NotTold."""
+    """Imports it here. Raises NotNotified."""
     from airflow.sdk.bases.notifier import BaseNotifier
 
     module, _, name = named.notifier.rpartition(".")
     try:
         found = getattr(import_module(module), name)
     except Exception as error:
-        raise NotTold(
+        raise NotNotified(
             f"{named.notifier} cannot be imported here: {error}. Install its package wherever Airflow runs (DAG processor, "
             f"workers, triggerer), or correct the path in the file that {notifiers.SETTING} names."
         ) from error
     if not (isinstance(found, type) and issubclass(found, BaseNotifier)):
-        raise NotTold(f"{named.notifier} is not a notifier of Airflow (a subclass of {BaseNotifier.__module__}.BaseNotifier).")
+        raise NotNotified(
+            f"{named.notifier} is not a notifier of Airflow (a subclass of {BaseNotifier.__module__}.BaseNotifier)."
+        )
     return found
 
 
 def isolated(whose: str, work: Callable[[], None]) -> None:
-    """Does work that is not ours in a thread. Raises NotTold for whatever it raises, and if it takes longer than `LIMIT_S`.
+    """Runs foreign code in a thread. Raises NotNotified for whatever it raises, and if it takes longer than `LIMIT_S`.
 
-    whose: how a message about it begins.
+    whose: the beginning of a message about it.
     """
     ended: list[BaseException] = []
 
@@ -70,15 +72,15 @@ def isolated(whose: str, work: Callable[[], None]) -> None:
     thread.start()
     thread.join(LIMIT_S)
     if thread.is_alive():
-        raise NotTold(f"{whose} has not ended within {LIMIT_S:.0f} s. Look at the service that it calls.")
+        raise NotNotified(f"{whose} has not ended within {LIMIT_S:.0f} s. Look at the service that it calls.")
     if ended:
         (error,) = ended
         why = (
             str(error)
-            if isinstance(error, NotTold | notifiers.NotifiersError)
+            if isinstance(error, NotNotified | notifiers.NotifiersError)
             else f"{type(error).__name__}: {one_line(error)}"
         )
-        raise NotTold(f"{whose} has failed: {why}") from error
+        raise NotNotified(f"{whose} has failed: {why}") from error
 
 
 def one_line(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What tells one JobSet from another: its name, and a digest of what its pods do. Pure."""
+"""What identifies a JobSet: its name, and a digest of what its pods do. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nightshift.run.names import canonical_json
 def spec_hash(manifest: Mapping[str, Any]) -> str:
     """sha256, as 64 hex digits, over the canonical JSON of a JobSet manifest's ``spec`` as it was submitted.
 
-    Without ``suspend``, which says when its pods work, not what they do.
+    Without ``suspend``, which decides when its pods work, not what they do.
 
     An API server adds defaults to what it stores, so an adopter compares the annotation, never a hash of what it reads back.
     """

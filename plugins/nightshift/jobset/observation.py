@@ -1,7 +1,7 @@
-"""What a cluster says of one JobSet at one moment, as the objects that its API serves. Pure.
+"""One JobSet at one moment, as the objects that its cluster's API serves. Pure.
 
-`nightshift.jobset.verdict.outcome` judges it; `nightshift.jobset.kubernetes` collects it. A pod that has been deleted can no
-longer be asked for, so the watcher hands in what it looked like last, cut down by `slim_pod` to what is read of a pod.
+`nightshift.jobset.verdict.outcome` judges it; `nightshift.jobset.kubernetes` collects it. A deleted pod can no longer be
+requested, so the watcher keeps its last state, cut down by `slim_pod` to what the verdict reads.
 """
 
 from __future__ import annotations

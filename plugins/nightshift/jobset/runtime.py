@@ -21,11 +21,11 @@ class JobSetNotFound(Exception):
 
 
 class RuntimeUnavailable(Exception):
-    """The runtime could not be asked. Says nothing about the JobSet: try again."""
+    """The runtime did not answer. The JobSet's state is unknown: try again."""
 
 
 class RequestRefused(Exception):
-    """The runtime has understood the request and will not do it: a right is missing, or the manifest is not valid. Says why."""
+    """The runtime refuses the request: a right is missing, or the manifest is not valid. The message says which."""
 
 
 class Runtime(Protocol):
@@ -44,13 +44,13 @@ class Runtime(Protocol):
         ...
 
     def mark_judged(self, name: str, uid: str, by: str) -> None:
-        """Notes that somebody has drawn the conclusions from its end. Raises JobSetNotFound."""
+        """Notes that an attempt has judged its end. Raises JobSetNotFound."""
         ...
 
     def stop(self, name: str, uid: str = "") -> None:
         """Deletes the JobSet: SIGTERM to its pods, their grace period, then SIGKILL. Returns at once; a missing one is fine.
 
-        uid: of the one that is meant, where a later one of the same name is to be left alone.
+        uid: of the one that is meant, so that a later one of the same name is left alone.
         """
         ...
 
@@ -58,8 +58,8 @@ class Runtime(Protocol):
         """Those with the label of this run."""
         ...
 
-    def pause(self, name: str, said: str) -> None:
-        """Its pods get SIGTERM and drain; finished indexes stay. said: who and when, noted on it. Raises JobSetNotFound."""
+    def pause(self, name: str, note: str) -> None:
+        """Its pods get SIGTERM and drain; finished indexes stay. note: who and when, kept on it. Raises JobSetNotFound."""
         ...
 
     def resume(self, name: str) -> None:
@@ -67,5 +67,5 @@ class Runtime(Protocol):
         ...
 
     def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
-        """Lines a container has written so far; last: only the last ones, that many. Raises JobSetNotFound."""
+        """Lines that a container has written so far; last: only this many of the last ones. Raises JobSetNotFound."""
         ...

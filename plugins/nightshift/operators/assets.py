@@ -1,4 +1,4 @@
-"""The assets by which other DAGs know what nightshift writes."""
+"""The assets of what nightshift writes, for other DAGs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOURLY: Final = "1h"
 
 
 def table_asset(spec: JobSpec, project: str) -> Asset:
-    """The published table of a job: ``project.dataset.table``. `project` holds it if its name says none.
+    """The published table of a job: ``project.dataset.table``. `project` holds it if its name has none.
 
     Without a scheme: BigQuery's would make Airflow import, at each parse, the clients of every provider that has one.
     """
@@ -28,8 +28,8 @@ def files_asset(url: str, *, every: str = HOURLY, settle: str = SETTLE) -> Asset
     """The files that appear in a folder, ``gs://BUCKET/FOLDER``, such as those of a stream.
 
     It carries its watcher, so a DAG with ``schedule=[files_asset(...)]`` is triggered when a period is over in which objects
-    appeared: `nightshift.triggers.files.FilesTrigger` says what the event has, and what `every` and `settle` mean. All DAGs
-    with the same arguments share one asset and one watcher. A run may have several events.
+    appeared: `nightshift.triggers.files.FilesTrigger` describes the event, `every` and `settle`. All DAGs with the same
+    arguments share one asset and one watcher. A run may have several events.
 
     Its parse costs what `table_asset` avoids. Raises ValueError for another URL or length.
     """
@@ -44,5 +44,5 @@ def files_asset(url: str, *, every: str = HOURLY, settle: str = SETTLE) -> Asset
         raise ValueError(f"{every!r} is not the length of a period. Write whole minutes that divide a day, for example 10m.")
     place = f"gs://{bucket}/{folder}".rstrip("/")
     trigger = FilesTrigger(url=place, every=every, settle=duration(settle))
-    # Airflow has one asset for each URI, and hands each event of an asset to all DAGs that are scheduled on it.
+    # Airflow has one asset for each URI, and passes each event of an asset to all DAGs that are scheduled on it.
     return Asset(f"{place}?every={every}&settle={settle}", watchers=[AssetWatcher(name="files", trigger=trigger)])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nightshift.warehouse import Warehouse
 
 
-UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a person marked it. Its log and Airflow's have more."
+UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a user marked it. Its log and Airflow's have more."
 
 
 class AuditOperator(RunOperator):
@@ -60,10 +60,10 @@ class AuditOperator(RunOperator):
 
 class AuditFailureOperator(RunOperator):
     """
-    Writes a row of the audit table for a DAG run of which a task has failed for good, with what is known by then.
+    Writes a row of the audit table for a DAG run with a task that has failed for good, with what is known by then.
 
-    It stands beside the task ``audit``, which then fails as its upstream did, so the DAG run ends as failed. If the DAG run is
-    repaired, this task is skipped, and the publication gets a row of its own. A repeat writes no second row.
+    It runs beside the task ``audit``, which then fails as its upstream did, so the DAG run ends as failed. If the DAG run is
+    repaired, this task is skipped, and the publication gets its own row. A repeat writes no second row.
 
     :param spec: the job as JSON: the task ``plan`` may be the one that failed.
     :param tasks: the tasks that may have failed, in their order.
@@ -122,12 +122,12 @@ class AuditFailureOperator(RunOperator):
         try:
             return {**known, **self._looked_up(spec, planned, warehouse)}
         except (ValueError, NoSuchRun, WarehouseError, PermissionDeniedError, UnauthenticatedError) as error:
-            # What cannot be read may be why the DAG run failed: that it failed is said all the same.
-            self.log.warning("The row of the failure will not say what the run has cost: %s", error)
+            # What cannot be read may be why the DAG run failed: the failure is recorded all the same.
+            self.log.warning("The row of the failure will lack the run's cost: %s", error)
             return known
 
     def _looked_up(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
-        """What has to be read for it. Raises ValueError and NoSuchRun for what is no document of a run."""
+        """The columns that have to be read. Raises ValueError and NoSuchRun for what is not a document of a run."""
         from nightshift.planner.bills import bill_of, bill_so_far
         from nightshift.planner.costs.prices import load_prices
         from nightshift.run.manifest import load_manifest
@@ -151,7 +151,7 @@ class AuditFailureOperator(RunOperator):
 
 
 def _partition(context: Context, every: str | None) -> str:
-    """Of a DAG run whose task plan has handed nothing on. What that has refused does not hide the failure."""
+    """Of a DAG run whose task plan has passed nothing on. What that has refused does not hide the failure."""
     try:
         return partition_of(context, every)
     except AirflowFailException:
@@ -159,6 +159,6 @@ def _partition(context: Context, every: str | None) -> str:
 
 
 def _sum(*counts: int | None) -> int | None:
-    """Of those that are known; None if none is."""
+    """Of the known counts; None without any."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

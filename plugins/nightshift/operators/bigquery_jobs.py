@@ -24,9 +24,9 @@ class BigQueryJobFailed(AirflowException):
 
 
 def finished_soon(warehouse: Warehouse, job_ids: Sequence[str]) -> dict[str, Any] | None:
-    """The event if the jobs are done within `SHORT_WAIT_S`, else None.
+    """The event if the jobs are done within `SHORT_WAIT_S`, as most of a small run are, else None.
 
-    Most jobs of a small night are: waiting here costs less than the process in which a deferred task resumes.
+    Waiting here costs less than the process in which a deferred task resumes.
     """
     from nightshift.warehouse import WarehouseUnavailable
 

@@ -79,10 +79,10 @@ def _others(spec: JobSpec) -> str:
         return f"**Another period**: Click Trigger, and enter its start as the *partition*.\n\n```sh\n{command}\n```"
     backfill = f"airflow backfill create --dag-id {spec.job} \\\n    --from-date 2026-11-17 --to-date 2026-11-19"
     if spec.every:
-        said = "**Another period**: Click Trigger, and enter its start as the *partition*. **All periods of some days**:"
-        return f"{said}\n\n```sh\n{backfill}T23:59:59Z\n```"
-    said = "**Another day**: Click Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:"
-    return f"{said}\n\n```sh\n{backfill}\n```"
+        how = "**Another period**: Click Trigger, and enter its start as the *partition*. **All periods of some days**:"
+        return f"{how}\n\n```sh\n{backfill}T23:59:59Z\n```"
+    how = "**Another day**: Click Trigger, and choose the *partition*. **Several days**, here the 17th, 18th and 19th:"
+    return f"{how}\n\n```sh\n{backfill}\n```"
 
 
 def _request(spec: JobSpec) -> str:

@@ -25,10 +25,10 @@ TRIGGERER_LIMIT: Final = timedelta(minutes=3)
 
 class DoctorOperator(BaseOperator):
     """
-    Asks everything that a night needs (docs/operate/doctor.md), logs a line for each answer, and fails if something is wrong.
+    Checks everything that a run needs (docs/operate/doctor.md), logs a line for each check, and fails if something is wrong.
 
-    It first waits in the triggerer, which has to import a trigger of nightshift for that. Whatever becomes of it, the
-    checks then run in the worker. Returns the report as ``nightshift doctor --json`` prints it.
+    It first waits in the triggerer, which has to import a trigger of nightshift for that. Whatever happens there, the checks
+    then run in the worker. Returns the report as ``nightshift doctor --json`` prints it.
 
     :param job: a job's name, or the path of its file (templated); empty for the deployment alone.
     :param jobs_folder: where a name is looked for.
@@ -72,8 +72,7 @@ class DoctorOperator(BaseOperator):
         report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
         report = Report((*report.findings, *self._orphans()))
         for finding, line in zip((*report.findings, None), report.lines(), strict=True):
-            tell = self.log.error if isinstance(finding, Failed) else self.log.info
-            tell("%s", line)
+            (self.log.error if isinstance(finding, Failed) else self.log.info)("%s", line)
         if report.exit_code:
             bad = [each.check for each in report.findings if is_bad(each)]
             raise AirflowFailException(f"Not ready for a night: {', '.join(bad)}. The log has a line for each.")
@@ -90,5 +89,5 @@ class DoctorOperator(BaseOperator):
             credentials = AirflowConnections(settings).storage_credentials()
             return orphans(settings, credentials, Path(self.jobs_folder))
         except Exception as error:
-            # The other findings say what is wrong with settings and connections; Airflow's answer may be any error.
+            # The other findings cover settings and connections; Airflow's answer may be any error.
             return [Skipped(NAME, f"{type(error).__name__}: {error}".splitlines()[0])]

@@ -1,9 +1,9 @@
-"""When the run of a partition is due: Airflow starts one as soon as its day is over, and the job's cron says when to begin.
+"""When the run of a partition is due: Airflow starts one as soon as its day is over, and the job's cron decides when it begins.
 
     partition 2026-11-19 = data interval [2026-11-19 00:00, 2026-11-20 00:00), logical date 2026-11-19 00:00
     cron "0 2 * * *"     -> Airflow creates the run at 2026-11-20 00:00, and it is due at 2026-11-20 02:00
 
-docs/adr/0014-schedule.md says why the cron is not the DAG's schedule. All times are UTC, as the dates of partitions are.
+docs/adr/0014-schedule.md explains why the cron is not the DAG's schedule. All times are UTC, as are partitions' dates.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ def due(schedule: str, partition: date) -> datetime | None:
     from croniter import croniter  # type: ignore[import-untyped]
 
     midnight = datetime.combine(partition + ONE_DAY, time(), UTC)
-    # croniter looks for a moment after its start.
+    # croniter finds a moment after its start.
     moment: datetime = croniter(schedule, midnight - timedelta(seconds=1)).get_next(datetime)
     return moment if moment.date() == midnight.date() else None

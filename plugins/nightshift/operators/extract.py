@@ -25,10 +25,9 @@ class ExtractOperator(RunOperator):
     """
     Exports the query to the run's folder (BigQuery ``EXPORT DATA``), then writes ``plan.json``.
 
-    How many workers there are was decided by the task ``plan``; here that decision is fitted to the rows that were exported,
-    which may be other than those that were counted (`nightshift.planner.plan.fixed`). A run that has a plan is left as it is:
-    its rows never change. The rows of a redo are copied from the run whose dead letters they are (`nightshift.run.redo`).
-    Deferred while BigQuery works.
+    The task ``plan`` decided the number of workers; here that decision is fitted to the exported rows, which may differ from
+    the counted ones (`nightshift.planner.plan.fixed`). A run that has a plan keeps it: its rows never change. A redo's rows are
+    copied from the run whose dead letters they are (`nightshift.run.redo`). Deferred while BigQuery works.
 
     :param decision: path of that decision in the bucket (templated).
     """
@@ -72,7 +71,7 @@ class ExtractOperator(RunOperator):
     def _planned(self, source: ExportedSource | None, rows: int | None) -> dict[str, Any]:
         """Fixes the plan of the files that are there.
 
-        source: None if the query has to be asked. rows: how many there must be, if that is known.
+        source: None if the query has to be asked. rows: the expected number, if known.
         """
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.plan import fixed

@@ -1,4 +1,4 @@
-"""From the asset's events to periods: which one a DAG run is for that files have started, and who computes the others.
+"""From the asset's events to periods: which one a DAG run that files have started is for, and which runs compute the others.
 
 Airflow makes one run for all events that it finds together, and may forget to make one for an event that comes while an
 earlier one waits for its run: the queue keeps the earlier one's time (`AssetManager._queue_dagruns`), and a run takes only the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def began_by_files(context: Context) -> bool:
-    """Whether an asset's event has started the DAG run, and no person has said which period it is for."""
+    """Whether an asset's event has started the DAG run, and no param sets its period."""
     return context["dag_run"].run_type == "asset_triggered" and not context["params"].get("partition")
 
 
@@ -40,8 +40,8 @@ class Named:
 
 
 def periods_of_events(context: Context, every: str, start_date: date) -> Named:
-    """The newest period of its events is the run's own. One that is not over when the run begins is a mistake of those who made
-    the event, and takes no other one's place.
+    """The newest period of its events is the run's own. One that is not over when the run begins is an error in the event, and
+    takes no other one's place.
 
     The task has the asset as its inlet. Raises AirflowFailException if no event names a period, and AirflowSkipException if
     none is left.
@@ -54,7 +54,7 @@ def periods_of_events(context: Context, every: str, start_date: date) -> Named:
     named = set(_named(own, every))
     if not named:
         raise AirflowFailException(
-            f"The asset's event names no period of {every}: a person or another system has made it. Trigger the DAG with the "
+            f"The asset's event names no period of {every}: a user or another system has made it. Trigger the DAG with the "
             'param partition instead, or give the event the extra {"payload": {"partition": "2026-11-19T0710"}}.'
         )
     everything = named | set(_named(forgotten, every))
@@ -74,13 +74,13 @@ def periods_of_events(context: Context, every: str, start_date: date) -> Named:
 
 
 def within_reach(names: Iterable[str], newest: str) -> list[str]:
-    """Those that were not over for longer than the watcher would make up for."""
+    """Those recent enough for the watcher to make up for."""
     oldest = periods.bounds(newest, None)[0] - LOOK_BACK
     return [name for name in names if periods.bounds(name, None)[0] >= oldest]
 
 
 def start_run(dag_id: str, partition: str) -> str:
-    """Starts the DAG's run of a period; its id. There is one run of this id at most, whoever starts it and how often.
+    """Starts the DAG's run of a period; its id. There is at most one run of this id, however often it is started.
 
     Raises AirflowException.
     """

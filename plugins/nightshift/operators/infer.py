@@ -49,7 +49,7 @@ class InferOperator(JobSetTask, RunOperator):
 
     :param get_logs: copy the containers' logs into the task's log.
     :param job: the job as JSON, as it was when Airflow parsed its file for this process: of it, a changed ``compute.workers``
-        takes effect on a night that is on its way. None to look at nothing but the terms.
+        takes effect on a run in progress. None to use only the terms.
     """
 
     def __init__(self, *, get_logs: bool = True, job: dict[str, Any] | None = None, **kwargs: Any) -> None:
@@ -138,7 +138,7 @@ class InferOperator(JobSetTask, RunOperator):
         return self._wanted().whole(kept)
 
     def relive(self, kept: FleetState, event: JobSetEvent) -> FleetState | None:
-        """Asks the policy, and remembers what it changes. Never gives up before the deadline."""
+        """Applies the policy's decision. Never gives up before the deadline."""
         from nightshift.jobset.fleet import fallback, policy
         from nightshift.run.pauses import newest
         from nightshift.spec import JobSpec
@@ -164,8 +164,8 @@ class InferOperator(JobSetTask, RunOperator):
         compute = self.spec.compute
         return Wanted(compute.profiles, self.plan.workers, self.plan.chunk_count, terms=compute.workers)
 
-    def _names(self, lives: Iterable[FleetMember]) -> dict[str, FleetMember]:
-        return {self.jobset_name(live.generation): live for live in lives}
+    def _names(self, members: Iterable[FleetMember]) -> dict[str, FleetMember]:
+        return {self.jobset_name(each.generation): each for each in members}
 
     @cached_property
     def night(self) -> Night:
@@ -175,7 +175,7 @@ class InferOperator(JobSetTask, RunOperator):
         from nightshift.planner.decisions import load_decision
 
         decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
-        # The task plan has said whether the quota is known.
+        # The task plan has logged whether the quota is known.
         limits = limits_of(
             self.spec,
             self.settings,
@@ -204,7 +204,7 @@ class InferOperator(JobSetTask, RunOperator):
             deadline=deadline,
             owner=self.attempt_id,
             get_logs=self.get_logs,
-            look=self.night.look(names, self.remembered(), report.watch if report else None).to_json(),
+            look=self.night.watch_terms(names, self.remembered(), report.watch if report else None).to_json(),
             before=before and {name: left for name, left in before.items() if name in names},
             **self._limits(waited, deadline),
         )
@@ -216,10 +216,10 @@ class InferOperator(JobSetTask, RunOperator):
         if not self.deployment.has_profiles:
             return found
         hosts = self.night.hosts(waited.live.profile)
-        return {**found, "min_running": fallback.enough(self.night.workers(waited.live) * hosts)}
+        return {**found, "min_running": fallback.enough(waited.live.size(self.plan.workers) * hosts)}
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
-        """When to interrupt the wait to decide about the next profile; never, if there is no next profile."""
+        """When to interrupt the wait to decide about the next profile, if there is one."""
         from nightshift.jobset.fleet import fallback
 
         last = {each.live.profile for each in waited} == {self.spec.compute.profiles[-1]}
@@ -237,19 +237,19 @@ class InferOperator(JobSetTask, RunOperator):
         missing, chunks = self._missing(), self.plan.chunk_count
         if not missing:
             done = f"all {chunks} chunks are committed"
-            # Whatever the pods' exit codes were: a success has no failed containers.
+            # Whatever the pods' exit codes: a success has no failed containers.
             return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing to do.", outcome.evidence)
         left = f"{missing} of {chunks} chunks are missing"
         if outcome.ending is Ending.SUCCEEDED:
             words = f"{outcome.explanation}, but {left}: its drivers exited with 0 although work is left"
             return replace(outcome, ending=Ending.UNKNOWN, reason="ChunksMissing", explanation=words)
         rows = {each.pod: self._rows(each) for each in outcome.failed}
-        told = sorted(set(filter(None, rows.values())))[:ROWS_SHOWN]
-        where = f" while it had {'; '.join(told)}" if told else ""
+        shown = sorted(set(filter(None, rows.values())))[:ROWS_SHOWN]
+        where = f" while it had {'; '.join(shown)}" if shown else ""
         return replace(outcome, explanation=f"{outcome.explanation}{where}; {left}")
 
     def has_too_many_dead_letters(self) -> bool:
-        """Why its drivers may have ended it: as far as they have noted."""
+        """A reason why its drivers may have ended it, by their notes."""
         from nightshift.run.ledger import Ledger
         from nightshift.store import ObjectStorage
 
@@ -258,8 +258,7 @@ class InferOperator(JobSetTask, RunOperator):
         return asyncio.run(ledger.dead_letters_noted(allowed)) > allowed
 
     def ended(self, name: str, seen: Observation) -> None:
-        """Keeps what no worker can know: how long its pods took to start, and which were taken away. The task seal adds it to
-        what the run measured."""
+        """Records what no worker knows: how long its pods took to start, and which were taken away. The task seal reads it."""
         from nightshift.jobset.verdict.starts import starts_of, taken_of
         from nightshift.run.pod_startup import Starts, save_starts
 

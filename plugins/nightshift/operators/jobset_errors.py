@@ -1,4 +1,4 @@
-"""The exceptions of a task that runs a JobSet: which of them are worth a retry, and what each says."""
+"""The exceptions of a task that runs a JobSet: which of them are worth a retry, and what each means."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JobSetUnavailable(JobSetTaskError):
 
 
 class JobSetUnknown(JobSetTaskError):
-    """It failed and nothing says why; the log has all conditions."""
+    """It failed for an unknown reason; the log has all conditions."""
 
 
 class JobSetApplicationFailure(AirflowFailException):

@@ -30,7 +30,7 @@ class JobSetTask(JobSetWork):
     deferrable: bool = True
     _adoption: Adoption | None = None
     _event: JobSetEvent | None = None
-    """The one that this process was woken by."""
+    """The one that woke this process."""
     _context: Context
     """Airflow's, of this attempt."""
 
@@ -58,7 +58,7 @@ class JobSetTask(JobSetWork):
             live = next((each for each in kept.live if self.jobset_name(each.generation) == event.name), None)
             if live is None:
                 self.log.info("No longer waiting for JobSet %s", event.name)
-                # Without any JobSet, another process of this task has ended it meanwhile: this one begins from the start.
+                # Without any JobSet, another process of this task has ended it meanwhile: this one starts over.
                 return self._have_and_wait(kept if kept.live else self._in_time(kept))
             following = Conclusion(self, memory).draw(kept, live, event)
             return following.result if isinstance(following, Done) else self._have_and_wait(following)
@@ -73,9 +73,8 @@ class JobSetTask(JobSetWork):
         memory.save(replace(kept, live=()))
 
     def end_on_kill(self) -> None:
-        """`on_kill`'s part, when the worker's process gets SIGTERM: a draining worker looks the same as a person who fails
-        the task. A JobSet that this process has created is seconds old and is deleted; any other stays for the next attempt.
-        """
+        """`on_kill`'s part, when the worker's process gets SIGTERM: a draining worker looks the same as a task that is
+        ended. A JobSet that this process has created is seconds old and is deleted; any other stays for the next attempt."""
         if self._adoption is None or self._adoption.created is None:
             return
         name, uid = self._adoption.created
@@ -104,7 +103,7 @@ class JobSetTask(JobSetWork):
 
 
 def _start_of(context: Context) -> int:
-    """A number that stays the same through Airflow's retries and is another one when a person has cleared the task.
+    """A number that stays the same through Airflow's retries and changes when a user clears the task.
 
     Airflow sets `max_tries` to the task's retries, and a clear sets it to the tries so far and the retries.
     """

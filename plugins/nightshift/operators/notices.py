@@ -1,8 +1,8 @@
-"""What is told when something has become of a run: makes the operator's notifier, fills in its texts, and calls it.
+"""Notices about a run: makes the operator's notifier, fills in its texts, and calls it.
 
-A notifier is anybody's code, so nothing of it runs when a DAG is parsed: it is imported and made when it is due. It gets plain
-texts and no more: neither Airflow's context, which reads every connection and variable, nor a template of Airflow, whose names
-may end in a file's. It runs isolated (`nightshift.hooks.notifiers`).
+A notifier is foreign code, so nothing of it runs when a DAG is parsed: it is imported and made when it is due. It gets only
+plain texts: neither Airflow's context, which reads every connection and variable, nor a template of Airflow, whose value may
+be a file's name. It runs isolated (`nightshift.hooks.notifiers`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from nightshift.hooks.notifiers import NotTold, isolated, notifier_class, one_line
+from nightshift.hooks.notifiers import NotNotified, isolated, notifier_class, one_line
 from nightshift.settings import Settings
 from nightshift.spec import notifiers, periods
 from nightshift.spec.notify import PLACES, Notifier, filled
@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Notice:
-    """What a job says about one event.
-
-    every: of the job's periods. by_files: whether files say which period a run is for.
-    """
+    """What a job sends at one event. every: of the job's periods. by_files: whether files decide a run's period."""
 
     job: str
     event: str
@@ -39,26 +36,26 @@ class Notice:
     by_files: bool = False
 
     def __call__(self, context: Mapping[str, Any]) -> None:
-        """As Airflow calls a callback. Raises NotTold."""
-        isolated(f"The notifier {self.notifier} of {self.job} ({self.event})", lambda: self._tell(context))
+        """As Airflow calls a callback. Raises NotNotified."""
+        isolated(f"The notifier {self.notifier} of {self.job} ({self.event})", lambda: self._send(context))
 
-    def _tell(self, context: Mapping[str, Any]) -> None:
+    def _send(self, context: Mapping[str, Any]) -> None:
         known = notifiers.read(Settings.from_environment().notifiers)
         if wrong := list(known.mistakes(Notifier(notifier=self.notifier, arguments=dict(self.arguments)))):
-            raise NotTold(" ".join(wrong))
+            raise NotNotified(" ".join(wrong))
         named = known.named[self.notifier]
         places = self.places(context)
         arguments = {
-            # The text of an error may come from a row, and a mail's reader is not to run it.
+            # The text of an error may come from a row, and must not run in a mail reader.
             name: filled(value, {key: html.escape(text) for key, text in places.items()} if "html" in name else places)
             for name, value in {**named.arguments, **self.arguments}.items()
         }
         _call(notifier_class(named)(**arguments), dict(places))
 
     def places(self, context: Mapping[str, Any]) -> dict[str, str]:
-        """A text for each of `PLACES`, empty where Airflow says nothing of it.
+        """A text for each of `PLACES`, empty where Airflow has none.
 
-        context: Airflow's, which differs with who calls: the DAG processor, a task, or the triggerer.
+        context: Airflow's, which differs by caller: the DAG processor, a task, or the triggerer.
         """
         run = context.get("dag_run")
         found = {
@@ -81,16 +78,16 @@ class Notice:
                 return None
             return periods.at(datetime.fromisoformat(moment) if isinstance(moment, str) else moment, self.every)
         except (ValueError, TypeError, AttributeError, OverflowError):
-            return None  # The notice is worth more than this word.
+            return None  # The notice matters more than its partition.
 
 
 async def tell_late(notice: str, context: Mapping[str, Any] | None = None) -> None:
-    """What Airflow's triggerer calls when a deadline is missed. notice: the fields of a `Notice`, JSON. Raises NotTold."""
+    """Airflow's triggerer calls it when a deadline is missed. notice: the fields of a `Notice`, JSON. Raises NotNotified."""
     late = Notice(**json.loads(notice))
     known = context or {}
     deadline = _of(known.get("deadline"), "deadline_time")
-    said = {**known, "reason": f"It is not over at its deadline, {deadline}" if deadline else "It is not over at its deadline"}
-    await asyncio.to_thread(late, said)
+    given = {**known, "reason": f"It is not over at its deadline, {deadline}" if deadline else "It is not over at its deadline"}
+    await asyncio.to_thread(late, given)
 
 
 def _call(notifier: BaseNotifier, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""A job's notifiers in Airflow: who is told when its DAG runs fail, are late, or have too many dead letters.
+"""A job's notifiers in Airflow: what is called when its DAG runs fail, are late, or have too many dead letters.
 
     failed                   ``on_failure_callback`` of the DAG, which the DAG processor calls
     late                     a `DeadlineAlert` of the DAG, whose callback runs in the triggerer
@@ -35,7 +35,7 @@ OVERHEAD: Final = timedelta(minutes=30)
 
 
 def mistakes(jobs: Mapping[Path, JobSpec], relative_to: Path, file: str) -> dict[Path, list[str]]:
-    """What is wrong with the notifiers of the jobs, by file, as `nightshift validate` says it: FILE: FIELD: problem.
+    """What is wrong with the notifiers of the jobs, by file, as `nightshift validate` prints it: FILE: FIELD: problem.
 
     file: the operator's (NIGHTSHIFT_NOTIFIERS); empty for none.
     """
@@ -46,11 +46,11 @@ def mistakes(jobs: Mapping[Path, JobSpec], relative_to: Path, file: str) -> dict
 
 
 def _notice(spec: JobSpec, event: str) -> Notice | None:
-    said = spec.notify.told.get(event) if spec.notify else None
-    if said is None:
+    entry = spec.notify.told.get(event) if spec.notify else None
+    if entry is None:
         return None
     by_files = spec.source.watch is not None
-    return Notice(spec.job, event, said.notifier, dict(said.arguments), spec.every, by_files)
+    return Notice(spec.job, event, entry.notifier, dict(entry.arguments), spec.every, by_files)
 
 
 def when_failed(spec: JobSpec) -> list[Callable[[Context], None]] | None:
@@ -88,7 +88,7 @@ def when_too_many_die(spec: JobSpec) -> list[Callable[[Context], None]] | None:
 
 
 class TooMany:
-    """Tells only if a task has failed because its run has too many dead letters."""
+    """Notifies only if a task has failed because its run has too many dead letters."""
 
     def __init__(self, notice: Notice) -> None:
         self.notice = notice
@@ -99,7 +99,7 @@ class TooMany:
 
 
 def _has_too_many(context: Context) -> bool:
-    """Whatever the error says: the drivers of a JobSet stop by themselves, and their task knows only their exit code."""
+    """Whatever the error: the drivers of a JobSet stop by themselves, and their task knows only their exit code."""
     from nightshift.run.tolerance import ToleranceExceeded
 
     error: Any = context.get("exception")

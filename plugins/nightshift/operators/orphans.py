@@ -1,4 +1,4 @@
-"""DAG runs whose job file is gone: no task of them can start, and Airflow looks at them no more (docs/operate/warehouse.md)."""
+"""DAG runs whose job file is gone: none of their tasks can start, and Airflow ignores them (docs/operate/warehouse.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "runs without a job file"
 MOST: Final = 200
-"""Jobs that are asked about: one question to Airflow for each."""
+"""Jobs that are checked: one request to Airflow for each."""
 
 
 def orphans(settings: Settings, credentials: GCSCredentialProvider, folder: Path) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The conf of a DAG run: Airflow passes over keys that are no params, and a misspelt one would compute another day."""
+"""The conf of a DAG run: Airflow ignores keys that are not params, and a misspelt one would compute another day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _OTHER_WORDS: Final = dict.fromkeys(("date", "day", "ds", "execution_date", "logical_date", "period", "time"), "partition")
-"""What people call a param elsewhere."""
+"""Other names for a param."""
 
 
 def only_params(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""The partition of a DAG run, and what is to be said about it: partitions before it without a run, and that it is not over."""
+"""The partition of a DAG run, and warnings about it: earlier partitions without a run, and that it is not over."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 JUST_NOW: Final = timedelta(hours=1)
 """Airflow's form fills in the time at which it was opened as the logical date."""
 BACK: Final = timedelta(days=7)
-"""Partitions before this are not looked for: their folders may have been deleted."""
-LOOKS: Final = 50
-"""So many partitions are looked for at most."""
+"""Partitions before this are not checked: their folders may have been deleted."""
+MISSED_MAX: Final = 50
 
 
 def partition_of(context: Context, every: str | None = None) -> str:
@@ -34,8 +33,8 @@ def partition_of(context: Context, every: str | None = None) -> str:
 
     :param every: the length of the job's periods, to which the same applies as to days; None for days.
 
-    Raises AirflowFailException for a param that is not a partition, and for the logical date of a manual run that says none: a
-    time that is neither the start of one nor about now, such as a local midnight.
+    Raises AirflowFailException for a param that is not a partition, and for the logical date of a manual run that is neither
+    the start of one nor about now, such as a local midnight.
     """
     asked = context["params"].get("partition")
     if asked:
@@ -59,22 +58,22 @@ def partition_of(context: Context, every: str | None = None) -> str:
 
 
 def nearest(context: Context, every: str | None) -> str:
-    """The partition that the logical date of a DAG run says, whether or not a person could mean another one."""
+    """The partition of a DAG run's logical date, whether or not a user could mean another one."""
     dag_run = context["dag_run"]
     return periods.at(dag_run.logical_date or dag_run.run_after, every)
 
 
 def why(context: Context, every: str | None) -> str:
-    """Why `partition_of` has taken that partition, for the log."""
+    """Why `partition_of` has chosen that partition, for the log."""
     dag_run = context["dag_run"]
     if context["params"].get("partition"):
         return "the param partition says so"
     moment = dag_run.logical_date or dag_run.run_after
     what = "the logical date" if dag_run.logical_date else "the time of the request"
-    said = f"{what} is {moment.astimezone(UTC).isoformat(' ', 'seconds')}"
+    when = f"{what} is {moment.astimezone(UTC).isoformat(' ', 'seconds')}"
     if periods.bounds(periods.holding(moment, every), every)[0] == moment:
-        return f"{said}, when it begins"
-    return f"it is the last one that was over then: {said}"
+        return f"{when}, when it begins"
+    return f"it is the last one that was over then: {when}"
 
 
 def has_run(store: ObjectStore, job: str, partition: str) -> bool:
@@ -96,7 +95,7 @@ def left_out(store: ObjectStore, spec: JobSpec, partition: str, context: Context
     start = periods.bounds(partition, spec.every)[0]
     first = max(start - BACK, datetime.combine(spec.start_date, time(), UTC))
     name = partition
-    while periods.bounds(name, spec.every)[0] > first and len(missed) < LOOKS:
+    while periods.bounds(name, spec.every)[0] > first and len(missed) < MISSED_MAX:
         name = periods.before(name, spec.every)
         if spec.schedule and due(spec.schedule, date.fromisoformat(name)) is None:
             continue

@@ -1,4 +1,4 @@
-"""The one task of the DAG nightshift_pause: a run stands still, or goes on."""
+"""The one task of the DAG nightshift_pause: it pauses or resumes a run."""
 
 from __future__ import annotations
 
@@ -63,16 +63,13 @@ class PauseOperator(BaseOperator):
 
 
 def _who(context: Context) -> str:
-    """The person who triggered the DAG, if Airflow knows."""
+    """The user who triggered the DAG, if Airflow knows."""
     dag_run = context["dag_run"]
     return getattr(dag_run, "triggering_user_name", None) or f"DAG run {dag_run.run_id}"
 
 
 def follow_request(task: RunOperator, runtime: Runtime, waited: Iterable[Waited]) -> None:
-    """Pauses the JobSets of a run that a person has paused, or resumes them. The deadline stays where it is.
-
-    task: works on that run.
-    """
+    """Pauses or resumes the JobSets of the task's run, as a user has asked. The deadline does not move."""
     from nightshift.jobset.fleet.pause import apply_to
     from nightshift.run.pauses import newest
 

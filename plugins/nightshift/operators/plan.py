@@ -41,7 +41,7 @@ def _began(context: Context) -> datetime:
 
 
 def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
-    """What may come to mean something else while the run is open, and settings that the run does not follow."""
+    """Warnings: what may change its meaning while the run is open, and settings that the run does not follow."""
     from nightshift.jobset.manifest.server import image_setting, pinned_image
     from nightshift.run.pins import why_unpinned
 
@@ -70,7 +70,7 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
 
 
 def _only(context: Context, name: str) -> None:
-    """Raises AirflowFailException if another param says what to do, too."""
+    """Raises AirflowFailException if another param conflicts with this one."""
     asked = [each for each in ("fresh", "republish", "redo") if context["params"].get(each)]
     if asked != [name]:
         raise AirflowFailException(
@@ -90,7 +90,7 @@ class PlanOperator(RunOperator):
 
     A scheduled run exists from midnight on; the task waits in the triggerer until the run is due by the job's cron. Scheduled
     runs and backfills skip the days that the cron leaves out. The run of a period shorter than a day is due at once; if files
-    have started it, the asset's event says which period it is for.
+    have started it, the asset's event names its period.
 
     A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
     ``republish``, the sealed run that it names is shown again, under the terms that the job has now. With ``redo``, only the
@@ -106,7 +106,7 @@ class PlanOperator(RunOperator):
         self.job = spec
 
     def pre_execute(self, context: Context) -> None:
-        """Refuses a DAG run whose conf has keys that mean nothing. What an earlier try has handed on is replaced."""
+        """Refuses a DAG run whose conf has unknown keys. What an earlier try has passed on is replaced."""
         only_params(context)
 
     def get_openlineage_facets_on_start(self) -> Lineage:
@@ -146,10 +146,10 @@ class PlanOperator(RunOperator):
             self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
         for warning in loose_ends(spec, self.record.pins, self.settings):
             self.log.warning(warning)
-        for said in filter(None, (left_out(self.store, spec, partition, context), not_over(spec, partition))):
-            self.log.warning(said)
+        for warning in filter(None, (left_out(self.store, spec, partition, context), not_over(spec, partition))):
+            self.log.warning(warning)
         self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
-        self._tell(run, rows)
+        self._log_start(run, rows)
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
         return {
             **XCOM.stamp(),
@@ -192,7 +192,7 @@ class PlanOperator(RunOperator):
         return self.execute(context)
 
     def _await_due(self, context: Context, partition: str) -> None:
-        """Returns when the run is due: at once if a person started it. Raises TaskDeferred, or AirflowSkipException."""
+        """Returns when the run is due: at once if it is manual. Raises TaskDeferred, or AirflowSkipException."""
         schedule = self.job.get("schedule")
         if context["params"].get("partition") or not schedule:
             return
@@ -245,7 +245,7 @@ class PlanOperator(RunOperator):
         return run, rows
 
     def _sealed(self, context: Context, spec: JobSpec, partition: str, run_id: str) -> tuple[RunRef, JobSpec, int]:
-        """The run that a person asks for by its id, its spec under the job's present terms, and its rows."""
+        """The run with the requested id, its spec under the job's present terms, and its rows."""
         from nightshift.run.manifest import load_manifest
         from nightshift.run.names import RunRef
         from nightshift.run.opening import load_run
@@ -285,8 +285,8 @@ class PlanOperator(RunOperator):
             raise AirflowFailException(f"The param redo is {asked!r}. Write {DEAD_LETTERS}, or nothing.")
         return open_again(self.store, self._warehouse, spec, partition, context["dag_run"].run_id)
 
-    def _tell(self, run: RunRef, rows: int) -> None:
-        """Logs what will be done with the run. rows: what its query has now."""
+    def _log_start(self, run: RunRef, rows: int) -> None:
+        """Logs what will be done with the run. rows: those of its query now."""
         from nightshift.run.manifest import load_manifest
         from nightshift.run.plan import load_plan
 
@@ -324,7 +324,7 @@ class PlanOperator(RunOperator):
             )
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
-        """Decides about a run, unless it has its plan, and says why. Raises Refused and SpeedUnknown."""
+        """Decides about a run, unless it has its plan, and logs why. Raises Refused and SpeedUnknown."""
         from nightshift.hooks.connections import AirflowConnections
         from nightshift.jobset.kubernetes.limits import limits_of
         from nightshift.planner.costs.prices import load_prices
@@ -363,7 +363,7 @@ class PlanOperator(RunOperator):
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:
             self.log.warning(
-                "The job states its workers, and nobody knows how fast one is, so this run may miss its deadline: %s",
+                "The job states its workers, and their speed is unknown, so this run may miss its deadline: %s",
                 decision.speed.words,
             )
         return decision
@@ -401,7 +401,7 @@ class PlanOperator(RunOperator):
         return True
 
     def _asked_now(self, context: Context, spec: JobSpec, partition: str) -> str:
-        """When this request was made, ISO 8601: after every run that was published, whatever the clocks said."""
+        """When this request was made, ISO 8601: after every run that was published, whatever the clocks."""
         from nightshift.operators.redo import asked_last
 
         return max(_began(context), asked_last(self._warehouse, spec, partition) + timedelta(microseconds=1)).isoformat()

@@ -27,9 +27,9 @@ class PublishOperator(RunOperator):
     """
     Loads exactly the run manifest's objects into a staging table, then replaces the partition in one transaction.
 
-    A repeat gives the same tables, so a published run may be published again. Refused are a run that was asked for earlier
-    than the one that the partition shows, a redo of a run that the partition shows no more, and a run whose chunks are no
-    longer those that were sealed. Deferred while BigQuery works. Its outlet is the table: the asset's event says partition, run
+    A repeat gives the same tables, so a published run may be published again. It refuses a run that was requested earlier than
+    the one that the partition shows, a redo of a run that the partition no longer shows, and a run whose chunks have changed
+    since the seal. Deferred while BigQuery works. Its outlet is the table: the asset's event has partition, run
     and counts.
 
     :param asked_at: when the run was asked for, ISO 8601 (templated); by default, or if empty, when it was opened.
@@ -82,7 +82,7 @@ class PublishOperator(RunOperator):
         try:
             finished_jobs(event)
         except AirflowFailException:
-            # The transaction says that the run may not replace the partition, but cannot name what is in the way.
+            # The transaction refuses the run, but cannot name what is in the way.
             with permanent_failures():
                 self.warehouse.check_may_replace(self.spec, self.run, self._asked_at, self.completes(self._asked_at))
             raise

@@ -24,7 +24,7 @@ def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partitio
     that one was published: then this is another request.
 
     If a redo of that run is open already, whoever has opened it, it is that one: its rows are computed once. Everything that
-    the redo needs is looked at first, because a run that is open is found by later DAG runs too. Raises NotRedone
+    the redo needs is checked first, because a run that is open is found by later DAG runs too. Raises NotRedone
     (NothingToRedo, if the partition has no dead letters), SealBroken, WarehouseError.
     """
     from nightshift.run.opening import load_run, open_redo, redo_of_opener, redo_opened_last
@@ -60,12 +60,12 @@ def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partitio
 
 
 def asked_last(warehouse: Warehouse, spec: JobSpec, partition: str) -> datetime:
-    """When the run of the partition was asked for that was asked for last, which a new request must follow."""
+    """The time of the partition's latest request, which a new one must follow."""
     return warehouse.asked_last(spec, any_run(spec, partition)) or datetime.min.replace(tzinfo=UTC)
 
 
 def any_run(spec: JobSpec, partition: str) -> RunRef:
-    """For questions about a partition, whatever its runs."""
+    """Stands for a partition, whatever its runs."""
     return RunRef(spec.job, partition, "0" * 16)
 
 

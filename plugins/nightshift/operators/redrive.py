@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class DeadLettersLeft(AirflowException):
-    """Pub/Sub or the database did not answer. What was not done yet, the next attempt does."""
+    """Pub/Sub or the database did not answer. The next attempt does the rest."""
 
 
 class RedriveOperator(BaseOperator):
     """
     Publishes dead letters of a stream again, as they were, and marks them in the table of dead letters (docs/use/streams.md).
 
-    A repeat goes on where it stopped: a message may be published twice, but has one outcome. Uses the deployment's connections:
+    A repeat continues where it stopped: a message may be published twice, but has one outcome. Uses the connections
     ``NIGHTSHIFT_POSTGRES_CONN_ID`` for the database, ``NIGHTSHIFT_GCP_CONN_ID`` for Pub/Sub. Returns what was done as
     ``nightshift stream redrive --json`` prints it. All parameters are templated.
 
@@ -36,7 +36,7 @@ class RedriveOperator(BaseOperator):
     :param reasons: only dead letters with one of these reasons; empty for any.
     :param since: only those that died then or later (ISO 8601; UTC unless it says otherwise).
     :param until: only those that died before.
-    :param most: so many, those that died first.
+    :param most: at most this number, those that died first.
     :param topic: where they are published; by default on the topic of the stream's subscription.
     :param only_count: whether to publish nothing.
     :param streams_folder: where the files of streams are.
@@ -132,7 +132,7 @@ class RedriveOperator(BaseOperator):
 
 
 def _moment(name: str, text: str | None) -> datetime | None:
-    """Raises AirflowFailException for what is not a time."""
+    """Raises AirflowFailException if it is not a time."""
     if not text:
         return None
     try:

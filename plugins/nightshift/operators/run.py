@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 PLAN = "plan"
-"""The task that hands its run on to the others."""
+"""The task that passes its run on to the others."""
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
 ERROR_KEY = "error"
@@ -75,15 +75,15 @@ class RunOperator(BaseOperator):
         self._lineage: Lineage | None = None
 
     def pre_execute(self, context: Context) -> None:
-        """Airflow calls it before each try, and when a deferred task goes on. Raises AirflowFailException if another release
-        ran the task ``plan``, and this one does not read what that handed on."""
+        """Airflow calls it before each try, and when a deferred task resumes. Raises AirflowFailException if another release
+        ran the task ``plan``, and this one cannot read its result."""
         from nightshift.formats import XCOM, UnreadableFormat
 
-        # A DAG of somebody's own may name the run itself.
-        handed = context["ti"].xcom_pull(task_ids=PLAN) if self.dag.has_task(PLAN) else None
-        if isinstance(handed, Mapping):
+        # A user's own DAG may name the run itself.
+        passed = context["ti"].xcom_pull(task_ids=PLAN) if self.dag.has_task(PLAN) else None
+        if isinstance(passed, Mapping):
             try:
-                XCOM.check(handed, f"What the task {PLAN!r} passed on")
+                XCOM.check(passed, f"What the task {PLAN!r} passed on")
             except UnreadableFormat as error:
                 raise AirflowFailException(f"{error} Or repeat the task {PLAN!r} with this one.") from error
 
@@ -126,9 +126,9 @@ class RunOperator(BaseOperator):
         return self.record.redo
 
     def completes(self, asked_at: str) -> str | None:
-        """The run that the partition has to show, for a redo to replace it; None for a run that may replace others.
+        """The run that the partition must show for this redo to replace it; None for a run that may replace others.
 
-        asked_at: when the run was asked for, ISO 8601. A person who asks for a redo again, later than it was opened, gets it.
+        asked_at: when the run was requested, ISO 8601. A later request for the same redo may replace others.
         """
         return self.redo.run_id if self.redo and asked_at == self.record.opened_at else None
 
@@ -235,22 +235,22 @@ def permanent_failures() -> Iterator[None]:
 
 
 def keep_error(context: Context) -> None:
-    """For the audit row of the DAG run: nothing else tells one task what another has said. Airflow calls it when a task has
-    failed and has no retry left, whether the error is ours or Airflow's own."""
+    """Keeps the error for the audit row of the DAG run. Airflow calls it when a task has failed and has no retry left, whether
+    the error is ours or Airflow's own."""
     from airflow.sdk.exceptions import AirflowInactiveAssetInInletOrOutletException
 
     error = context.get("exception")
     if error is None:
         return
-    said = str(error) if isinstance(error, AirflowFailException) else _foreign(error)
+    message = str(error) if isinstance(error, AirflowFailException) else _foreign(error)
     if isinstance(error, AirflowInactiveAssetInInletOrOutletException):
-        said = f"{said}. {_OTHER_NAMES}"
-        log.error(said)
-    context["ti"].xcom_push(ERROR_KEY, said[:ERROR_MOST])
+        message = f"{message}. {_OTHER_NAMES}"
+        log.error(message)
+    context["ti"].xcom_push(ERROR_KEY, message[:ERROR_MOST])
 
 
 def _foreign(error: BaseException | str) -> str:
-    """The table is read by more people than the log, in which Airflow masks secrets: a library's words may hold some."""
+    """More people read the table than the log, in which Airflow masks secrets: a library's message may hold some."""
     if isinstance(error, str):
         return error
     kind = type(error)

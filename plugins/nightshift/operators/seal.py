@@ -41,7 +41,7 @@ class SealOperator(RunOperator):
 
 
 def _warnings(manifest: RunManifest) -> Iterator[str]:
-    """What a person should know of a run that is complete."""
+    """Warnings about a run that is complete."""
     versions = manifest.engine_versions
     if len(versions) > 1:
         listed = ", ".join(f"{rows} rows by {version}" for version, rows in versions.items())

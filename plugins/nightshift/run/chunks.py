@@ -31,7 +31,7 @@ VECTORS: Final = pa.list_(pa.float32())
 OUTCOME_NUMBERS: Final = 1 << 18
 """Numbers of predictions that are decoded at once: 64 vectors of 4,096."""
 OUTCOME_TEXTS: Final = 512
-"""Predictions with texts that are decoded at once. How long the texts are, a file does not say."""
+"""Predictions with texts that are decoded at once; a file does not show their lengths."""
 METADATA_KEY: Final = b"nightshift"
 PARTS_KEY: Final = b"nightshift.parts"
 FORMAT_KEY: Final = b"nightshift.format"
@@ -49,11 +49,11 @@ _LARGE: Final = (columns.PREDICTION, columns.REASONING)
 REASON_MOST: Final = 100
 """Bytes of a dead letter's reason, which is a name from a list."""
 CLAIM_MOST: Final = 4_096
-"""Characters of what an attempt says of itself."""
+"""Characters of a text that an attempt claims."""
 COUNT_MOST: Final = 10**15
-"""More than any attempt has rows or tokens."""
+"""More rows or tokens than any attempt has."""
 _ODD: Final = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-"""What reading bytes that are not a chunk may raise, beside Arrow's own errors."""
+"""What reading foreign bytes may raise, beside Arrow's own errors."""
 
 
 class NotAChunk(ValueError):
@@ -176,14 +176,14 @@ def encode(
 ) -> bytes:
     """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal, read once.
 
-    group_rows: rows of a row group; by default all of them are in one. The results of a group are let go of before those of the
+    group_rows: rows of a row group; by default all of them are in one. The results of a group are released before those of the
     next are read. optional: columns that not all chunks have, STATUS and REASONING. Without STATUS, as in a job's chunks, the
     status is part of the message.
     """
     parts = json.dumps([asdict(part) for part in provenance.parts]).encode()
     # Of no row: the columns' types do not depend on the rows.
     schema = _table(keys.slice(0, 0), [], prediction_type, optional).schema.with_metadata(
-        {METADATA_KEY: said_by(provenance), PARTS_KEY: parts, FORMAT_KEY: json.dumps(CHUNK.stamp()).encode()}
+        {METADATA_KEY: claims_of(provenance), PARTS_KEY: parts, FORMAT_KEY: json.dumps(CHUNK.stamp()).encode()}
     )
     rest = iter(results)
     rows = group_rows or max(1, len(keys))
@@ -240,18 +240,18 @@ def to_parquet(schema: pa.Schema, groups: Iterable[pa.Table]) -> bytes:
     return sink.getvalue()
 
 
-def said_by(provenance: Provenance) -> bytes:
-    """The JSON object of `METADATA_KEY`; what it says of other attempts, it says briefly: how many rows came from whom."""
-    said = asdict(provenance)
-    del said["truncated"], said["taken"]
+def claims_of(provenance: Provenance) -> bytes:
+    """The JSON object of `METADATA_KEY`; of other attempts it has only the numbers of rows."""
+    claims = asdict(provenance)
+    del claims["truncated"], claims["taken"]
     merged = {part.attempt: part.rows for part in provenance.taken}
-    return json.dumps({**said, "computed_rows": provenance.rows, "merged": merged}).encode()
+    return json.dumps({**claims, "computed_rows": provenance.rows, "merged": merged}).encode()
 
 
 def decode(body: bytes) -> tuple[pa.Table, Provenance]:
     """The rows and the provenance. Raises NotAChunk for anything else, such as a torn upload or a chunk with an altered byte.
 
-    Fields of provenance that only a later release knows are passed over.
+    Fields of provenance that only a later release knows are ignored.
     """
 
     def read(file: pq.ParquetFile) -> pa.Table:
@@ -267,8 +267,8 @@ def decode_outcomes(
 ) -> tuple[pa.Table, Provenance]:
     """As `decode`, with the columns ORDINAL, `keys`, DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not a chunk.
 
-    optional: columns that it must have, too; they are only checked. PREDICTION only tells whether there is one, and WIDTH how
-    long it is if it is a list. Both are read and checked a batch at a time, because they may be a hundred times as large as
+    optional: columns that it must have, too; they are only checked. PREDICTION only shows whether there is one, and WIDTH
+    its length if it is a list. Both are read and checked a batch at a time, because they may be a hundred times as large as
     all else.
     """
 
@@ -304,7 +304,7 @@ def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
 
 
 def other_keys(planned: pa.Table, table: pa.Table) -> list[str]:
-    """The key columns in which a chunk or partial says something else than the planned rows. planned: their keys alone."""
+    """The key columns in which a chunk or partial differs from the planned rows. planned: their keys alone."""
     return [name for name in planned.column_names if not _same(planned.column(name), table.column(name))]
 
 
@@ -352,16 +352,16 @@ def _provenance(metadata: Mapping[bytes, bytes]) -> Provenance:
     return replace(_of(Provenance, json.loads(metadata[METADATA_KEY])), truncated=own.truncated, taken=tuple(taken))
 
 
-def _of(kind: type[T], said: Mapping[str, Any]) -> T:
-    """A dataclass from those entries that are its fields. Raises TypeError if one is missing, ValueError if one is odd: they go
-    into sums and into the manifest."""
-    made = kind(**{name: said[name] for name in _named(kind) if name in said})
+def _of(kind: type[T], claims: Mapping[str, Any]) -> T:
+    """A dataclass from those entries that are its fields. Raises TypeError if one is missing, ValueError if one is invalid:
+    they go into sums and into the manifest."""
+    made = kind(**{name: claims[name] for name in _named(kind) if name in claims})
     for name, wanted in ((each.name, str(each.type)) for each in fields(made)):  # type: ignore[arg-type]
         value = getattr(made, name)
         texts = [*value, *value.values()] if wanted.startswith("dict") else [value] if wanted == "str" else []
         count = type(value) is int and 0 <= value <= COUNT_MOST
         if (wanted == "int" and not count) or not all(isinstance(text, str) and len(text) <= CLAIM_MOST for text in texts):
-            raise ValueError(f"{name} is not a {wanted} that an attempt says of itself")
+            raise ValueError(f"{name} is not a {wanted} that an attempt can claim")
     return made
 
 
@@ -400,7 +400,7 @@ def _digest(content: bytes | memoryview) -> bytes:
 def decode_results(
     body: bytes, of: Callable[[pa.Table], list[Result]], *, rows: int | None = None, keys: Sequence[str] = ()
 ) -> tuple[list[Result], Provenance]:
-    """As `decode`, with the rows as results. of: makes them, as `results_of` does; what is no row of the chunk it may refuse.
+    """As `decode`, with the rows as results. of: makes them, as `results_of` does; it may refuse foreign rows.
     rows: a file with more is not a chunk. keys: columns that it must have, too.
 
     Rows are read a batch at a time, so that predictions are in memory once beside the file.

@@ -1,9 +1,9 @@
 """Which commit a branch or tag of a model on the Hugging Face Hub is now, and how large its weights are.
 
 One call of its API, ``GET /api/models/REPOSITORY/revision/REVISION?blobs=true`` (https://huggingface.co/docs/hub/api; ``blobs``
-adds the files' sizes), with the variables
-of its own clients: HF_ENDPOINT, HF_TOKEN for a private or gated model, and the usual ones for a proxy. The header
-``X-Error-Code`` says why the Hub refuses; a repository that does not exist and one that needs a token look the same (401).
+adds the files' sizes), with the variables of its own clients: HF_ENDPOINT, HF_TOKEN for a private or gated model, and the usual
+ones for a proxy. The header ``X-Error-Code`` has the reason of a refusal; a missing repository and one that needs a token look
+the same (401).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A chunk's input rows, read from the run's Parquet files, one row group at a time, with the types that the query declared.
 
-A file may show less than the query said: BigQuery exports TIMESTAMP without the mark that it is UTC, like DATETIME. What the
-driver renders and writes must not depend on how a file was written, so columns of scalar types get one Arrow type each.
+A file may show less than the query declared: BigQuery exports TIMESTAMP like DATETIME, without UTC. What the driver renders and
+writes must not depend on how a file was written, so columns of scalar types get one Arrow type each.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class InputReader:
         self._group: tuple[tuple[str, int], pa.Table] | None = None
 
     def read(self, chunk: int) -> pa.Table:
-        """The planned columns of a chunk's rows, in ordinal order, typed as the plan's source says.
+        """The planned columns of a chunk's rows, in ordinal order, typed as in the plan's source.
 
         Raises InputChanged, InputBroken, StoreUnavailable.
         """

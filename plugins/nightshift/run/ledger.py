@@ -2,7 +2,7 @@
 
 A chunk is committed by creating one object with a create-only precondition; the first writer wins and a loser discards its
 copy. Resume is one LIST. A drain saves the finished rows of open chunks as partials, one object per attempt and chunk,
-which only save work: they are never published. Notes inform people and the early stop; correctness never depends on them.
+which only save work: they are never published. Notes serve users and the early stop; correctness never depends on them.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ PAGE: Final = 1000
 
 
 class ForeignObject(ValueError):
-    """The run's ledger holds an object that its plan does not have: somebody else wrote into it."""
+    """The run's ledger holds an object that its plan does not have: another program wrote into it."""
 
 
 class Chunks:
     """A set of chunk numbers below `count`: one byte each, so a run of a million chunks takes a megabyte."""
 
     def __init__(self, count: int) -> None:
-        self._marks = bytearray(count)
+        self._present = bytearray(count)
 
     def __contains__(self, chunk: int) -> bool:
-        return bool(self._marks[chunk])
+        return bool(self._present[chunk])
 
     def __len__(self) -> int:
-        return self._marks.count(1)
+        return self._present.count(1)
 
     def __iter__(self) -> Iterator[int]:
-        return (chunk for chunk, mark in enumerate(self._marks) if mark)
+        return (chunk for chunk, present in enumerate(self._present) if present)
 
     def add(self, chunk: int) -> None:
-        self._marks[chunk] = 1
+        self._present[chunk] = 1
 
     def count_missing(self, chunks: range) -> int:
         """How many of these (contiguous) chunks are not in the set."""
-        return self._marks.count(0, chunks.start, chunks.stop)
+        return self._present.count(0, chunks.start, chunks.stop)
 
     def missing(self, chunks: range) -> Iterator[int]:
         """Those of these (contiguous) chunks that are not in the set, in order."""
-        at = self._marks.find(0, chunks.start, chunks.stop)
+        at = self._present.find(0, chunks.start, chunks.stop)
         while at >= 0:
             yield at
-            at = self._marks.find(0, at + 1, chunks.stop)
+            at = self._present.find(0, at + 1, chunks.stop)
 
 
 class Ledger:

@@ -49,7 +49,7 @@ class SealedChunk:
 
 @dataclass(frozen=True)
 class CompletedRun:
-    """What the manifest of a redo says of a run that its partition also shows. manifest_digest: `RunManifest.digest` of it."""
+    """The entry of a redo's manifest for a run that its partition also shows. manifest_digest: `RunManifest.digest` of it."""
 
     run_id: str
     rows: int
@@ -102,7 +102,7 @@ class RunManifest:
 
     @property
     def as_completed(self) -> CompletedRun:
-        """What the manifest of a redo of this run says of it."""
+        """The entry for this run in the manifest of its redo."""
         return CompletedRun(self.run_id, self.rows, self.predictions, self.dead_letters, self.digest)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Small files that lie beside a model's weights: its config and its tokenizer, at the revision that a run pins."""
+"""Small files beside a model's weights: its config and its tokenizer, at the revision that a run pins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BYTES_MAX: Final = {CONFIG: CONFIG_BYTES_MAX, TOKENIZER: TOKENIZER_BYTES_MAX}
 
 
 class NoFile(Exception):
-    """It is not there, or cannot be had; the message says why. Planning goes on without it."""
+    """It is missing or cannot be read; the message has the reason. Planning continues without it."""
 
 
 def read_file(

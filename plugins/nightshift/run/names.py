@@ -5,14 +5,14 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
     JOB/PARTITION/RUN/
       spec.json                               the frozen spec, created once
       inputs/1-part-000000000000.parquet      the exported rows, by export attempt
-      decisions/DIGEST.json                   what the task plan decided; the DAG run says which one holds
+      decisions/DIGEST.json                   what the task plan decided; the DAG run names the one that holds
       plan.json                               created once: it fixes the ordinals
-      pauses/00000002.json                    whether the run may work, as somebody asked; the highest number counts
+      pauses/00000002.json                    a request to pause or resume the run; the highest number counts
       starts/JOBSET.json                      how long the pods of an ended JobSet took to start
       manifest.json                           created once, by the seal
 
-What workers write is under a prefix of its own, at which their rights end. PLAN is the `uid` of `plan.json`, which is random,
-so leftovers of another plan, or of another run that had this name, are never found::
+Workers write under a prefix of their own, where their rights end. PLAN is the `uid` of `plan.json`, which is random, so
+leftovers of another plan, or of another run that had this name, are never found::
 
     _workers/JOB/PARTITION/RUN/PLAN/
       ledger/chunk-00000012.parquet           committed, create-only
@@ -38,8 +38,8 @@ _CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
 _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
 _LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
-_MARK: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
-_WISH: Final = re.compile(r"/pauses/([0-9]+)\.json")
+_HEARTBEAT: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
+_PAUSE: Final = re.compile(r"/pauses/([0-9]+)\.json")
 _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 
 
@@ -126,12 +126,12 @@ class RunRef:
         return f"{self.prefix}/pauses"
 
     def pause_path(self, number: int) -> str:
-        """Wishes count from 1; each is created once."""
+        """Pause requests count from 1; each is created once."""
         return f"{self.pauses_folder}/{number:08d}.json"
 
     def parse_pause(self, path: str) -> int | None:
         """The number of a request."""
-        match = self._match(_WISH, path)
+        match = self._match(_PAUSE, path)
         return int(match[1]) if match else None
 
     @property
@@ -218,12 +218,12 @@ class Work:
         return f"{self.prefix}/attempts"
 
     def mark_path(self, attempt: str, number: int) -> str:
-        """The marks of an attempt count from 0. A worker may not overwrite, so each has a name of its own."""
+        """An attempt's heartbeats count from 0. A worker may not overwrite, so each has its own name."""
         return f"{self.attempts_folder}/{attempt}/{number:08d}.json"
 
     def parse_mark(self, path: str) -> tuple[str, int] | None:
-        """Attempt and number of a mark."""
-        match = self._match(_MARK, path)
+        """Attempt and number of a heartbeat."""
+        match = self._match(_HEARTBEAT, path)
         return (match[1], int(match[2])) if match else None
 
     def _match(self, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:

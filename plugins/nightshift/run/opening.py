@@ -6,10 +6,10 @@ that is published: Airflow uses a DAG run again for another request, as a backfi
 
 The runs of one partition are ordered by when they were opened (`opened_at` of the record): an opener takes the time of its own
 clock, or a microsecond after the latest run that it sees, so a run that was opened after another one is later, whatever the
-clocks of the two machines say.
+clocks of the two machines.
 
 A run is its opening, not its folder's name: each has a random `uid`, which its plan and its manifest repeat. A new run never
-takes a folder in which anything lies, so what is left of a run that was deleted in part is never taken for its own.
+takes a folder that is not empty, so leftovers of a partly deleted run are never taken for its own.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class NoSuchRun(LookupError):
-    """There is no run at the given place."""
+    """There is no run at this path."""
 
 
 def open_run(
@@ -59,9 +59,9 @@ def open_run(
     """Finds or creates the run of `spec` for `partition` (YYYY-MM-DD) in a store rooted at the bucket.
 
     project: of the query's tables that do not name theirs; part of the run's name. tables: what the query reads now, as
-    ``project.dataset.table``: a run of 0.2.0, whose name has no project, is taken only if its rows came from these. pin: says
-    what a new run pins. after: a moment after which a new run is opened, besides those of other runs. Neither is called if the
-    run is open already. See `open_generation` for the other parameters.
+    ``project.dataset.table``: a run of 0.2.0, whose name has no project, is taken only if its rows came from these. pin:
+    returns a new run's pins. after: a moment after which a new run is opened, besides those of other runs. Neither is called if
+    the run is open already. See `open_generation` for the other parameters.
     """
     semantic = spec.semantic()
     records = _records_of(store, spec.job, partition)
@@ -198,7 +198,7 @@ def open_generation(
         if record is not None and (not fresh or record.opened_by == opened_by) and not superseded(run):
             return run, record
     number = generations[-1].generation + 1 if generations else 1
-    # Several may open one at once: create-only gives this generation to one of them, and the others see who got it.
+    # Several may open one at once: create-only gives this generation to one opener, and the others read its record.
     frozen = {**frozen, **late()}
     latest = max([after(), *(record.opened for record in records.values() if record is not None)])
     while True:
@@ -243,10 +243,7 @@ def planned(store: ObjectStore, run: RunRef, record: RunRecord) -> Plan | None:
 
 
 def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, RunRecord | None]:
-    """Every run of the job and partition in whose folder anything lies, whatever its spec, with its record.
-
-    None for a folder without `spec.json`.
-    """
+    """Every run of the job and partition whose folder is not empty, with its record; None without `spec.json`."""
     found: dict[RunRef, RunRecord | None] = {}
     for prefix in obstore.list_with_delimiter(store, f"{job}/{partition}")["common_prefixes"]:
         try:
@@ -268,9 +265,9 @@ def _redo_of(store: ObjectStore, run: RunRef) -> Redo | None:
 
 
 def _opened_fresh(record: RunRecord | None, run: RunRef) -> bool:
-    """Release 0.2.0 does not say it, but a first generation is hardly ever opened by `fresh`, and a redo never is."""
-    said = record.fresh if record else None
-    return (run.generation > 1 if said is None else said) and not (record and record.redo)
+    """Release 0.2.0 did not record it, but a first generation is hardly ever opened by `fresh`, and a redo never is."""
+    fresh = record.fresh if record else None
+    return (run.generation > 1 if fresh is None else fresh) and not (record and record.redo)
 
 
 def _names_of(run: RunRef) -> dict[str, Any]:

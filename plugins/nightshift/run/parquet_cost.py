@@ -1,8 +1,8 @@
-"""What it costs to read a Parquet file, found before anything is unpacked: a file of some KiB can stand for GiB.
+"""The cost of reading a Parquet file, found before anything is unpacked: a file of some KiB can unpack to GiB.
 
 A worker may create any bytes under its prefix, and the digests of a chunk are its own. So before a chunk is decoded, the
-headers of its pages are read: they say how many values a page has and how large it unpacks, and pyarrow believes them. The
-bounds are far above what a plan allows (docs/operate/limits.md).
+headers of its pages are read: they have a page's number of values and unpacked size, which pyarrow trusts. The bounds are far
+above what a plan allows (docs/operate/limits.md).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check(body: bytes, file: pq.ParquetFile) -> int:
         _check_type(field.type, TYPE_DEPTH_MOST)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if sum(group.num_rows for group in groups) != metadata.num_rows:
-        raise ValueError("its row groups do not have as many rows as it says")
+        raise ValueError("its row groups do not have as many rows as its footer")
     unpacked = 0
     for number in range(metadata.num_columns):
         repeats = file.schema.column(number).max_repetition_level > 0
@@ -149,12 +149,12 @@ class _Header:
     def __init__(self, body: bytes, at: int) -> None:
         self._body = body
         self.end = at
-        said = self._struct(_NESTED)
-        self.kind = said[1]
-        numbers = said.get({_DATA: 5, _DICTIONARY: 7, _DATA_2: 8}.get(self.kind, -1))
+        header = self._struct(_NESTED)
+        self.kind = header[1]
+        numbers = header.get({_DATA: 5, _DICTIONARY: 7, _DATA_2: 8}.get(self.kind, -1))
         if not isinstance(numbers, dict):
             raise ValueError(f"a page of kind {self.kind}")
-        self.unpacked, self.packed = int(said[2]), int(said[3])
+        self.unpacked, self.packed = int(header[2]), int(header[3])
         self.values = int(numbers[1])
         self.encoding = numbers[4 if self.kind == _DATA_2 else 2]
 
@@ -178,13 +178,13 @@ class _Header:
         """Its whole numbers and structs, by their ids."""
         if depth == 0:
             raise ValueError("a page's header is nested")
-        said: dict[int, Any] = {}
+        found: dict[int, Any] = {}
         last = 0
         while (head := self._byte()) != 0:
             kind, step = head & 15, head >> 4
             last = last + step if step else self._signed()
-            said[last] = self._value(kind, depth)
-        return said
+            found[last] = self._value(kind, depth)
+        return found
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in (1, 2):

@@ -1,7 +1,7 @@
-"""Whether a run may work now, as somebody has asked: numbered objects in its folder, of which the newest counts.
+"""Requests to pause or resume a run: numbered objects in its folder, of which the newest counts.
 
 The request outlives the JobSets that it stops: the task `infer` reads it whenever it has a JobSet, its trigger every two
-minutes, and the command or DAG that wrote it applies it to those that are there (`nightshift.jobset.fleet.pause`).
+minutes, and the command or DAG that wrote it applies it to the existing ones (`nightshift.jobset.fleet.pause`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from nightshift.store import StoreUnavailable, get_bytes
 log = logging.getLogger(__name__)
 
 BYTES_MOST: Final = 64 << 10
-"""Of a request."""
+"""Of one request."""
 
 
 @dataclass(frozen=True)
 class PauseRequest:
-    """paused: whether the run is to stand still. by: who said so. at: when, ISO 8601 in UTC."""
+    """paused: whether the run is to be paused. by: who asked. at: when, ISO 8601 in UTC."""
 
     paused: bool
     by: str
@@ -42,23 +42,23 @@ class PauseRequest:
 
 
 def newest(store: ObjectStore, run: RunRef) -> PauseRequest | None:
-    """The request that counts; None if nobody has ever paused the run. The store is rooted at the bucket.
+    """The request that counts; None if the run was never paused. The store is rooted at the bucket.
 
-    An object that is not a request is passed over with a warning: it costs only itself. Raises UnreadableFormat for one of a
-    later release, StoreUnavailable.
+    An object that is not a request is ignored with a warning. Raises UnreadableFormat for one of a later release,
+    StoreUnavailable.
     """
     try:
         for _, path, size in sorted(_found(store, run), reverse=True):
             body = get_bytes(store, path) if size <= BYTES_MOST else b""
-            if body is not None and (said := _read(body, path)) is not None:
-                return said
+            if body is not None and (request := _read(body, path)) is not None:
+                return request
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"read the pause requests of {run.prefix}: {error}") from error
     return None
 
 
 def _read(body: bytes, path: str) -> PauseRequest | None:
-    """None if it is not a request. Raises UnreadableFormat for one of a later release: it may well be one."""
+    """None if it is not a request. Raises UnreadableFormat for one of a later release: it may be a request."""
     value: Any = None
     try:
         value = json.loads(body)
@@ -78,8 +78,8 @@ def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> 
 
     Raises StoreUnavailable.
     """
-    said = PauseRequest(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
-    body = canonical_json({**PAUSE.stamp(), **said.to_json()})
+    request = PauseRequest(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
+    body = canonical_json({**PAUSE.stamp(), **request.to_json()})
     try:
         number = max((number for number, _, _ in _found(store, run)), default=0) + 1
         while True:
@@ -88,7 +88,7 @@ def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> 
             except obstore.exceptions.AlreadyExistsError:
                 number += 1
             else:
-                return said
+                return request
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"write a pause request of {run.prefix}: {error}") from error
 

@@ -1,9 +1,9 @@
 """What a run pins when it is opened, so that all its pods use the same model and the same engine, however late they start.
 
-A job names its model by words that can come to mean something else: a branch moves, a folder is overwritten, an image's tag is
-pushed again. So the record of a run (``pinned`` in `spec.json`) holds what they meant when it was opened. The run's digest is
-made without it: a job whose branch has moved finds its open run again and finishes it with the old commit, and a `fresh` run
-takes the new one (docs/adr/0013-pins.md). A run that pins nothing uses the words as they are.
+A job's names of its model can change their meaning: a branch moves, a folder is overwritten, an image's tag is pushed again. So
+the record of a run (``pinned`` in `spec.json`) holds what they meant when it was opened. The run's digest does not include it:
+a job whose branch has moved finds its open run again and finishes it with the old commit, and a `fresh` run takes the new one
+(docs/adr/0013-pins.md). A run that pins nothing uses the names as they are.
 """
 
 from __future__ import annotations
@@ -72,15 +72,14 @@ def pin_model(
         return Pins()
     revision = spec.model.revision
     if is_commit(revision):
-        # It needs no request, and no way to the Hub; so the size is not known either.
+        # No request is needed, so the size is not known either.
         return Pins(commit=revision)
     model = hub_revision.model_at(place, revision, environment)
     return Pins(commit=model.commit, weights_bytes=model.size)
 
 
 def revision_of(spec: JobSpec, pins: Pins) -> str | None:
-    """With which ``--revision`` the run's engines load the model; None if it is in a bucket, where `Pins.weights` tells files
-    apart."""
+    """The ``--revision`` with which the run's engines load the model; None if it is in a bucket (see `Pins.weights`)."""
     return (pins.commit or spec.model.revision) if spec.model.uri.startswith("hf://") else None
 
 
@@ -96,7 +95,7 @@ def why_unpinned(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> 
 
 
 def is_commit(revision: str) -> bool:
-    """Whether it is a commit already, for which the Hub need not be asked."""
+    """Whether it is a commit already, which needs no request to the Hub."""
     return _COMMIT.fullmatch(revision) is not None
 
 

@@ -158,7 +158,7 @@ class Plan:
 
 
 def new_uid() -> str:
-    """Of a plan: 16 hex digits that nobody can foresee, so that nothing is put where its workers will write."""
+    """Of a plan: 16 unpredictable hex digits, so that nothing is put where its workers will write."""
     return secrets.token_hex(8)
 
 

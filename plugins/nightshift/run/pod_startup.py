@@ -1,9 +1,7 @@
-"""What only the clusters know that ran a run's pods: how long these took to start, and which were taken away. Objects beside
-the marks of their attempts.
+"""What only the clusters of a run's pods know: how long these took to start, and which were taken away.
 
-A driver is born only when its pod has a machine and its containers run; in a pod of one host, when its engine answers. What
-came before is known to the cluster alone, and so is when a driver ended that was killed. The task `infer` writes it down when a
-JobSet has ended.
+A driver starts only when its pod has a machine and its containers run; in a pod of one host, when its engine answers. Only the
+cluster knows what came before, and when a driver that was killed ended. The task `infer` records it when a JobSet has ended.
 """
 
 from __future__ import annotations
@@ -27,46 +25,44 @@ weights and answers; until its first request. Its work begins then, so that no s
 RAN: Final = "driver"
 """Beside the stages: how long the driver's container ran, to the second."""
 PAID: Final = ("image", "weights")
-"""The stages before a driver's birth during which its pod has a machine."""
+"""The stages before a driver's start during which its pod has a machine."""
 
 
 @dataclass(frozen=True)
 class Starts:
     """pods: by name, the seconds of each stage (`STAGES`) that the cluster saw, and of `RAN`.
 
-    taken: names of the pods that the cluster took away, and nobody else.
+    taken: names of the pods that the cluster itself took away.
     """
 
     pods: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
 
-    def preempted(self, mark: Heartbeat) -> bool:
+    def preempted(self, beat: Heartbeat) -> bool:
         """Whether an attempt lost its machine before it was done."""
-        return mark.pod in self.taken and mark.ended is not Ended.DONE
+        return beat.pod in self.taken and beat.ended is not Ended.DONE
 
-    def before_s(self, mark: Heartbeat) -> float | None:
-        """How long its pod had a machine before an attempt was born; None if no cluster saw that."""
-        found = [seconds for stage, seconds in self.pods.get(mark.pod, {}).items() if stage in PAID]
+    def before_s(self, beat: Heartbeat) -> float | None:
+        """How long its pod had a machine before an attempt started; None if no cluster saw that."""
+        found = [seconds for stage, seconds in self.pods.get(beat.pod, {}).items() if stage in PAID]
         return sum(found) if found else None
 
-    def tail_s(self, mark: Heartbeat) -> float:
-        """How long an attempt lived after its newest mark: as the cluster says, else half a period if it was killed."""
-        if mark.ended is None and (ran := self.pods.get(mark.pod, {}).get(RAN)) is not None:
+    def tail_s(self, beat: Heartbeat) -> float:
+        """How long an attempt ran after its newest heartbeat: by the cluster, else half a period if it was killed."""
+        if beat.ended is None and (ran := self.pods.get(beat.pod, {}).get(RAN)) is not None:
             # A cluster counts whole seconds.
-            return max(0.0, ran - mark.age_s)
-        return ended_at_age_s(mark) - mark.age_s
+            return max(0.0, ran - beat.age_s)
+        return ended_at_age_s(beat) - beat.age_s
 
-    def stages(self, mark: Heartbeat) -> dict[str, float]:
-        """What cluster and attempt know together. Seconds of `weights` before and after the driver's birth are added.
-
-        If the cluster did not see how long the driver waited to be born, nobody knows how long the weights took.
-        """
-        cluster = self.pods.get(mark.pod, {})
-        both = {**cluster, **mark.start_up_s}
+    def stages(self, beat: Heartbeat) -> dict[str, float]:
+        """What cluster and attempt know together. Seconds of `weights` before and after the driver's start are added, and
+        missing if the cluster did not see those before."""
+        cluster = self.pods.get(beat.pod, {})
+        both = {**cluster, **beat.start_up_s}
         both.pop("weights", None)
         both.pop(RAN, None)
-        if "weights" in cluster and "weights" in mark.start_up_s:
-            both["weights"] = cluster["weights"] + mark.start_up_s["weights"]
+        if "weights" in cluster and "weights" in beat.start_up_s:
+            both["weights"] = cluster["weights"] + beat.start_up_s["weights"]
         return both
 
     def to_bytes(self) -> bytes:
@@ -76,7 +72,7 @@ class Starts:
 
     @classmethod
     def from_bytes(cls, body: bytes) -> Starts:
-        """Inverse of `to_bytes`; of anything else, what can be read, because it is only said and not proven."""
+        """Inverse of `to_bytes`; of anything else, what can be read, because nothing is proven from it."""
         try:
             value = json.loads(body)
             if not isinstance(value, dict) or not isinstance(value.get("pods"), dict):
@@ -84,7 +80,7 @@ class Starts:
             STARTS.check(value, "it")
         except (ValueError, RecursionError):
             return cls()
-        taken = value.get("taken")  # Earlier ones lack it.
+        taken = value.get("taken")  # Earlier releases did not write it.
         names = taken if isinstance(taken, list) else ()
         return cls(
             {pod: _readable(stages) for pod, stages in value["pods"].items()},

@@ -21,7 +21,7 @@ class RunRecord:
     """opened_by: an Airflow DAG run, or a command. opened_at: ISO 8601, UTC. stored: all entries as they are stored: of a run
     of `nightshift batch`, its input.
 
-    uid: tells this opening from any other of the same name, as Kubernetes' uid does; empty for a run of release 0.2.0.
+    uid: of this opening, since another may have the same name, like Kubernetes' uid; empty for a run of release 0.2.0.
     project: of the query's tables that do not name theirs; None for a run of 0.2.0.
     fresh: whether this generation was opened because a user asked for `fresh`; None for a run of 0.2.0.
     redo: what the run is, if its rows are the dead letters of an earlier one.

@@ -74,7 +74,7 @@ def dead_ordinals(store: ObjectStore, run: RunRef, manifest: RunManifest) -> Ite
 
 
 def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk) -> pa.Table:
-    """What `nightshift.run.chunks.decode_outcomes` says of a chunk of the sealed run. Raises NotRedone; StoreUnavailable."""
+    """A chunk of the sealed run, by `nightshift.run.chunks.decode_outcomes`. Raises NotRedone; StoreUnavailable."""
     try:
         body = get_bytes(store, entry.path)
     except (obstore.exceptions.BaseError, OSError) as error:
@@ -90,8 +90,8 @@ def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk) -> pa.Tab
 def widths_of(store: ObjectStore, run: RunRef, manifest: RunManifest) -> dict[int, str]:
     """How many numbers a vector of the sealed run has, with the chunk that shows it; empty for a run without answers.
 
-    They all have as many: the seal has proven it, of a redo also that they are as long as those that it completes. Raises
-    NotRedone; StoreUnavailable.
+    The seal has proven that all have the same number, those of the runs that a redo completes included. Raises NotRedone;
+    StoreUnavailable.
     """
     entry = next((each for each in manifest.chunks if each.predictions), None)
     if entry is None:

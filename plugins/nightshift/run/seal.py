@@ -2,8 +2,7 @@
 
 Conservation: every ordinal of the plan is in exactly one committed chunk, as a prediction or as a dead letter. The proof
 reads each chunk's ordinals; counts claimed by a worker are checked against them, never trusted. The manifest names the version
-of each object that was read, so that publishing can tell whether it still loads the same ones
-(`nightshift.run.sealed_objects`).
+of each object that was read, so that publishing can check that it still loads the same ones (`nightshift.run.sealed_objects`).
 
 A manifest that exists is compared with what is proven now, never believed.
 """
@@ -49,7 +48,7 @@ COMPARED: Final = (
     *("run_id", "job", "partition", "generation", "opening", "plan"),
     *("rows", "predictions", "dead_letters", "dead_reasons", "duplicates", "completes", "merkle_root", "chunks"),
 )
-"""The entries of a manifest that are proven. The others say what attempts claim, and when."""
+"""The entries of a manifest that are proven. The others are attempts' claims, and times."""
 
 
 class ConservationError(ValueError):
@@ -78,10 +77,10 @@ def seal(
 ) -> RunManifest:
     """Proves the run complete and returns its manifest. The store is rooted at the bucket. pins: of the run, for the manifest.
 
-    redo: what the run is, if it completes an earlier one: then its rows are proven to be that run's dead letters. measure: what
-    the manifest says of time and machines (`nightshift.planner.measured`); None: nothing.
-    A run that is already sealed is proven again, and its manifest must say the same; whether it has too many dead letters was
-    decided then. Raises ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be read.
+    redo: what the run is, if it completes an earlier one: then its rows are proven to be that run's dead letters. measure: for
+    the manifest's times and machines (`nightshift.planner.measured`); None: nothing.
+    A run that is already sealed is proven again, and its manifest must match; whether it has too many dead letters was decided
+    then. Raises ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be read.
     """
     completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else ()
     return _seal(store, run, spec, plan, pins, completes, load_manifest(store, run), measure)
@@ -97,7 +96,7 @@ def _seal(
     sealed: RunManifest | None,
     measure: Measure | None,
 ) -> RunManifest:
-    """sealed: the manifest that is there already."""
+    """sealed: the existing manifest."""
     keys = _Keys(store, run, plan, spec.source.key)
     optional = (columns.REASONING,) if spec.request.keeps_reasoning else ()
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, keys, optional))
@@ -139,7 +138,7 @@ def _seal(
 
 
 def _compare(run: RunRef, sealed: RunManifest, proven: RunManifest) -> None:
-    """Raises ConservationError unless the manifest that is there says what was proven now."""
+    """Raises ConservationError unless the existing manifest matches what was proven now."""
     differ = [name for name in COMPARED if getattr(sealed, name) != getattr(proven, name)]
     if differ:
         raise ConservationError(
@@ -194,7 +193,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Key
         largest = max(largest, len(body))
         item = await asyncio.to_thread(_check_chunk, path, body, chunk, run, plan, keys, optional)
         checked[chunk] = replace(item, entry=replace(item.entry, object_version=version))
-        # Arrow keeps what each thread has let go of.
+        # Arrow keeps the memory that each thread has released.
         pa.default_memory_pool().release_unused()
 
     async def reader(number: int) -> None:
@@ -202,7 +201,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Key
         while number * largest < READ_BYTES and (chunk := next(numbers, None)) is not None:
             await check(chunk)
 
-    # The first one is read alone: it shows how many fit the memory at once. Reader 0 always goes on.
+    # The first one is read alone: it shows how many fit the memory at once. Reader 0 always continues.
     for chunk in itertools.islice(numbers, 1):
         await check(chunk)
     await asyncio.gather(*(reader(number) for number in range(READERS)))

@@ -1,7 +1,7 @@
 """Whether the files of a model in a bucket are still the ones with which its run was opened.
 
-vLLM reads the newest generation of each object and cannot be told another. So a run records a fingerprint of the folder, and
-each pod compares it before its first row, after its engine has loaded the files.
+vLLM always reads the newest generation of each object. So a run records a fingerprint of the folder, and each pod compares it
+before its first row, after its engine has loaded the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NoWeights(ValueError):
-    """There are no files at the model's address, or they must not be read."""
+    """There are no files at the model's address, or reading them is not allowed."""
 
 
 class WeightsChanged(ValueError):

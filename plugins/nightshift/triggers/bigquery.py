@@ -21,8 +21,8 @@ class BigQueryJobsTrigger(BaseTrigger):
     """
     Fires once, when every job is done or the deadline has passed.
 
-    The event: ``{"version", "jobs": [JobState as a dict, ...], "problem"}``; problem is None, or says why it is
-    unknown how the jobs ended. A job's failure is not a problem of the trigger: it is in the job's ``error``.
+    The event: ``{"version", "jobs": [JobState as a dict, ...], "problem"}``; problem is None, or why their ends are unknown.
+    A job's failure is not a problem of the trigger: it is in the job's ``error``.
 
     :param job_ids: jobs in the deployment's project and location.
     :param deadline: Unix time.

@@ -1,4 +1,4 @@
-"""Shows that the triggerer has nightshift: a trigger of ours that does nothing else."""
+"""A trigger that only shows that the triggerer has nightshift."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION = 1
 
 class DoctorTrigger(BaseTrigger):
     """
-    Fires once, and tells what the triggerer has.
+    Fires once, with what the triggerer has.
 
     The event: ``{"version", "nightshift", "settings"}``: the release of the code that ran, and the deployment's settings there
     as a dict, None if they are missing or not valid.

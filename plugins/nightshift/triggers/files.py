@@ -1,8 +1,8 @@
 """Watches a folder on Cloud Storage, in the triggerer: an event for each period in which objects appeared there.
 
-The folder is looked at once for each period, when the period is over and settled. What the trigger remembers is one name in
-Airflow's database: the first period that it has not looked at yet. It is written after the events are on their way, so a
-triggerer that dies in between fires a period twice, and none is lost. Who takes an event finds the run of its period again.
+The folder is listed once for each period, when the period is over and settled. The trigger remembers one name in Airflow's
+database: the first period that it has not checked. It is written after the events were sent, so a triggerer that dies in
+between fires a period twice, and none is lost. The receiver of a repeated event finds the run of its period again.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ APART_S: Final = 10.0
 """After each event, before the next one and before it is remembered. By then Airflow has stored the event and, unless it is
 busy, made a run; events that it finds together have one run in common."""
 AT_ONCE_S: Final = 2.0
-"""Airflow's process answers in rounds, each of which takes about a second. On a slower one, `SLOWLY` decides."""
+"""A prompt answer: Airflow's process answers in rounds of about a second. On a slower one, `SLOWLY` decides."""
 SLOWLY: Final = 2.0
-"""An answer that takes more than so many times what the last ones took is not an answer at once."""
+"""An answer that takes more than this many times the usual is not prompt."""
 TAKEN_S: Final = 60.0
-"""How long an answer at once is waited for after an event. Then the event is not remembered yet: it may come twice."""
+"""How long to wait for a prompt answer after an event. Without one, the event is not remembered: it may come twice."""
 PAUSE_S: Final = 5.0
 PAUSE_MAX_S: Final = 300.0
 """Between two tries while storage or Airflow does not answer."""
 NAP_S: Final = 60.0
-"""The clock is read again at least so often, because a machine may be suspended."""
+"""The clock is read again at least this often, because a machine may be suspended."""
 NEXT: Final = "next"
 """The key in the asset's state store."""
 _ANSWERS: Final = 9
-"""So many of the last answers say what is usual."""
+"""The number of last answers that define what is usual."""
 
 
 class FilesTrigger(BaseEventTrigger):
@@ -59,11 +59,11 @@ class FilesTrigger(BaseEventTrigger):
     ``settle`` before: its rows may be from that time. Empty objects and names that begin with ``_`` or ``.`` do not count.
 
     It begins with the first period that is not settled when it is first started. After an absence, the periods of the last
-    `LOOK_BACK` that were not looked at are made up for. As long as storage does not answer, it is asked again.
+    `LOOK_BACK` that were not checked are made up for. As long as storage does not answer, it is asked again.
 
     :param url: ``gs://BUCKET/FOLDER``.
     :param every: the length of the periods, for example ``10m``; it divides a day.
-    :param settle: how long after its end a period is looked at, for example ``1m``.
+    :param settle: how long after its end a period is checked, for example ``1m``.
     """
 
     def __init__(self, *, url: str, every: str, settle: str) -> None:
@@ -88,13 +88,13 @@ class FilesTrigger(BaseEventTrigger):
         taken = True
         while True:
             last = await self._settled(first)
-            begin, found = first, await self._patiently(partial(asyncio.to_thread, self._look, first, last))
+            begin, found = first, await self._patiently(partial(asyncio.to_thread, self._list, first, last))
             for name in self._within_reach(found, last):
                 self.log.info(
                     "Period %s: sending Airflow an event. Objects that appeared in %s: %d", name, self.url, found[name]
                 )
                 yield TriggerEvent(files_event(self.url, self.every, name, found[name]))  # type: ignore[no-untyped-call]
-                # Airflow stores events in order, so one that is stored says the same of those before it.
+                # Airflow stores events in order, so those before a stored one are stored, too.
                 taken = await self._taken()
                 first = periods.after(name, self.every)
                 if taken:
@@ -124,7 +124,7 @@ class FilesTrigger(BaseEventTrigger):
         if gone:
             self.log.warning(
                 "Objects appeared in %s in periods that were over more than a day before (from %s to %s, in all: %d). Airflow "
-                "is not told of these. To compute one, trigger the DAG with its name as the param partition.",
+                "gets no event for these. To compute one, trigger the DAG with its name as the param partition.",
                 self.url,
                 gone[0],
                 gone[-1],
@@ -132,7 +132,7 @@ class FilesTrigger(BaseEventTrigger):
             )
         return names[len(gone) :]
 
-    def _look(self, first: str, last: str) -> dict[str, int]:
+    def _list(self, first: str, last: str) -> dict[str, int]:
         """How many objects each of these periods has, without those that have none. Raises StoreUnavailable."""
         from nightshift.triggers.folder import created, storage_client
 
@@ -141,10 +141,10 @@ class FilesTrigger(BaseEventTrigger):
         return periods_of(moments, first, last, every=self.every, settle=self.settle)
 
     async def _taken(self) -> bool:
-        """Waits until Airflow has surely stored the last event; False if it is not sure after `TAKEN_S`. The log says so.
+        """Waits until Airflow has surely stored the last event; False, with a warning, if that is not certain after `TAKEN_S`.
 
         Events and questions go to one process, which stores events between two rounds of answers. So it has stored what was
-        fired, once it has answered at once twice, with a pause between them.
+        fired, once it has answered promptly twice, with a pause between them.
         """
         at_once, began = 0, time.monotonic()
         while at_once < 2 and (left := began + TAKEN_S - time.monotonic()) > 0:
@@ -187,7 +187,7 @@ class FilesTrigger(BaseEventTrigger):
         return noted
 
     async def _remembered(self) -> str:
-        """The first period to look at. If there is none yet: the first that is not settled."""
+        """The first period to check. If there is none yet: the first that is not settled."""
         name = await self._note()
         if name is not None:
             try:
@@ -204,7 +204,7 @@ class FilesTrigger(BaseEventTrigger):
         try:
             await self._store(first)
         except AirflowRuntimeError as error:
-            # It is written again after the next period. Until then, a restart would fire this one again.
+            # It is written after the next period, too. Until then, a restart would fire this one again.
             self.log.warning("Airflow did not take down that periods before %s are done: %s", first, error)
 
     async def _store(self, first: str) -> None:
@@ -212,7 +212,7 @@ class FilesTrigger(BaseEventTrigger):
             await asyncio.to_thread(self.asset_state_store.set, NEXT, first)
 
     async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The first answer. As long as there is none, the log says why, and the pause doubles."""
+        """The first answer. Until then, each failure is logged, and the pause doubles."""
         from nightshift.store import StoreUnavailable
 
         pause = PAUSE_S

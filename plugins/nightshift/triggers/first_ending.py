@@ -1,4 +1,4 @@
-"""What both JobSet triggers do while they wait: follow JobSets, look at their night, and stop at whatever comes first."""
+"""What both JobSet triggers do while they wait: follow JobSets, watch their run, and stop at whatever comes first."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ async def first_ending(
     needed: ends when the task has a decision to make. note: called then, while the others still follow.
     """
     tasks = [asyncio.create_task(each) for each in following]
-    looking = [asyncio.create_task(needed)] if needed else []
+    watching = [asyncio.create_task(needed)] if needed else []
     try:
-        await asyncio.wait([*tasks, *looking], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*tasks, *watching], return_when=asyncio.FIRST_COMPLETED)
         for number, task in enumerate(tasks):
             if task.done():
                 return number, task.result()
-        looking[0].result()
+        watching[0].result()
         if note:
             await note()
         return None
     finally:
-        for each in (*tasks, *looking):
+        for each in (*tasks, *watching):
             each.cancel()
-        await asyncio.gather(*tasks, *looking, return_exceptions=True)
+        await asyncio.gather(*tasks, *watching, return_exceptions=True)

@@ -38,11 +38,11 @@ def storage_client(settings: Settings) -> Client:
 
 
 def created(client: Client, url: str, since: datetime) -> Iterator[datetime]:
-    """When the objects of a folder were created, but for those that are empty or hidden, and for days that are too old to get
-    any more. Holds one page at a time.
+    """When the objects of a folder were created, except empty and hidden ones, and those of days too old to get more. Holds one
+    page at a time.
 
     Only folders right below it are known as days (``dt=2026-11-19``). url: ``gs://BUCKET/FOLDER``. since: aware, the moment
-    from which on objects are looked for. Raises StoreUnavailable.
+    from which on objects are listed. Raises StoreUnavailable.
     """
     bucket, _, folder = url.removeprefix("gs://").partition("/")
     top = f"{folder}/" if folder else ""
@@ -68,7 +68,7 @@ def _left_out(folder: str, oldest: date) -> bool:
 
 
 def _date(text: str) -> date:
-    """The latest day there is for what is not one, so that its folder is listed."""
+    """The latest possible day for a text that is not a date, so that its folder is listed."""
     try:
         return date.fromisoformat(text)
     except ValueError:

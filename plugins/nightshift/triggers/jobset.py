@@ -43,9 +43,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
     Marking the waiting task failed or successful, clearing it, or deleting its DAG run applies ``kill_policy``; a restart of
     the triggerer does not.
 
-    With ``look``, the trigger forecasts when the night will end (`nightshift.jobset.fleet.watch.FleetWatch`). Every event then
-    has what it found, as ``look``; with the ending ``look``, ``before`` has what the next trigger needs to go on with the
-    counts.
+    With ``look``, the trigger forecasts when the run will end (`nightshift.jobset.fleet.watch.FleetWatch`). Every event then
+    has the result as ``look``; with the ending ``look``, ``before`` has what the next trigger needs to continue the counts.
 
     :param jobsets: the ``name`` and ``uid`` of each, and its own ``min_running`` if it has one.
     :param namespace: of the JobSets.
@@ -60,7 +59,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
     :param get_logs: copy the containers' logs.
     :param owner: the task instance's id.
     :param kill_policy: ``delete``, ``suspend`` or ``leave``.
-    :param look: what is known of the night whose deadline is to be kept; None to look at nothing.
+    :param look: what is known of the run whose deadline is to be kept; None for no forecast.
     :param before: what the last trigger's event had under that name.
     """
 
@@ -145,10 +144,10 @@ class KubernetesJobSetTrigger(BaseTrigger):
         began = time.monotonic()
         followers = [self._follower(each) for each in self.jobsets]
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
-        lookout = None if self.look is None else await asyncio.to_thread(self._lookout, self.look)
+        watch = None if self.look is None else await asyncio.to_thread(self._watch, self.look)
         found = await first_ending(
             [follower.run() for follower in followers],
-            lookout.until_needed(self._counts, self._paused, self._reachable) if lookout else None,
+            watch.until_needed(self._counts, self._paused, self._reachable) if watch else None,
             lambda: asyncio.gather(*(follower.note() for follower in followers)),
         )
         # See `SETTLE_S`: Airflow takes a task that resumes too early for dead.
@@ -159,11 +158,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
             )
         before = {name: follower.left() for name, follower in self._followers.items()} if found is None else None
         number, followed = found or (0, Followed("look"))
-        report = lookout.report if lookout else None
+        report = watch.report if watch else None
         event = jobset_event(self.jobsets[number], followed, self._counts(), report, before)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
-    def _lookout(self, look: dict[str, Any]) -> FleetWatch:
+    def _watch(self, look: dict[str, Any]) -> FleetWatch:
         from nightshift.hooks.credentials import open_bucket
 
         return FleetWatch(look, self.deadline, self.log, open_bucket)
@@ -172,7 +171,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         return {name: asdict(follower.counts()) for name, follower in self._followers.items()}
 
     def _paused(self) -> frozenset[str]:
-        """The JobSets that a person has paused; the night is not late then. Kueue's queue does not count."""
+        """The JobSets that a user has paused. Waiting in Kueue's queue does not count."""
         return frozenset(name for name, follower in self._followers.items() if follower.paused)
 
     def _reachable(self) -> bool:
@@ -184,7 +183,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         If the cluster does not answer, it is asked again until the deadline, at which the cluster itself ends the Jobs.
         """
         if self.kill_policy == "leave":
-            self.log.info("A person ended the task; its on_kill_policy keeps the JobSet running")
+            self.log.info("A user ended the task; its on_kill_policy keeps the JobSet running")
             return
         await run_shielded(self._end(self.kill_policy), self.log)
 
@@ -197,8 +196,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
             while True:
                 try:
                     async with self.connect() as api:
-                        said = await apply_kill_policy(api, name, each["uid"], self.owner, self._signature(name), policy)
-                    self.log.info("%s", said)
+                        done = await apply_kill_policy(api, name, each["uid"], self.owner, self._signature(name), policy)
+                    self.log.info("%s", done)
                     break
                 except RuntimeUnavailable as error:
                     left = self.deadline - time.time()

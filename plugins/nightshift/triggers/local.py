@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class LocalJobSetTrigger(BaseTrigger):
     """
-    Fires once, when one of the JobSets is finished or gone, when the deadline has passed, or to look at the night.
+    Fires once, when one of the JobSets is finished or gone, when the deadline has passed, or when the run needs a decision.
 
     The event is that of :class:`~nightshift.triggers.jobset.KubernetesJobSetTrigger`. The local runtime keeps its pods' ends
     and logs, so the trigger need not collect them. An unreachable runtime never ends the wait before the deadline. If
@@ -123,13 +123,13 @@ class LocalJobSetTrigger(BaseTrigger):
         return jobset, Followed("finished")
 
     async def on_kill(self) -> None:
-        """Deletes the JobSets: a person has ended the task, and nothing waits for the pods any more."""
+        """Deletes the JobSets: a user has ended the task, and nothing waits for the pods now."""
         await run_shielded(self._end(), self.log)
 
     async def _end(self) -> None:
         for each in self.jobsets:
             name = each["name"]
-            self.log.info("Deleting JobSet %s: a person ended its task", name)
+            self.log.info("Deleting JobSet %s: a user ended its task", name)
             await asyncio.to_thread(lambda name: _runtime().stop(name), name)
 
     def _ask(self, runtime: LocalRuntime) -> tuple[dict[str, Any], Observation] | None:
@@ -160,7 +160,7 @@ class LocalJobSetTrigger(BaseTrigger):
 
 
 def _progress(seen: Observation) -> str:
-    """For a person: "2 pods run, 1 index is done, 1 pod has failed"."""
+    """For the log: "2 pods run, 1 index is done, 1 pod has failed"."""
     from nightshift.jobset.verdict import indexes
 
     if seen.jobset is None:
@@ -177,7 +177,7 @@ def _progress(seen: Observation) -> str:
 
 
 def _paused(seen: Observation) -> str:
-    """Who has paused the JobSet, as a sentence; '' if nobody has."""
+    """Who has paused the JobSet, as a sentence; '' if it is not paused."""
     annotations = seen.jobset and seen.jobset["metadata"].get("annotations")
     return str((annotations or {}).get(PAUSED_ANNOTATION, ""))
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-LOOK_S: Final = 0.05
+CHECK_S: Final = 0.05
 PATIENCE_S: Final = 120.0
 """A process that reads nothing for this long cannot pass on an event either."""
 
@@ -31,13 +31,13 @@ async def logged_lines_taken(patience_s: float = PATIENCE_S) -> bool:
     channel = _channel()
     if channel is None:
         return True
-    # Others write into the same socket meanwhile, but it is first in, first out: a decrease between two looks was read.
+    # Others write into the same socket meanwhile, but it is first in, first out: a decrease between two checks was read.
     end = time.monotonic() + patience_s
     before = ahead = _unread(channel)
     while ahead > 0:
         if time.monotonic() > end:
             return False
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(CHECK_S)
         now = _unread(channel)
         ahead = min(now, ahead - max(0, before - now))
         before = now

@@ -1,6 +1,6 @@
-"""Work of a trigger that goes on when Airflow no longer waits for it.
+"""Work of a trigger that continues when Airflow no longer waits for it.
 
-If a person ends a waiting task, Airflow cancels its trigger, which then runs `on_kill`. But Airflow 3.3 cancels the trigger
+If a user ends a waiting task, Airflow cancels its trigger, which then runs `on_kill`. But Airflow 3.3 cancels the trigger
 again in each round of its loop, a second apart, until the trigger has ended, and whichever cancellation comes while `on_kill`
 runs ends that, too (`TriggerRunner.cancel_triggers`, `TriggerRunner.run_trigger`).
 """
@@ -19,9 +19,9 @@ _at_work: Final[set[asyncio.Task[None]]] = set()
 
 
 async def run_shielded(work: Coroutine[Any, Any, None], log: Log) -> None:
-    """Waits for `work`, which goes on if the caller is cancelled, as long as the event loop runs. Raises what `work` raises.
+    """Waits for `work`, which continues if the caller is cancelled, as long as the event loop runs. Raises what `work` raises.
 
-    log: is told of that as well, because nobody else may be there to hear of it.
+    log: gets the error as well, because the caller may be gone.
     """
     task = asyncio.create_task(_logged(work, log))
     _at_work.add(task)
@@ -32,7 +32,7 @@ async def run_shielded(work: Coroutine[Any, Any, None], log: Log) -> None:
 def _ended(task: asyncio.Task[None]) -> None:
     _at_work.discard(task)
     if not task.cancelled():
-        task.exception()  # Else asyncio would tell of it a second time.
+        task.exception()  # Else asyncio would log it a second time.
 
 
 async def _logged(work: Coroutine[Any, Any, None], log: Log) -> None:

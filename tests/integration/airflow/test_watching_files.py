@@ -38,7 +38,7 @@ def bucket(storage_emulator: StorageEmulator, storage_client: StorageClient, mon
 def look(url: str) -> dict[str, int]:
     """The objects of this period and of the one before."""
     now = periods.holding(datetime.now(UTC), EVERY)
-    return FilesTrigger(url=url, every=EVERY, settle="1s")._look(periods.before(now, EVERY), now)
+    return FilesTrigger(url=url, every=EVERY, settle="1s")._list(periods.before(now, EVERY), now)
 
 
 def test_it_counts_what_appeared_below_the_folder_and_nothing_else(bucket: Bucket) -> None:

@@ -82,7 +82,7 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule in seconds instead of minutes."""
-    monkeypatch.setattr(watch, "LOOK_S", 0.5)
+    monkeypatch.setattr(watch, "CHECK_S", 0.5)
     monkeypatch.setattr(deadline, "HOLD_S", 2.0)
     monkeypatch.setattr(forecast, "PRIOR_S", 2.0)
     monkeypatch.setattr(forecast, "WINDOW_S", 6.0)

@@ -176,7 +176,7 @@ class TestPartitionsThatWereLeftOut:
         said = self.said(self.PERIODS, "2026-11-20T2300")
 
         assert said is not None
-        assert f"{partitions.LOOKS} in all" in said
+        assert f"{partitions.MISSED_MAX} in all" in said
 
 
 def test_a_partition_that_is_not_over_is_told_with_its_end() -> None:

@@ -12,7 +12,7 @@ import pytest
 import structlog
 from airflow._shared.logging.structlog import LoggerFactory
 
-from nightshift.triggers.log_flush import LOOK_S, logged_lines_taken
+from nightshift.triggers.log_flush import CHECK_S, logged_lines_taken
 
 pytestmark = pytest.mark.unit
 
@@ -45,7 +45,7 @@ async def test_lines_that_nobody_reads_are_waited_for(logging_to: Any, pair: tup
     ours.sendall(LINE)
 
     waiting = asyncio.create_task(logged_lines_taken())
-    await asyncio.sleep(4 * LOOK_S)
+    await asyncio.sleep(4 * CHECK_S)
     assert not waiting.done()
 
     theirs.recv(len(LINE))
@@ -56,7 +56,7 @@ async def test_patience_has_an_end(logging_to: Any, pair: tuple[socket.socket, s
     logging_to(pair[0])
     pair[0].sendall(LINE)
 
-    assert not await logged_lines_taken(patience_s=2 * LOOK_S)
+    assert not await logged_lines_taken(patience_s=2 * CHECK_S)
 
 
 async def test_lines_that_come_later_are_not_waited_for(logging_to: Any, pair: tuple[socket.socket, socket.socket]) -> None:
@@ -67,11 +67,11 @@ async def test_lines_that_come_later_are_not_waited_for(logging_to: Any, pair: t
         ours.sendall(LINE)
 
     waiting = asyncio.create_task(logged_lines_taken(patience_s=30))
-    await asyncio.sleep(4 * LOOK_S)
+    await asyncio.sleep(4 * CHECK_S)
     theirs.recv(len(LINE))
-    await asyncio.sleep(4 * LOOK_S)
+    await asyncio.sleep(4 * CHECK_S)
     ours.sendall(LINE)
-    await asyncio.sleep(4 * LOOK_S)
+    await asyncio.sleep(4 * CHECK_S)
     assert not waiting.done()
     theirs.recv(len(LINE))
 

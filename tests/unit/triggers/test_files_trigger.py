@@ -75,7 +75,7 @@ class Watching(FilesTrigger):
         self.folder, self.outages = folder, outages
         self.looks: list[tuple[str, str]] = []
 
-    def _look(self, first: str, last: str) -> dict[str, int]:
+    def _list(self, first: str, last: str) -> dict[str, int]:
         if self.outages:
             self.outages -= 1
             raise StoreUnavailable("list gs://shop/texts: 503")
@@ -164,7 +164,7 @@ class TestWatching:
 
         with caplog.at_level("WARNING"):
             assert await take(Watching(airflow, {ago(350): 1, ago(200): 1, ago(2): 1}).run(), 1) == [ago(2)]
-        assert f"over more than a day before (from {ago(350)} to {ago(200)}, in all: 2). Airflow is not told" in caplog.text
+        assert f"over more than a day before (from {ago(350)} to {ago(200)}, in all: 2). Airflow gets no event" in caplog.text
 
     async def test_an_outage_of_storage_is_waited_out(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level("WARNING"):

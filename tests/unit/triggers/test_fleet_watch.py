@@ -47,7 +47,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     """Of the run; a look takes no time."""
     found = MemoryStore()
     monkeypatch.setattr(FleetWatch, "_store", found)
-    monkeypatch.setattr(watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(watch, "CHECK_S", 0.01)
     return found
 
 

@@ -1,1 +1,1 @@
-"""The life of the JobSets that work on one run: created or adopted, watched, added to, replaced, ended. No Airflow here."""
+"""The life cycle of one run's JobSets: created or adopted, watched, added, replaced, ended. No Airflow here."""

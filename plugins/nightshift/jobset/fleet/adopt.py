@@ -2,7 +2,7 @@
 
 Safe to kill and repeat at any point. A JobSet's name is made from its work and a *generation*, which advances only when
 an end has been judged; the generation is kept in the task's memory before the JobSet is created. So a repeat finds what its
-predecessor created, even if that one died before it could say so.
+predecessor created, even if that one died at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.observation import Observation
 
 GONE_S: Final = 240.0
-"""How long a JobSet that is being deleted may take to go: its pods' grace period and the garbage collector."""
+"""How long a deletion may take: the pods' grace period and the garbage collector."""
 
 
 class Adoption:
@@ -35,8 +35,8 @@ class Adoption:
     def have_all(self, kept: FleetState) -> tuple[FleetState, list[Waited]]:
         """Makes sure that every JobSet of `kept.live` exists once; saves and returns the new memory.
 
-        One that cannot be created is left out if another one works. After the deadline none is created: only what exists is
-        waited for, which ends it. Raises JobSetFailed if nothing exists then.
+        One that cannot be created is left out if another one works. After the deadline none is created: the task only waits for
+        what exists, which ends it. Raises JobSetFailed if nothing exists then.
         """
         if not kept.live and not _is_over(kept):
             profile, workers = self._task.whole(kept)
@@ -58,7 +58,7 @@ class Adoption:
                 kept = kept.without(live)
                 self._memory.save(kept)
                 continue
-            # Its start-up begins now, also if it was decided on long ago and deleted since.
+            # Its start-up begins now, even if it was decided on long ago and deleted since.
             kept, live = kept.begun(live, time.time())
             self._memory.save(kept)
             try:
@@ -113,7 +113,7 @@ class Adoption:
         except RequestRefused as error:
             raise NotCreated(str(error)) from error
         except JobSetExists:
-            # Another attempt with the same work was faster, or the reply to our own request was lost.
+            # Another attempt with the same work was faster, or the reply to this request was lost.
             seen = settled(self._task, name)
             if seen.jobset is None:
                 raise JobSetFailed(
@@ -163,14 +163,14 @@ def _is_over(kept: FleetState) -> bool:
 def settled(task: JobSetWork, name: str) -> Observation:
     """The JobSet of this name, once it is not (or no longer) being deleted. Raises JobSetFailed after GONE_S."""
     end = time.monotonic() + GONE_S
-    told = False
+    logged = False
     while True:
         seen = task.runtime.observe(name)
         if seen.jobset is None or not seen.jobset["metadata"].get("deletionTimestamp"):
             return seen
-        if not told:
+        if not logged:
             task.log.info("JobSet %s is being deleted; waiting until its pods are gone", name)
-            told = True
+            logged = True
         if time.monotonic() > end:
             raise JobSetFailed(Failure.UNAVAILABLE, f"JobSet {name} is being deleted, and is still there after {GONE_S:.0f} s")
         time.sleep(1)

@@ -1,4 +1,4 @@
-"""What follows from the end of a JobSet: it is judged, logged and closed; then success, another JobSet, or an exception."""
+"""The end of a JobSet: it is judged, logged and closed; then success, another JobSet, or an exception."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class Conclusion:
         self._memory = memory
 
     def draw(self, kept: FleetState, live: FleetMember, event: JobSetEvent) -> Done | FleetState:
-        """What follows from the trigger's event about `live`: Done, or which JobSets to have and wait for from now on.
+        """What follows from the trigger's event about `live`: Done, or which JobSets to wait for from now on.
 
         Raises JobSetFailed, which fails the task.
         """
         name = event.name
         if event.ending == "refused":
-            # Nothing waits for the others any more.
+            # Nothing waits for the others now.
             for each in kept.live:
                 self._close(self._name(each), None)
             raise JobSetFailed(Failure.REFUSED, f"JobSet {name} is refused: {event.detail}")
         seen = _with_last_words(self._observe(name, event.uid), event)
         outcome = self._task.judge(seen, expired=event.ending == "deadline", starved=event.ending == "starved")
-        self._tell(name, outcome)
+        self._log_outcome(name, outcome)
         return self._undecided(kept, event, seen, outcome) or self._ended(kept, live, name, seen, outcome)
 
     def _undecided(self, kept: FleetState, event: JobSetEvent, seen: Observation, outcome: Outcome) -> FleetState | None:
@@ -83,7 +83,7 @@ class Conclusion:
         self._await_end(name)
         kept = kept.without(live)
         self._memory.save(kept)
-        # Those that only help were never meant to do its work.
+        # Helpers were never meant to do its work.
         missed = not live.helps and all(each.helps for each in kept.live)
         if kept.live and not missed:
             self._task.log.info("Another JobSet of this task is still running")
@@ -117,7 +117,7 @@ class Conclusion:
         return seen
 
     def _close(self, name: str, seen: Observation | None) -> None:
-        """Deletes a JobSet, or marks it as judged, after its end was logged. A JobSet that is gone is fine."""
+        """Deletes a JobSet, or marks it as judged. A JobSet that is gone is fine."""
         from nightshift.jobset.observation import finished
         from nightshift.jobset.runtime import JobSetNotFound
 
@@ -134,19 +134,19 @@ class Conclusion:
                 return
 
     def _await_end(self, name: str) -> None:
-        """Waits, so that the next JobSet does not start beside pods that still drain."""
+        """So that the next JobSet does not start beside pods that still drain."""
         try:
             settled(self._task, name)
         except JobSetFailed as error:
             self._task.log.warning("%s", error)
 
-    def _tell(self, name: str, outcome: Outcome) -> None:
+    def _log_outcome(self, name: str, outcome: Outcome) -> None:
         self._task.log.info("JobSet %s: %s (%s): %s", name, outcome.ending.value, outcome.reason, outcome.explanation)
         for line in outcome.evidence:
             self._task.log.info("  %s", line)
 
     def _show_last_lines(self, name: str, outcome: Outcome) -> None:
-        """Logs the last lines of failed containers, for a person who reads the end of the log first. Never fails the task."""
+        """Logs the last lines of failed containers, since users read the end of the log first. Never fails the task."""
         for failed in outcome.failed[:LAST_LINES_PODS]:
             about = self._task.describe(failed)
             try:

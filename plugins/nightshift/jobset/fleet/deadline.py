@@ -1,15 +1,14 @@
-"""When a night that will be late gets more workers: rule 5 of `nightshift.jobset.fleet.policy`. Pure.
+"""When a late run gets more workers: rule 5 of `nightshift.jobset.fleet.policy`. Pure.
 
 More workers come as a *helping* JobSet on the same ledger; it ends with the ledger, like any other. It gets
 
     workers = (rows left / speed - work that is expected anyway) / (IN_TIME * time left - start-up)
 
-so that the night ends within 85% of the time that is left (`nightshift.jobset.fleet.forecast.IN_TIME`; both sums over the
-workers and seconds until then). Never more than the quota, the deployment's limit and full batches allow; without a
-deployment's limit no more than `TIMES_PLAN` times the plan's workers.
+so that the run ends within 85% of the time left (`nightshift.jobset.fleet.forecast.IN_TIME`; both sums over the workers and
+seconds until then), within the quota, full batches and the deployment's limit (default: `TIMES_PLAN` times the plan's workers).
 
-    the forecast has been late for less than HOLD_S, or is not just now  STAY
-    a person said how many workers there are (``compute.workers``)       STAY, but say how many would keep the deadline
+    the forecast has been late for less than HOLD_S, or is not now       STAY
+    the job sets the number of workers (``compute.workers``)             STAY, but log how many would keep the deadline
     a JobSet can still be starting                                       STAY, until it is there or its time is over
     HELPS_MAX JobSets have helped                                        STAY
     the only profile in use is short of pods, and there is a next one    STAY: `nightshift.jobset.fleet.fallback` moves on
@@ -17,13 +16,12 @@ deployment's limit no more than `TIMES_PLAN` times the plan's workers.
     a JobSet submitted now would start for longer than it would work     STAY
     anything else                                                        HELP on the last profile in use
 
-What keeps it calm. A band: late is above 95% of the time left, in time below 85%, and in between what was said last holds. A
-hold: late for HOLD_S without a break. A pause: nothing is decided while a JobSet is starting, so that its work is seen first. A
-bound: HELPS_MAX JobSets a night. One direction: this rule never takes a worker away, so it cannot go back and forth; and while
-the night is late, falling back does not either (`careful`). A helping JobSet that got no worker at all goes when the next
-profile helps.
+What prevents flapping. A band: late is above 95% of the time left, in time below 85%; in between the last state holds. A hold:
+late for HOLD_S without a break. A wait: no decision while a JobSet is starting. A bound: HELPS_MAX JobSets per run. One
+direction: this rule never removes a worker, and while the run is late, neither does falling back (`careful`). A helping JobSet
+that got no worker is dropped when the next profile helps.
 
-It does not look at prices. Workers that a profile was asked for and does not give count against the room.
+Prices do not count. Workers that were requested but not granted count against the room.
 """
 
 from __future__ import annotations
@@ -38,19 +36,18 @@ from nightshift.jobset.fleet.fallback import FallbackDecision, Step, enough
 from nightshift.jobset.fleet.forecast import IN_TIME, LATE, Forecast, missing
 
 HOLD_S: Final = 300.0
-"""One slow chunk, or a few preemptions at once, are over by then."""
+"""A slow chunk or a few preemptions are over by then."""
 HELPS_MAX: Final = 3
-"""Of a night. A forecast that needs a fourth correction is of no use."""
+"""Per run. A forecast that needs a fourth correction is useless."""
 TIMES_PLAN: Final = 4
-"""All workers of a night together, where no operator has said how many there may be (``NIGHTSHIFT_WORKERS_MAX``). Twice for a
-speed that was half as high as believed, and twice for a storm that takes half of the workers."""
+"""Limit of a run's workers if ``NIGHTSHIFT_WORKERS_MAX`` is unset: twice for half the speed, twice for half of them lost."""
 GIVES: Final = 0.75
-"""A profile that runs less than this share of the workers that were asked of it has no capacity for more."""
+"""A profile that runs less than this share of the requested workers has no capacity for more."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A JobSet of the night. profile, wanted: its workers. helps: whether this rule or a person added it."""
+    """A JobSet of the run. profile, wanted: its workers. helps: whether this rule or a user added it."""
 
     profile: str
     wanted: int
@@ -61,8 +58,8 @@ class Asked:
 class Terms:
     """What bounds the help. profiles: in the order of falling back. start_up_s: of a new JobSet.
 
-    room: the most workers that the night may have, None if nobody says. useful: with more, a worker would not have a full
-    batch. stated: whether a person said how many workers there are. helped: how many JobSets have helped so far.
+    room: the most workers that the run may have, None for no limit. useful: with more, a worker would not have a full
+    batch. stated: whether a user set the number of workers. helped: how many JobSets have helped so far.
     """
 
     profiles: Sequence[str]
@@ -90,23 +87,23 @@ def decide(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms) -> Ke
     """jobsets: by the names that the forecast has."""
     if forecast.end_s is None:
         return Keeping("it is not known yet when it will end")
-    said = _when(forecast)
+    when = _when(forecast)
     if not forecast.late:
-        return Keeping(said)
+        return Keeping(when)
     if forecast.late_s < HOLD_S or forecast.end_s <= LATE * forecast.left_s:
-        return Keeping(f"{said}; it has been late for {forecast.late_s:.0f} s")
+        return Keeping(f"{when}; it has been late for {forecast.late_s:.0f} s")
     needed = missing(forecast, IN_TIME * forecast.left_s, terms.start_up_s)
     if terms.stated:
         would = f"; {n(needed, 'more worker')} would keep the deadline" if needed else ""
-        return Keeping(f"{said}{would}, but the job sets their number (compute.workers)")
+        return Keeping(f"{when}{would}, but the job sets their number (compute.workers)")
     if starting := [name for name in jobsets if not forecast.fleets[name].ready]:
-        return Keeping(f"{said}, and {starting[-1]} is still starting")
+        return Keeping(f"{when}, and {starting[-1]} is still starting")
     if terms.helped >= HELPS_MAX:
-        return Keeping(f"{said}, but {HELPS_MAX} JobSets have helped, which is the limit")
-    return _help(forecast, jobsets, terms, said, needed)
+        return Keeping(f"{when}, but {HELPS_MAX} JobSets have helped, which is the limit")
+    return _help(forecast, jobsets, terms, when, needed)
 
 
-def _help(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms, said: str, needed: int | None) -> Keeping:
+def _help(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms, why: str, needed: int | None) -> Keeping:
     used = [profile for profile in terms.profiles if any(each.profile == profile for each in jobsets.values())]
     profile, drop = used[-1], []
     names = [name for name, each in jobsets.items() if each.profile == profile]
@@ -114,30 +111,30 @@ def _help(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms, said: 
     wanted, runs = sum(jobsets[name].wanted for name in names), sum(forecast.fleets[name].workers for name in names)
     of = f"{runs:.0f} of {wanted:,} workers"
     if len(used) == 1 and following and runs < enough(wanted):
-        return Keeping(f"{said}; {profile} runs {of}, so the fallback rule decides")
+        return Keeping(f"{why}; {profile} runs {of}, so the fallback rule decides")
     if any(forecast.fleets[name].workers < GIVES * jobsets[name].wanted for name in names):
-        said = f"{said}; {profile} runs only {of}"
+        why = f"{why}; {profile} runs only {of}"
         if not following:
-            return Keeping(f"{said}, and it is the last profile")
+            return Keeping(f"{why}, and it is the last profile")
         drop = [name for name in names if jobsets[name].helps and not forecast.fleets[name].workers]
         profile = following[0]
     works_s = IN_TIME * forecast.left_s - terms.start_up_s
     if needed is None or works_s < terms.start_up_s:
         works = f", {minutes(works_s)} of work" if works_s > 0 else ""
         return Keeping(
-            f"{said}, but workers that start now would come too late ({minutes(terms.start_up_s)} of start-up{works})"
+            f"{why}, but workers that start now would come too late ({minutes(terms.start_up_s)} of start-up{works})"
         )
     have = sum(each.wanted for name, each in jobsets.items() if name not in drop)
     most = min(terms.useful, math.inf if terms.room is None else terms.room) - have
     if most < 1:
-        return Keeping(f"{said}, but it may have no more than {n(have, 'worker')}")
+        return Keeping(f"{why}, but it may have no more than {n(have, 'worker')}")
     workers = int(min(needed, most))
     short = f" of the {needed:,} that it needs" if workers < needed else ""
-    return Keeping(f"{said}: {n(workers, 'more worker')}{short} on {profile}", workers, profile, tuple(drop))
+    return Keeping(f"{why}: {n(workers, 'more worker')}{short} on {profile}", workers, profile, tuple(drop))
 
 
 def careful(decision: FallbackDecision, late: bool, running: int) -> FallbackDecision:
-    """Falling back, without taking workers away from a night that is late. running: pods of the profile to be dropped."""
+    """Falling back, without taking workers from a late run. running: pods of the profile to be dropped."""
     if decision.step is not Step.REPLACE or not late or not running:
         return decision
     why = f"{decision.why}; the night is late, so the {running} pods of {decision.drop} stay"

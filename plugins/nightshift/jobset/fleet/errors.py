@@ -23,7 +23,7 @@ class Failure(StrEnum):
     RESUMABLE = "resumable"
     """The program ended without success; another attempt may succeed."""
     UNKNOWN = "unknown"
-    """It failed and nothing says why; the log has all conditions."""
+    """It failed for an unknown reason; the log has all conditions."""
     APPLICATION = "application"
     """The program itself failed; another attempt would fail the same way."""
     DEADLINE = "deadline"
@@ -49,7 +49,7 @@ class JobSetFailed(Exception):
 
 
 class NotCreated(JobSetFailed):
-    """The runtime will not have this JobSet, or its manifest cannot be written: nothing of it is there."""
+    """The runtime refuses this JobSet, or its manifest cannot be rendered: nothing of it exists."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Failure.REFUSED, message)

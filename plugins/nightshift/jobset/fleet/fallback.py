@@ -1,11 +1,10 @@
-"""When a run goes on with its next compute profile: rule 4 of `nightshift.jobset.fleet.policy`. Pure.
+"""When a run moves to its next compute profile: rule 4 of `nightshift.jobset.fleet.policy`. Pure.
 
 A profile names others to fall back to (Spot, then flex-start, then on-demand). The run starts on the first. A second JobSet on
 the next profile *helps*: both work on the same ledger, so nothing has to be moved, and nothing is computed twice but what both
 hold open. When the helper works, the old one is *replaced*: dropped, if it is still of no use.
 
-Several JobSets of one profile (`nightshift.jobset.fleet.deadline` adds such) are looked at together (`of_profiles`), and go
-together.
+Several JobSets of one profile (`nightshift.jobset.fleet.deadline` adds such) are judged and dropped together (`of_profiles`).
 
 A JobSet is **short** while fewer than half of its pods run (`enough`). It **fails** in one of two ways:
 
@@ -22,9 +21,9 @@ worker does in a second. Above that line a worker spends more time on starting t
     two, both fail, there is a profile after the helper's, time as above   REPLACE  drop the one with fewer pods, submit that
     anything else                                                          STAY
 
-What keeps it calm: there is at most one profile more than one; a run only goes down the list, so it cannot go back and forth; a
-helper has a whole patience of its own before it is judged; falling takes patience, dropping takes HOLD_S of a working helper.
-The last profile never falls back. With less than START_S left a new JobSet would not make a row before the deadline.
+What prevents flapping: at most two profiles are in use; a run only goes down the list; a helper has a full patience of its own
+before it is judged; falling takes patience, dropping takes HOLD_S of a working helper. The last profile never falls back. With
+less than START_S left a new JobSet would not finish a row before the deadline.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from typing import Any, Final
 PATIENCE_S: Final = 900.0
 """How long a JobSet may be short. Flex-start and Spot commonly come within minutes or not for hours."""
 PATIENCE_SHARE: Final = 4
-"""At most this part of the time that is left is spent waiting: the next profile, and one after it, need theirs."""
+"""At most this part of the time left is spent waiting: the next profile, and one after it, need theirs."""
 HOLD_S: Final = 600.0
 START_S: Final = 600.0
 """From submitting to the first row, on a profile that has capacity: a node's start, image, weights."""
@@ -57,8 +56,8 @@ class Step(StrEnum):
 class Measured:
     """A JobSet of the run that has not ended, and what it did in the last window.
 
-    wanted, running: its pods; hosts: so many are a worker. short_s: for how many seconds it has been short, 0 while it is not;
-    the first ones count. held_s: for how many seconds it has not been short, 0 while it is.
+    wanted, running: its pods; hosts: pods of one worker. short_s: for how many seconds it has been short, from its start on; 0
+    while it is not. held_s: the reverse.
     disruptions: pods that were taken away. cost_s: worker-seconds that each of them costs. useful_s: those of the work kept.
     """
 
@@ -81,7 +80,7 @@ class Measured:
 class FallbackDecision:
     """submit: the profile of a JobSet to make; drop: that of the JobSets to delete; '' for none. why: a sentence.
 
-    workers: of the JobSet to make; 0 for as many as were planned.
+    workers: of the JobSet to make; 0 for the plan's.
     """
 
     step: Step
@@ -97,7 +96,7 @@ def enough(wanted: int) -> int:
 
 
 def measured(profile: str, counts: Mapping[str, Any], hosts: int = 1) -> Measured:
-    """Of what was counted of a JobSet since the last decision (`nightshift.jobset.kubernetes.follow.JobSetCounts`)."""
+    """From a JobSet's counts since the last decision (`nightshift.jobset.kubernetes.follow.JobSetCounts`)."""
     count = dict(counts)
     worked_s = count.pop("worked_s")
     useful_s = max(0.0, worked_s - count["disruptions"] * START_S)
@@ -131,7 +130,7 @@ def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) 
 
 
 def of_profiles(live: Sequence[Measured]) -> list[Measured]:
-    """The JobSets of each profile as if they were one: it is short if all its pods together are too few."""
+    """The JobSets of each profile as one: it is short if all its pods together are too few."""
     together: dict[str, list[Measured]] = {}
     for each in live:
         together.setdefault(each.profile, []).append(each)
@@ -176,7 +175,7 @@ def _with_helper(
 
 
 def _trouble(jobset: Measured, patience_s: float) -> str:
-    """In what way it fails, as a sentence's beginning; '' when it does not."""
+    """How it fails, as a sentence's beginning; '' when it does not."""
     if jobset.short_s >= patience_s:
         of = f"{jobset.running} of {jobset.wanted} pods"
         return f"{jobset.profile} has had fewer than {enough(jobset.wanted)} pods for {jobset.short_s:.0f} s ({of})"

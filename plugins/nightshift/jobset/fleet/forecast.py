@@ -1,26 +1,24 @@
-"""When a running night will end, from its ledger and from the workers that ran. Pure.
+"""When a run will end, from its ledger and from the workers that ran. Pure.
 
-Every number below is of the last `WINDOW_S` seconds, or since looking began if that is shorter. One worker does
+Every number below is of the last `WINDOW_S` seconds, or since the watch began if that is shorter. One worker does
 
     speed = (prior * weight + rows) / (weight + worked_s)     rows a second, with
     weight = max(0, PRIOR_S * wanted - worked_s)
 
-``rows``: committed in the window. ``worked_s``: seconds of workers that ran in it, added up. ``wanted``: workers that were
-asked for. ``prior``: the speed that was known before, as decided by `nightshift.planner.plan`, or as the last look found it. So
-the night begins with what the plan says, and after `PRIOR_S` seconds of each worker only what was seen counts. A worker's open
-chunk is half done on average, so half a chunk is added to ``rows`` for each worker that runs now and did not when the window
-began; if nothing was committed in it, for each that runs.
+``rows``: committed in the window. ``worked_s``: worker-seconds in it. ``wanted``: requested workers. ``prior``: the earlier
+speed, from `nightshift.planner.plan` or the last check. So the run begins with the plan's speed, and after `PRIOR_S` seconds of
+each worker only measurements count. An open chunk is half done on average, so half a chunk is added to ``rows`` for each worker
+that started within the window; if nothing was committed in it, for each that runs.
 
-A fleet (the workers of one JobSet) that can still be starting is expected whole at the end of its start-up, and not before. One
-whose start-up is over counts with the workers that ran on average since: so a storm of preemptions, a slow queue and a profile
-without capacity all show as fewer workers. Workers that are lost later are expected to be as many as were lost so far.
-The night ends when the fleets have done the rows that are left:
+A fleet (the workers of one JobSet) that can still be starting is expected whole at the end of its start-up, and not before.
+After that it counts with the average number of workers that ran: so a storm of preemptions, a slow queue and a profile without
+capacity all show as fewer workers, and losses are expected to go on as before. The run ends when the fleets have done the
+rows that are left:
 
     sum over fleets of   speed * workers * max(0, end_s - ready_in_s)   =   rows left
 
-A slow worker, a wrong estimate, time lost to kills all show in ``speed``. Nothing is known of rows that are harder than those
-before. The last chunks, which end at different moments, are not looked at: they take less than `nightshift.planner.sizing`
-allows.
+A slow worker, a wrong estimate, time lost to kills all show in ``speed``. Later rows may be harder; that is unknown. The uneven
+end of the last chunks is ignored: it takes less than `nightshift.planner.sizing` allows.
 """
 
 from __future__ import annotations
@@ -32,21 +30,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 WINDOW_S: Final = 900.0
-"""Long enough that a preempted worker's time away, and a chunk of a minute, are averages; short enough to see a storm."""
+"""Long enough to average preemptions and chunks of a minute; short enough to show a storm."""
 PRIOR_S: Final = 180.0
-"""So much of each running worker's time outweighs what was known before: three chunks of a minute."""
+"""After this much of each worker's time, measurements outweigh the prior: three chunks of a minute."""
 LATE: Final = 0.95
-"""A forecast above this share of the time that is left is late."""
+"""A forecast above this share of the time left is late."""
 IN_TIME: Final = 0.85
-"""One below this share is in time again. In between, what was said last holds. Help is sized for this share."""
+"""One below this share is in time again. In between, the last state holds. Help is sized for this share."""
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """The workers of a JobSet at one moment. worked_s: seconds that its workers have run, added up, since any one moment.
-
-    ready_at: Unix time at which its start-up is over, by what was known before it began.
-    """
+    """The workers of a JobSet. worked_s: worker-seconds since a fixed time. ready_at: Unix time of its expected readiness."""
 
     wanted: int
     running: int
@@ -65,7 +60,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Expected:
-    """A fleet from now on: so many workers on average, from `ready_in_s` seconds on. ready: whether its start-up is over."""
+    """A fleet from now on: its average workers, from `ready_in_s` seconds on. ready: whether its start-up is over."""
 
     workers: float
     ready_in_s: float = 0.0
@@ -77,7 +72,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Forecast:
-    """end_s: seconds until the last row is committed; inf if no worker is expected; None if nobody knows how fast one is.
+    """end_s: seconds until the last row is committed; inf if no worker is expected; None if the speed is unknown.
 
     left_s: until the deadline. late_s: for how long it has been late, 0 if it is not. speed: rows a second of a worker, 0 if
     unknown. fleets: by JobSet. left: rows.
@@ -97,8 +92,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class WatchState:
-    """What a watch in another process has to know. speed: rows a second of a worker, 0 if nobody knows. Unix times: since when
-    the night has been late, and when its JobSets were resumed last."""
+    """What the next watch needs. speed: rows a second of a worker, 0 if unknown. late_since, resumed_at: Unix times."""
 
     speed: float
     late_since: float | None = None
@@ -106,7 +100,7 @@ class WatchState:
 
 
 class Watch:
-    """Looks at a night again and again. start_up_s: of workers that are resumed."""
+    """Forecasts a run's end repeatedly. start_up_s: of workers that are resumed."""
 
     def __init__(self, state: WatchState, chunk_rows: int, *, start_up_s: float = 0.0) -> None:
         self._speed = state.speed
@@ -115,17 +109,18 @@ class Watch:
         self._late_since = state.late_since
         self._resumed_at = state.resumed_at
         self._samples: dict[str, deque[tuple[float, float, int]]] = {}
-        """By JobSet: when it was looked at, the seconds that its workers had run by then, how many ran."""
+        """By JobSet: time of the check, worker-seconds by then, running workers."""
         self._began: float | None = None
 
     def window_s(self, now: float) -> float:
-        """Over how many seconds until now the next `look` wants the recent rows."""
+        """The seconds until now over which the next `forecast` needs the recent rows."""
         return 0.0 if self._began is None else min(WINDOW_S, now - self._began)
 
-    def look(self, now: float, rows: Rows, fleets: Mapping[str, Fleet], *, deadline: float, paused: bool = False) -> Forecast:
-        """now, deadline: Unix time. fleets: by JobSet, all that the night has. If one goes, begin a new watch, as the next
-        trigger does: its rows would stay in the window, and its workers' time would not. paused: a night that a person has
-        suspended is not late, and what its workers did not do says nothing of their speed."""
+    def forecast(
+        self, now: float, rows: Rows, fleets: Mapping[str, Fleet], *, deadline: float, paused: bool = False
+    ) -> Forecast:
+        """now, deadline: Unix time. fleets: by JobSet, all of the run. If one goes, begin a new watch, as the next trigger
+        does: its rows would stay in the window, but not its workers' time. A paused run is not late and keeps its speed."""
         left_s = max(0.0, deadline - now)
         if paused:
             self._samples, self._began, self._late_since, self._resumed_at = {}, None, None, now
@@ -159,7 +154,7 @@ class Watch:
         wanted = sum(fleet.wanted for fleet in fleets.values())
         weight = max(0.0, PRIOR_S * wanted - worked_s) if self._speed else 0.0
         if rows.recent == 0 and worked_s < PRIOR_S * wanted:
-            # Nothing is committed in the window yet: a worker's first chunk may take so long.
+            # Nothing is committed in the window yet: a worker's first chunk may take this long.
             return self._speed
         if weight + worked_s <= 0:
             return self._speed
@@ -169,10 +164,10 @@ class Watch:
         return speed
 
     def _expected(self, name: str, fleet: Fleet, now: float) -> Expected:
-        """A fleet that came sooner than it had to is there."""
+        """A fleet that is complete early is ready."""
         if fleet.ready_at > now and fleet.running < fleet.wanted:
             return Expected(fleet.wanted, fleet.ready_at - now)
-        # Of what was seen before its start-up was over, nothing counts.
+        # Samples from before the end of its start-up do not count.
         samples = [each for each in self._samples[name] if each[0] >= fleet.ready_at] or [self._samples[name][-1]]
         (first, before, _), (last, worked_s, _) = samples[0], samples[-1]
         return Expected((worked_s - before) / (last - first) if last > first else fleet.running)
@@ -182,7 +177,7 @@ class Watch:
             self._late_since = None
         elif self._late_since is None and end_s > LATE * left_s:
             self._late_since = now
-        # The look that finds it late counts, too.
+        # The check that finds it late counts, too.
         return 0.0 if self._late_since is None else max(1.0, now - self._late_since)
 
 
@@ -204,7 +199,7 @@ def ends(left: float, speed: float, fleets: Sequence[Expected]) -> float | None:
 
 
 def missing(forecast: Forecast, within_s: float, ready_in_s: float) -> int | None:
-    """How many more workers, ready in `ready_in_s` seconds, would end the night within `within_s`; None if none could."""
+    """How many more workers, ready in `ready_in_s` seconds, would end the run within `within_s`; None if impossible."""
     if forecast.speed <= 0 or within_s <= ready_in_s:
         return None
     done = sum(fleet.workers * max(0.0, within_s - max(0.0, fleet.ready_in_s)) for fleet in forecast.fleets.values())

@@ -1,4 +1,4 @@
-"""What a task that runs JobSets remembers from one attempt to the next, in a store that the task is given."""
+"""What a task that runs JobSets remembers from one attempt to the next, in the task's state store."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ class FleetMember:
     helps: bool = False
     since: float = 0.0
 
+    def size(self, default: int) -> int:
+        return self.workers or default
+
 
 @dataclass(frozen=True)
 class FleetState:
     """What outlives an attempt. deadline: Unix time, for all attempts together. resumes: how often it continued by itself.
 
-    helped: how many JobSets were added to keep the deadline. asked: the workers that a person asked for since it began.
-    start: which start of the task all this belongs to, a number that stays the same through retries; None before the first.
+    helped: JobSets added to keep the deadline. asked: workers that a user has requested since it began.
+    start: a number for the task's start, the same through retries; None before the first.
     """
 
     live: tuple[FleetMember, ...] = ()
@@ -51,13 +54,13 @@ class FleetState:
         return cls(**{**_known(cls, value), "live": live})
 
     def over(self) -> FleetState:
-        """The memory after the last attempt. If a person starts the task again, it has the full time again."""
+        """The memory after the last attempt. A new start of the task has the full time again."""
         return FleetState(next=self.next, deadline=self.deadline, start=self.start)
 
     def in_time(self, start: int, seconds: float, now: float) -> FleetState:
         """With the deadline of this start of the task, `seconds` from now if it is a new one; now: Unix time.
 
-        A retry is no new start: its deadline stays, also if it has passed, and so does what was counted.
+        A retry is not a new start: it keeps the deadline, even a passed one, and the counts.
         """
         if self.start == start:
             return self
@@ -71,7 +74,7 @@ class FleetState:
         return replace(self, live=live, next=max([self.next, *(each.generation + 1 for each in live)]))
 
     def begun(self, live: FleetMember, since: float) -> tuple[FleetState, FleetMember]:
-        """With `live` created at this time, and what it is then."""
+        """With `live` created at this time; and that new member."""
         new = replace(live, since=since)
         return replace(self, live=tuple(new if each == live else each for each in self.live)), new
 
@@ -86,7 +89,7 @@ class FleetState:
 
 
 def _known(kind: type[FleetMember] | type[FleetState], value: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of a later release are passed over, and those that this memory lacks get their defaults."""
+    """Entries of a later release are ignored; missing ones get their defaults."""
     return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
 
 
@@ -99,7 +102,7 @@ class StateStore(Protocol):
 
 
 class Memory:
-    """What is remembered for one work. work: its id."""
+    """The memory for one work. work: its id."""
 
     def __init__(self, store: StateStore, work: str) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""A night on its way: what its trigger has to know to watch it."""
+"""A run in progress: what its trigger needs to watch it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Night:
-    """One run on its way. spec: with the terms of the DAG run. speed: rows a second of one worker, as planned; 0 if unknown.
+    """A run in progress. spec: with the terms of the DAG run. speed: planned rows a second of one worker; 0 if unknown.
 
-    start_up_s: of a JobSet, from its start to its first row. many_machines: whether a further JobSet gets machines of its own;
+    start_up_s: of a JobSet, from its start to its first row. many_machines: whether another JobSet gets machines of its own;
     the local runtime has only one.
     """
 
@@ -35,32 +35,29 @@ class Night:
     limits: Limits
     many_machines: bool
 
-    def workers(self, live: FleetMember) -> int:
-        return live.workers or self.plan.workers
-
     def hosts(self, profile: str) -> int:
         return self.spec.compute.worker(profile).hosts
 
     @property
     def room(self) -> int:
-        """The most workers that it may have."""
+        """The most workers that the run may have."""
         if not self.many_machines and not self.limits.workers_max:
             return self.plan.workers
         most = self.limits.workers_max or min(WORKERS_MAX, TIMES_PLAN * self.plan.workers)
         units = self.spec.compute.worker().accelerators_in_all or 1
         return most if self.limits.quota is None else min(most, self.limits.quota // units)
 
-    def look(self, names: Mapping[str, FleetMember], kept: FleetState, state: WatchState | None) -> WatchTerms:
-        """What the trigger has to know. names: of the JobSets that are waited for. state: of the last watch."""
+    def watch_terms(self, members: Mapping[str, FleetMember], kept: FleetState, state: WatchState | None) -> WatchTerms:
+        """What the trigger needs. members: the JobSets that the task waits for, by name. state: of the last watch."""
         jobsets = {
             name: WatchedJobSet(
                 profile=live.profile or self.spec.compute.profile,
-                workers=self.workers(live),
+                workers=live.size(self.plan.workers),
                 helps=live.helps,
                 hosts=self.hosts(live.profile or self.spec.compute.profile),
                 ready_at=live.since + self.start_up_s,
             )
-            for name, live in names.items()
+            for name, live in members.items()
         }
         terms = Terms(
             profiles=self.spec.compute.profiles if self.many_machines else (self.spec.compute.profile,),

@@ -1,4 +1,4 @@
-"""A request to pause or resume a run (`nightshift.run.pauses`), applied to the JobSets that it has."""
+"""Applies a request to pause or resume a run (`nightshift.run.pauses`) to its JobSets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_paused(jobset: Mapping[str, Any]) -> bool:
 
 
 def _only_suspended(jobset: Mapping[str, Any]) -> bool:
-    """Created while its run was paused, by a task that died before it could say so. Kueue starts those of its queues."""
+    """Created while its run was paused, by a task that died before it could note that. Kueue starts those of its queues."""
     return bool(jobset["spec"].get("suspend")) and QUEUE_LABEL not in (jobset["metadata"].get("labels") or {})
 
 

@@ -1,15 +1,15 @@
-"""What becomes of a run's JobSets, from what was seen of them. Pure: `decide`, whose rules are asked in one order.
+"""How a run's JobSets change, from what was observed. Pure: `decide` applies its rules in this order.
 
-    1 paused     somebody has paused the run: its JobSets are suspended (`nightshift.jobset.fleet.pause`), nothing else changes
-    2 workers    somebody has changed ``compute.workers``: the JobSets get so many, and get them back if some are lost
-    3 lost       a JobSet that was taken away is followed by another one on its profile (`after_loss`)
+    1 paused     a user has paused the run: its JobSets are suspended (`nightshift.jobset.fleet.pause`), nothing else changes
+    2 workers    a user has changed ``compute.workers``: the JobSets get that number, and lost workers are replaced
+    3 lost       a JobSet that was taken away is replaced on the same profile (`after_loss`)
     4 fallback   a profile gives too few pods, or loses more than it keeps: the next one helps, then replaces it
                  (`nightshift.jobset.fleet.fallback`)
-    5 deadline   the run will be late: a further JobSet helps (`nightshift.jobset.fleet.deadline`)
+    5 deadline   the run will be late: another JobSet helps (`nightshift.jobset.fleet.deadline`)
 
-The first rule that has something to change is the only one that is followed: the next ones are asked again when its change
-shows. Rule 3 is asked when a JobSet has ended. Rule 4 is asked only when a JobSet has had too few pods for long, or has lost
-many, which the trigger sees at once. Rule 5 is asked by the trigger at each look, and its answer comes with the event.
+Only the first rule with a change applies; the others are checked again when its change shows. Rule 3 is for a JobSet that has
+ended. Rule 4 is for one with too few pods for long, or with many lost, which the trigger sees at once. Rule 5 is checked by the
+trigger, whose event has the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nightshift.jobset.fleet.records import WatchReport
 
 
 class Rule(StrEnum):
-    """Which rule decided, as the log says it."""
+    """Which rule decided, in the log's words."""
 
     NONE = "nothing to change"
     PAUSED = "paused"
@@ -38,9 +38,9 @@ class Rule(StrEnum):
 class Wanted:
     """What the run's terms and its job's file ask for.
 
-    profiles: in the order of falling back. planned: workers of the plan. chunks: more workers than these are of no use. terms,
-    file: ``compute.workers`` of the run's terms and of the job's file as it is now; None for "as planned", and of a file that
-    nobody has looked at. paused: whether somebody has paused the run.
+    profiles: in the order of falling back. planned: workers of the plan. chunks: more workers than these are useless. terms,
+    file: ``compute.workers`` of the run's terms and of the job's present file; None for "as planned" and for a file that was
+    not read. paused: whether a user has paused the run.
     """
 
     profiles: Sequence[str]
@@ -51,20 +51,19 @@ class Wanted:
     paused: bool = False
 
     def at_most(self, workers: int) -> int:
-        """Of these, no more than there are chunks."""
+        """No more than there are chunks."""
         return min(workers, max(1, self.chunks))
 
     def whole(self, state: FleetState) -> tuple[str, int]:
-        """Of a JobSet that is to do all of the work: its profile, and its workers; 0 for those of the plan."""
+        """Profile and workers of a JobSet that is to do all of the work; 0 for the plan's workers."""
         return self.profiles[0], 0 if state.asked is None else self.at_most(state.asked)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """members: the JobSets that the task has, by name, in the order of their creation. report: of the trigger's last look.
+    """members: the task's JobSets by name, in order of creation. report: of the trigger's last check.
 
-    measured: what the pods of each did since the last decision; empty unless a profile may have to be left. left_s: until the
-    deadline.
+    measured: what each one's pods did since the last decision; empty unless rule 4 applies. left_s: until the deadline.
     """
 
     members: Mapping[str, FleetMember]
@@ -75,7 +74,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Addition:
-    """A JobSet to create. workers: 0 for those of the plan."""
+    """A JobSet to create. workers: 0 for the plan's."""
 
     profile: str
     workers: int
@@ -84,7 +83,7 @@ class Addition:
 
 @dataclass(frozen=True)
 class Change:
-    """rule: that decided. why: a sentence. drop: names. asked: ``compute.workers`` to remember from now on; None: as before."""
+    """rule: that decided. why: a sentence. drop: names. asked: the new ``compute.workers`` to remember; None: as before."""
 
     rule: Rule
     why: str = ""
@@ -93,7 +92,7 @@ class Change:
     asked: int | None = None
 
     def applied(self, state: FleetState, members: Mapping[str, FleetMember], now: float) -> FleetState:
-        """What to remember, and so to have, from now on. members: by name. now: Unix time."""
+        """The new state. members: by name. now: Unix time."""
         gone = [members[name] for name in self.drop if name in members]
         live = [each for each in state.live if each not in gone]
         if self.add:
@@ -105,7 +104,7 @@ class Change:
 
 
 def decide(wanted: Wanted, state: FleetState, seen: Seen) -> Change:
-    """What to change now. state: what the task remembers."""
+    """state: what the task remembers."""
     if wanted.paused:
         return Change(Rule.PAUSED, "the run is paused: nothing changes until it is resumed")
     if change := _workers(wanted, state, seen):
@@ -119,20 +118,19 @@ def decide(wanted: Wanted, state: FleetState, seen: Seen) -> Change:
 
 
 def after_loss(state: FleetState, lost: FleetMember, whole: tuple[str, int], now: float) -> FleetState:
-    """Rule 3: with a JobSet in the place of one that was taken away. state: without it. whole: `Wanted.whole`."""
+    """Rule 3: with a replacement for a JobSet that was taken away. state: without it. whole: `Wanted.whole`."""
     profile, workers = whole
     profile = lost.profile or profile
     if state.live:
         return state.with_all((*state.live, replace(lost, generation=state.next, profile=profile, since=now)))
-    # What only helped is followed by one that does all the work.
+    # The replacement of a helper does all the work.
     return state.with_new(profile, now, workers or (0 if lost.helps else lost.workers))
 
 
 def _workers(wanted: Wanted, state: FleetState, seen: Seen) -> Change | None:
-    """Rule 2. None if there are as many workers as somebody said, or nobody has said a number.
+    """Rule 2. None if no number is set, or the number of workers is right.
 
-    A number that a person wrote holds: workers that are missing since, because a JobSet is gone or another profile has taken
-    over, come again.
+    A number that a user set holds: workers lost with a JobSet, or to another profile, are replaced.
     """
     changed = wanted.file is not None and wanted.file != (wanted.terms if state.asked is None else state.asked)
     number = wanted.file if changed else state.asked
@@ -140,7 +138,7 @@ def _workers(wanted: Wanted, state: FleetState, seen: Seen) -> Change | None:
         # While one profile takes over from another, both have workers.
         return None
     counted = _counted(seen.members)
-    sizes = {name: each.workers or wanted.planned for name, each in counted.items()}
+    sizes = {name: each.size(wanted.planned) for name, each in counted.items()}
     have, target = sum(sizes.values()), wanted.at_most(number)
     add: Addition | None = None
     drop: tuple[str, ...] = ()
@@ -162,14 +160,14 @@ def _workers(wanted: Wanted, state: FleetState, seen: Seen) -> Change | None:
 
 
 def _counted(members: Mapping[str, FleetMember]) -> dict[str, FleetMember]:
-    """The JobSets that a person's number is about: without those that another profile is about to replace."""
+    """The JobSets that a user's number covers: without those that another profile is about to replace."""
     first = [each for each in members.values() if not each.helps]
     newest = max(first, key=lambda each: each.generation, default=None)
     return {name: each for name, each in members.items() if each.helps or (newest and each.profile == newest.profile)}
 
 
 def _too_many(counted: Mapping[str, FleetMember], sizes: Mapping[str, int], target: int) -> tuple[tuple[str, ...], int]:
-    """Names to delete, helpers and the newest of them first, and how many workers are missing then."""
+    """Names to delete, newest helpers first, and how many workers are then missing."""
     have = sum(sizes.values())
     drop: list[str] = []
     newest_first = list(counted)[::-1]
@@ -188,7 +186,7 @@ def _fallback(wanted: Wanted, state: FleetState, seen: Seen) -> Change:
     drop = tuple(name for name, each in seen.members.items() if decision.drop and each.profile == decision.drop)
     add = None
     if decision.submit:
-        # Helping JobSets of a person's number go on beside it.
+        # JobSets that help to reach a user's number continue beside it.
         workers = decision.workers or min(wanted.whole(state)[1], wanted.planned)
         add = Addition(decision.submit, workers, helps=False)
     return Change(Rule.FALLBACK, f"{decision.step.value}; {decision.why}", add, drop)

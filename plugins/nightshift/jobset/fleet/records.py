@@ -1,6 +1,6 @@
-"""What travels between a task and its trigger as JSON: `WatchTerms` in the trigger's arguments, `JobSetEvent` in what it fires.
+"""What a task and its trigger exchange as JSON: `WatchTerms` in the trigger's arguments, `JobSetEvent` in what it fires.
 
-Each reads what release 0.2.0 wrote: entries that it lacks have defaults, and those of a later release are passed over.
+Each reads what release 0.2.0 wrote: missing entries get defaults, and those of a later release are ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION: Final = 2
 
 @dataclass(frozen=True)
 class WatchedJobSet:
-    """One that the task waits for. hosts: pods of one worker. ready_at: Unix time at which its start-up should be over."""
+    """A JobSet that the task waits for. hosts: pods of one worker. ready_at: Unix time at which its start-up should be over."""
 
     profile: str
     workers: int
@@ -28,10 +28,10 @@ class WatchedJobSet:
 
 @dataclass(frozen=True)
 class WatchTerms:
-    """What a trigger has to know of a night to forecast its end.
+    """What a trigger needs to forecast a run's end.
 
-    run: prefix of its folder. rows, chunk_rows, plan_uid: the plan's; '' as release 0.2.0 had it. seqs: ``max_num_seqs``.
-    state: what the last watch knew. jobsets: by name.
+    run: prefix of its folder. rows, chunk_rows, plan_uid: the plan's; '' in release 0.2.0. seqs: ``max_num_seqs``.
+    state: of the last watch. jobsets: by name.
     """
 
     run: str
@@ -68,8 +68,7 @@ class WatchTerms:
 
 @dataclass(frozen=True)
 class WatchReport:
-    """What came of the last look at a night. workers, profile: of a helping JobSet; 0 and '' for none. drop: names of
-    JobSets."""
+    """The last check of a run. workers, profile: of a helping JobSet; 0 and '' for none. drop: names of JobSets."""
 
     watch: WatchState
     late: bool
@@ -93,8 +92,8 @@ class JobSetEvent:
 
     name, uid: of the JobSet that ended, or needs a decision. ending: `nightshift.jobset.kubernetes.follow.WaitEnd`. detail: why
     it does not start, or is refused. pods: the last state of failed or deleted ones. jobset: a finished one. counts: by name,
-    the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`. look: None if nothing was looked at. before: what the next
-    trigger needs to go on with the counts; None unless the ending is ``look``.
+    the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`. look: None without a check. before: what the next trigger
+    needs to continue the counts; None unless the ending is ``look``.
     """
 
     name: str
@@ -108,7 +107,7 @@ class JobSetEvent:
     before: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Without the entries that are None and say nothing: `look` and `before`."""
+        """Without `look` and `before` if they are None."""
         found = {name: getattr(self, name) for name in ("name", "uid", "ending", "detail", "pods", "jobset", "counts")}
         found |= {} if self.look is None else {"look": self.look.to_json()}
         return {"version": VERSION, **found, **({} if self.before is None else {"before": self.before})}

@@ -1,4 +1,4 @@
-"""What a task says about the work that its JobSets do: the interface between it and what all of them share."""
+"""What a task defines about the work of its JobSets: the interface between it and what all such tasks share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class JobSetWork:
     @property
     @abstractmethod
     def attempt_id(self) -> str:
-        """Of this attempt; a JobSet carries it to say who waits for it."""
+        """Of this attempt; a JobSet carries its owner's."""
 
     @abstractmethod
     def jobset_name(self, generation: int) -> str:
@@ -60,7 +60,7 @@ class JobSetWork:
 
     @abstractmethod
     def manifest(self, live: FleetMember, name: str) -> dict[str, Any]:
-        """The manifest to submit. Raises ValueError, with a sentence that says why, if there cannot be one."""
+        """The manifest to submit. Raises ValueError, with a sentence, if there cannot be one."""
 
     @abstractmethod
     def seconds(self) -> float:
@@ -75,17 +75,16 @@ class JobSetWork:
         """What a successful task returns."""
 
     def ended(self, name: str, seen: Observation) -> None:
-        """A JobSet has come to its end, and this is what is left of it. May not raise."""
+        """A JobSet has ended, and this is what is left of it. Must not raise."""
 
     def describe(self, failed: FailedContainer) -> str:
         """What the failed index was working on, for a message; '' if unknown."""
         return ""
 
     def relive(self, kept: FleetState, event: JobSetEvent) -> FleetState | None:
-        """For a JobSet that has not ended but needs a decision: what to remember, and so to have, from now on; None: give up on
-        it."""
+        """For a JobSet that has not ended but needs a decision: the new state; None: give up on it."""
         return None
 
     def whole(self, kept: FleetState) -> tuple[str, int]:
-        """Of a JobSet that is to do all of the work: its profile, and its workers; 0 for as many as the work has by default."""
+        """Profile and workers of a JobSet that is to do all of the work; 0 for the default number of workers."""
         return "", 0

@@ -2,5 +2,5 @@
 
 Every request has a time limit, so that a connection that only looks alive cannot hang a worker or a trigger, and every
 failure is one of four: the object does not exist (JobSetNotFound), its name is taken or it has changed (JobSetExists), the
-API refused (RequestRefused), or the API could not be reached (RuntimeUnavailable), which says nothing about the JobSet.
+API refused (RequestRefused), or the API could not be reached (RuntimeUnavailable), which leaves the JobSet's state unknown.
 """

@@ -118,7 +118,7 @@ class AsyncJobSetApi:
         async for line in _lines(response):
             time, _, text = line.decode(errors="replace").partition(" ")
             if not TIME.match(time):
-                # A kubelet that cannot read on says so among the lines, without a time.
+                # A kubelet that cannot read on reports it among the lines, without a time.
                 raise RuntimeUnavailable(f"{what}: {time} {text}")
             if time > since:
                 yield time, text

@@ -21,11 +21,10 @@ from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUna
 log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 120.0
-"""How long a call keeps asking an API that does not answer. An upgrade of a zonal control plane takes some minutes, which a
-task's retry or its trigger outlasts."""
+"""How long a call is retried. An upgrade of a zonal control plane takes minutes, which a task's retry or trigger outlasts."""
 PAGE: Final = 500
 NOT_STARTED: Final = "is waiting to start"
-"""What kubelet says if you ask for a container's log too early; the status alone also means a wrong name."""
+"""The kubelet's reply to a request for a log that comes too early; the status alone also means a wrong name."""
 
 
 class JobSetApi:
@@ -175,7 +174,7 @@ class JobSetApi:
             retry=retry_if_exception_type(RuntimeUnavailable),
             wait=wait_random_exponential(multiplier=0.5, max=15),
             stop=stop_after_delay(self.patience_s),
-            before_sleep=self._tell,
+            before_sleep=self._log_outage,
             reraise=True,
         )
         return tries(self._ask_once, method, path, what, query or {}, body, content)
@@ -203,7 +202,7 @@ class JobSetApi:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise RuntimeUnavailable(f"{what}: {error}") from error
 
-    def _tell(self, state: RetryCallState) -> None:
+    def _log_outage(self, state: RetryCallState) -> None:
         if state.attempt_number == 1 and state.outcome is not None:
             log.warning("No answer (%s); asking again for %.0f s", state.outcome.exception(), self.patience_s)
 

@@ -1,4 +1,4 @@
-"""Follows one JobSet to its end by watching, not polling: its state, its pods' last words, and every container's log.
+"""Follows one JobSet to its end by watching, not polling: its state, its pods' last states, and every container's log.
 
 A connection that breaks, falls silent or is refused for a while is opened again, and the logs continue where they stopped. A
 follower that starts in another process continues from the time that its predecessor noted on the JobSet
@@ -33,11 +33,11 @@ SESSION_S: Final = 2400.0
 """One connection's life: below the hour after which Google's tokens expire."""
 TICK_S: Final = 2.0
 SENTENCE_S: Final = 15.0
-"""How often the log may say how the pods are."""
-CLOSER_LOOK_S: Final = 60.0
+"""At most how often the pods' states are logged."""
+EXPLAIN_S: Final = 60.0
 """How often to ask for events, or Kueue's reasons, while pods do not start."""
 NOTE_S: Final = 300.0
-"""How often to note how far the logs were read. After a killed triggerer, at most this much is logged twice."""
+"""How often to note how far the logs were read. After a triggerer is killed, at most this much is logged twice."""
 LAST_LINES_S: Final = 30.0
 """How long a finished JobSet's pods and logs may be silent before their follower stops waiting for them."""
 BACKOFF_MAX_S: Final = 30.0
@@ -70,8 +70,8 @@ class WakeLimits:
 class Followed:
     """Why following ended.
 
-    detail: why the JobSet does not start, as of the last look, or why the cluster refuses requests.
-    pods: `Pods.last_words`. jobset: a finished one, slim, because it may be gone before anybody asks again.
+    detail: why the JobSet does not start, by the last check, or why the cluster refuses requests.
+    pods: `Pods.last_words`. jobset: a finished one, slim, because it may soon be gone.
     """
 
     ending: WaitEnd
@@ -97,7 +97,7 @@ class JobSetCounts:
 
 
 class Follower:
-    """One JobSet. uid: of this object, which tells it from another of the same name.
+    """Follows one JobSet. uid: of this object, since another may have the same name.
 
     connect: opens a client; called again for each session, so that it can bring fresh credentials.
     log: for people. sink: gets (pod, container, line) for every line of every container; None: no logs.
@@ -131,7 +131,7 @@ class Follower:
         self._jobset: Mapping[str, Any] | None = None
         self._sentence = ""
         self._sentence_at = 0.0
-        self._looked_at = time.monotonic()
+        self._explained_at = time.monotonic()
         self._noted_at = time.time()
         self._turned_at = self._counted_at = time.monotonic()
         self._short = True
@@ -143,7 +143,7 @@ class Follower:
         self.signature = ""
         self._met = asyncio.Event()
         self._listed = False
-        self._session_lived = False
+        self._session_lasted = False
         self._outage = False
         if before is not None:
             self._go_on(JobSetCounts(**before["counts"]), before["pods"])
@@ -156,12 +156,12 @@ class Follower:
 
     @property
     def paused(self) -> bool:
-        """Whether a person has paused the JobSet."""
+        """Whether a user has paused the JobSet."""
         return bool(self._paused)
 
     @property
     def reachable(self) -> bool:
-        """Whether the cluster answers, as far as is known: during an outage the counts stand still."""
+        """Whether the cluster answered last: during an outage the counts stand still."""
         return not self._outage
 
     def left(self) -> dict[str, Any]:
@@ -202,8 +202,8 @@ class Follower:
                     return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words(), self._finished)
                 failures = 0
             except RuntimeUnavailable as error:
-                # A session that lived for a while does not count as a failure.
-                failures = 1 if self._session_lived else failures + 1
+                # A session that lasted for a while does not count as a failure.
+                failures = 1 if self._session_lasted else failures + 1
                 if not self._outage:
                     self._outage = True
                     self._log.warning("The cluster does not answer (%s). The JobSet keeps running; trying again", error)
@@ -227,14 +227,14 @@ class Follower:
                 await self._hear_out(tasks[1])
             return verdict
         finally:
-            self._session_lived = time.monotonic() - began > BACKOFF_MAX_S
+            self._session_lasted = time.monotonic() - began > BACKOFF_MAX_S
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _close(self) -> None:
         """Stops reading logs and closes every client."""
-        # A closed client would raise an error that says nothing of the cluster.
+        # A closed client would raise an error that is not the cluster's.
         self._api = None
         if self._logs:
             await self._logs.interrupt()
@@ -265,16 +265,16 @@ class Follower:
                     found, version = await api.list_jobset(self._name)
                     if not found:
                         return "lost", ""
-                    if verdict := self._look("ADDED", found[0]):
+                    if verdict := self._observe("ADDED", found[0]):
                         return verdict
                 async for kind, jobset in api.watch_jobset(self._name, version):
                     version = jobset["metadata"]["resourceVersion"]
-                    if kind != "BOOKMARK" and (verdict := self._look(kind, jobset)):
+                    if kind != "BOOKMARK" and (verdict := self._observe(kind, jobset)):
                         return verdict
             except WatchExpired:
                 version = ""
 
-    def _look(self, kind: str, jobset: Mapping[str, Any]) -> Verdict | None:
+    def _observe(self, kind: str, jobset: Mapping[str, Any]) -> Verdict | None:
         meta = jobset["metadata"]
         if meta["uid"] != self._uid or kind == "DELETED":
             return "lost", ""
@@ -310,7 +310,7 @@ class Follower:
         return None
 
     async def _watch_pods(self, api: AsyncJobSetApi) -> Verdict:
-        # The JobSet says where the logs begin.
+        # The JobSet's annotation says where the logs begin.
         await self._met.wait()
         version = ""
         while True:
@@ -348,14 +348,14 @@ class Follower:
             limit = self._limits.disruptions
             if limit is not None and self.pods.disruptions >= limit:
                 return "disrupted", f"{self.pods.disruptions} pods were taken away"
-            self._tell()
+            self._log_pods()
             self._count()
             startup = self._limits.startup_s
             if startup is not None and self.counts().short_s > startup:
-                await self._look_closer(api)
+                await self._log_why_waiting(api)
                 return "starved", ""
-            if self._short and not self._paused and time.monotonic() - self._looked_at > CLOSER_LOOK_S:
-                await self._look_closer(api)
+            if self._short and not self._paused and time.monotonic() - self._explained_at > EXPLAIN_S:
+                await self._log_why_waiting(api)
             await self._sign(api)
             await self._note(api)
 
@@ -368,15 +368,15 @@ class Follower:
         if short != self._short or self._paused:
             self._short, self._turned_at = short, now
 
-    def _tell(self) -> None:
+    def _log_pods(self) -> None:
         sentence = self.pods.sentence()
         if sentence != self._sentence and time.monotonic() - self._sentence_at > SENTENCE_S:
             self._log.info("JobSet %s: %s", self._name, sentence)
             self._sentence, self._sentence_at = sentence, time.monotonic()
 
-    async def _look_closer(self, api: AsyncJobSetApi) -> None:
+    async def _log_why_waiting(self, api: AsyncJobSetApi) -> None:
         """Logs a new reason why the JobSet does not start, in the words of Kueue, the scheduler or a kubelet."""
-        self._looked_at = time.monotonic()
+        self._explained_at = time.monotonic()
         with suppress(RequestRefused, JobSetNotFound):
             workload = await api.get_workload(self._uid) if self._queued and self._suspended else None
             events = tuple(await api.list_events(self._name))
@@ -392,7 +392,7 @@ class Follower:
         if not self._owner or self.signature or self._jobset is None:
             return
         if owner_of(self._jobset) != self._owner:
-            # Another attempt owns it by now.
+            # Another attempt owns it now.
             return
         follower = uuid.uuid4().hex[:8]
         if await self._annotate(api, OWNER_ANNOTATION, signed(self._owner, follower)):

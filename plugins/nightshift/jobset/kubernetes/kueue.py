@@ -1,4 +1,4 @@
-"""The way of a job's JobSets through Kueue: LocalQueue, ClusterQueue, flavors; and what a run gets of their quota."""
+"""The path of a job's JobSets through Kueue: LocalQueue, ClusterQueue, flavors; and a run's share of their quota."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from nightshift.spec import JobSpec
 from nightshift.spec.model import Compute
 
 READERS: Final = "k8s/components/queues/airflow.yaml"
-"""What lets Airflow's account read the queues. A night goes on without it, and then its plan knows no quota."""
+"""Lets Airflow's account read the queues. Without it, a run is planned without its quota."""
 
 
 class NotUsable(Exception):
-    """An object on the way is not there, or not as it has to be. fix: the command that fixes it."""
+    """An object on the path is missing or unusable. fix: the command that fixes it."""
 
     def __init__(self, wrong: str, fix: str) -> None:
         super().__init__(wrong)
@@ -44,7 +44,7 @@ class Way:
 
 
 def read_way(api: JobSetApi, namespace: str, name: str) -> Way:
-    """That of the LocalQueue `name`. Raises NotUsable for the first object that is not there; RequestRefused."""
+    """The path of the LocalQueue `name`. Raises NotUsable for the first missing object; RequestRefused."""
     queues = f"kubectl apply --namespace={namespace} -f k8s/components/queues/queue.yaml"
     local = _read(api, rest.local_queue(namespace, name), f"there is no LocalQueue {name} in namespace {namespace}", queues)
     behind = local["spec"].get("clusterQueue", "")
@@ -71,8 +71,8 @@ def sample(spec: JobSpec, settings: Settings, partition: str, profile: str, work
 def quotas(spec: JobSpec, settings: Settings, partition: str, way: Way) -> dict[str, int | None]:
     """Accelerators (workers, on a profile without any) that the queue, when it is empty, gives a run at once, by profile.
 
-    None: its cohort lends without a limit. Of each profile, not only of the job's own: a way out has to be one that the queue
-    admits. The job's profiles are asked for with the job's worker, others with their smallest. Raises PatchError.
+    None: its cohort lends without a limit. For every profile, not only the job's own, so that a suggested one is one that the
+    queue admits. The job's profiles are checked with the job's worker, others with their smallest. Raises PatchError.
     """
     found: dict[str, int | None] = {}
     for profile in PROFILES:

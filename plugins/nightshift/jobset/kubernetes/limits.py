@@ -19,16 +19,16 @@ def limits_of(
     settings: Settings,
     partition: str,
     connect: Callable[[], JobSetApi | None],
-    tell: Callable[[str], None],
+    info: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> Limits:
-    """Asks Kueue, if the job names a queue. tell, warn: take one sentence about it.
+    """Asks Kueue, if the job names a queue. info, warn: take one sentence about it.
 
-    connect: to the cluster; gives None for the local runtime, and may raise anything: ImportError where Airflow is missing.
+    connect: to the cluster; returns None for the local runtime, where queues have no effect, and may raise anything:
+    ImportError where Airflow is missing.
 
-    A plan can do without the quota, so whatever keeps Airflow from it is only said: a right that is missing, a queue that is
-    not there, a cluster that does not answer for `nightshift.hooks.connections.PATIENCE_S`. On the local runtime queues
-    have no effect.
+    A plan can do without the quota, so whatever keeps Airflow from it is only a warning: a missing right or queue, or a
+    cluster that does not answer for `nightshift.hooks.connections.PATIENCE_S`.
     """
     limits = Limits(settings.workers_max)
     if not spec.queue:
@@ -43,18 +43,18 @@ def limits_of(
     name, quotas = found
     own, unit = quotas[spec.compute.profile], "accelerator" if spec.compute.worker().machine else "worker"
     given = "what its cohort lends, without a limit" if own is None else n(own, unit)
-    tell(f"Quota: ClusterQueue {name!r} allows {spec.compute.profile} {given}")
+    info(f"Quota: ClusterQueue {name!r} allows {spec.compute.profile} {given}")
     return Limits(settings.workers_max, own, quotas)
 
 
 class _Unknown(Exception):
-    """Why nobody can say it, and what would help."""
+    """Why the quota is unknown, and what would help."""
 
 
 def _ask(
     spec: JobSpec, settings: Settings, partition: str, connect: Callable[[], JobSetApi | None]
 ) -> tuple[str, dict[str, int | None]] | None:
-    """The ClusterQueue, and what it gives by profile; None on the local runtime. Raises _Unknown."""
+    """The ClusterQueue, and its quotas by profile; None on the local runtime. Raises _Unknown."""
     from nightshift.jobset.runtime import RequestRefused
 
     try:

@@ -25,7 +25,7 @@ Wake = Callable[[], None]
 
 
 class Streams:
-    """The streams of one event loop. An owner is known by the function that tells it to try again."""
+    """The streams of one event loop. An owner is identified by the function that wakes it to try again."""
 
     def __init__(
         self, most: int = STREAMS_MAX, each: int = STREAMS_EACH, sure: int = STREAMS_SURE, ending: int = ENDING_MAX
@@ -42,7 +42,7 @@ class Streams:
         return _of_loops.setdefault(asyncio.get_running_loop(), Streams())
 
     def take(self, owner: Wake) -> bool:
-        """Whether the owner may open one more. If not, it is told when to try again."""
+        """Whether the owner may open one more. If not, it is woken to try again."""
         own = self._open[owner]
         if own < self._sure or (own < self._each and self._open.total() < self._most):
             self._open[owner] += 1

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.log_slots import Streams
-from nightshift.jobset.kubernetes.pods import Life, lives
+from nightshift.jobset.kubernetes.pods import Life, container_lives
 from nightshift.jobset.observation import moment
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
 
@@ -29,7 +29,7 @@ Sink = Callable[[str, str, str], None]
 class Logs:
     """A log is followed while its container runs if a stream is free for it; else it is read when the container ends.
 
-    sink: gets (pod, container, line). warn: a logger's method for what a person should know. streams: shared with others; None:
+    sink: gets (pod, container, line). warn: a logger's method for warnings. streams: shared with others; None:
     with everything in the event loop. lines: how many have come.
     """
 
@@ -47,7 +47,7 @@ class Logs:
         self._done: set[str] = set()
         self._behind: set[str] = set()
         self._fresh = False
-        self._told = False
+        self._warned = False
 
     @cached_property
     def _streams(self) -> Streams:
@@ -62,7 +62,7 @@ class Logs:
         """Starts reading the logs of this pod that are not being read yet. api: for all logs opened from now on."""
         self._api = api
         name, leaves = pod["metadata"]["name"], "deletionTimestamp" in pod["metadata"]
-        for life in lives(pod):
+        for life in container_lives(pod):
             self._running[life.id] = life.running
             if life.id in self._done or life.id in self._tasks:
                 continue
@@ -73,8 +73,8 @@ class Logs:
                 self._waiting.pop(life.id, None)
                 self._start(name, life, ending=True)
         self._fill()
-        if self._waiting and not self._told:
-            self._told = True
+        if self._waiting and not self._warned:
+            self._warned = True
             self._warn(
                 "More containers run than logs can be followed at once: the other logs are copied when their containers end"
             )
@@ -141,7 +141,7 @@ class Logs:
                 if ended_before:
                     return
                 if ended := await self._ends(life):
-                    # The stream ended with the container, or broke a moment before: another look shows which.
+                    # The stream ended with the container, or broke a moment before: another try shows which.
                     continue
             except JobSetNotFound:
                 if not ended:

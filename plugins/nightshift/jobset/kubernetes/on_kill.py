@@ -1,4 +1,4 @@
-"""What happens to a JobSet when a person ends the task that waits for it: the attempt that owns it deletes or suspends it."""
+"""What happens to a JobSet when a user ends the task that waits for it: the attempt that owns it deletes or suspends it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def signed(owner: str, follower: str) -> str:
 
 
 def owner_of(jobset: Mapping[str, Any]) -> str:
-    """'' if nobody has signed it."""
+    """'' if it is not signed."""
     return _signature(jobset)[0]
 
 
@@ -27,10 +27,9 @@ async def apply_kill_policy(
 ) -> str:
     """What was done, in a sentence. Raises RuntimeUnavailable, RequestRefused. follower: '' if it has not signed yet.
 
-    If you clear a task, a new attempt starts while the old one's trigger is being told: that attempt may have adopted
-    the JobSet by now. And a triggerer that stood still until another took over its triggers is told the same
-    when it wakes up (Airflow 3.3: `TriggerRunnerSupervisor.update_triggers`). So the signature is read, and the deletion holds
-    only for the version that was read.
+    If you clear a task, a new attempt starts while the old one's trigger is cancelled: that attempt may have adopted the
+    JobSet already. And a triggerer that stood still until another took over its triggers cancels them when it wakes up
+    (Airflow 3.3: `TriggerRunnerSupervisor.update_triggers`). So the signature is read, and only that version is deleted.
     """
     for _ in range(TRIES):
         try:
@@ -45,9 +44,9 @@ async def apply_kill_policy(
                 return f"JobSet {name} keeps running: another triggerer follows it"
             if policy == "delete":
                 await api.delete_jobset(name, uid=uid, resource_version=meta["resourceVersion"])
-                return f"JobSet {name} is being deleted: a person ended its task"
+                return f"JobSet {name} is being deleted: a user ended its task"
             await _suspend(api, jobset)
-            return f"JobSet {name} is suspended: a person ended its task"
+            return f"JobSet {name} is suspended: a user ended its task"
         except JobSetNotFound:
             return f"JobSet {name} is already gone"
         except JobSetExists:
@@ -63,7 +62,7 @@ def _signature(jobset: Mapping[str, Any]) -> tuple[str, str]:
 async def _suspend(api: AsyncJobSetApi, jobset: Mapping[str, Any]) -> None:
     meta = jobset["metadata"]
     if QUEUE_LABEL in (meta.get("labels") or {}) and (workload := await api.get_workload(meta["uid"])):
-        # Kueue decides whether a JobSet of its queues is suspended; asked directly, it would admit it again.
+        # Kueue decides whether a JobSet of its queues is suspended; it would admit one that is suspended directly.
         await api.patch_workload(workload["metadata"]["name"], {"spec": {"active": False}})
         return
     await api.patch_jobset(meta["name"], {"metadata": {"resourceVersion": meta["resourceVersion"]}, "spec": {"suspend": True}})

@@ -19,7 +19,7 @@ STUCK_REASONS: Final = ("ContainerCreating", "PodInitializing", "")
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One life of a container. running: else it has ended. previous: it is the one before the present."""
+    """One start of a container. running: else it has ended. previous: it is the one before the present."""
 
     id: str
     container: str
@@ -29,7 +29,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What matters of a pod while it lives. waits: why it is not running, in words, or ''."""
+    """What matters of a pod until it is gone. waits: why it is not running, in words, or ''."""
 
     name: str
     index: str
@@ -67,7 +67,7 @@ class Pods:
                 self._last_words.pop(next(iter(self._last_words)))
 
     def recall(self, ended: list[dict[str, Any]], disruptions: int) -> None:
-        """Goes on with the last words and the count of an earlier object: these pods are not counted again."""
+        """Continues from an earlier object's pods and count: these pods are not counted again."""
         for pod in ended:
             uid = pod["metadata"]["uid"]
             self._last_words[uid] = pod
@@ -103,7 +103,7 @@ class Pods:
         return tuple(self._pending.values())
 
     def sentence(self) -> str:
-        """For a person: "3 pods run, 2 wait for a node (0/6 nodes are available: ...), 1 of index 4 failed"."""
+        """For the log: "3 pods run, 2 wait for a node (0/6 nodes are available: ...), 1 of index 4 failed"."""
         phases = Counter(seen.phase for seen in self._seen.values())
         parts = [f"{phases['Running']} {'pod runs' if phases['Running'] == 1 else 'pods run'}"]
         waits = Counter(seen.waits for seen in self._seen.values() if seen.phase == "Pending")
@@ -118,8 +118,8 @@ class Pods:
         return ", ".join(parts)
 
 
-def lives(pod: Mapping[str, Any]) -> Iterator[Life]:
-    """The container lives whose logs can be read: the present one of each container, and the one before it."""
+def container_lives(pod: Mapping[str, Any]) -> Iterator[Life]:
+    """The starts whose logs can be read: the present one of each container, and the one before it."""
     status = pod.get("status", {})
     for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         before = each.get("lastState", {}).get("terminated") or {}

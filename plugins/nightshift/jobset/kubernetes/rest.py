@@ -89,20 +89,20 @@ def delete_options(uid: str | None, resource_version: str | None) -> dict[str, A
 
 def failure(status: int, body: str, what: str) -> Exception:
     """The exception for a reply other than a success. what: what was asked, for the message, such as 'create JobSet x'."""
-    said = _message(body)
+    message = _message(body)
     if status == 404:
-        return JobSetNotFound(f"{what}: {said}")
+        return JobSetNotFound(f"{what}: {message}")
     if status == 409:
-        return JobSetExists(f"{what}: {said}")
-    if status == 403 and "quota" in said:
-        # Room comes when something else ends; and in a new namespace Kubernetes has not yet counted what is used.
-        return RuntimeUnavailable(f"{what}: the namespace's quota leaves no room ({said})")
+        return JobSetExists(f"{what}: {message}")
+    if status == 403 and "quota" in message:
+        # Other objects end; and in a new namespace Kubernetes has not yet counted the usage.
+        return RuntimeUnavailable(f"{what}: the namespace's quota leaves no room ({message})")
     if status == 403:
-        return RequestRefused(f"{what}: the cluster does not allow it ({said}). {RBAC_ADVICE}.")
-    # 401: a token ran out, and the next client brings a new one. 410: a page of a list was asked for too late.
+        return RequestRefused(f"{what}: the cluster does not allow it ({message}). {RBAC_ADVICE}.")
+    # 401: the token expired, and the next client has a new one. 410: a page of a list was requested too late.
     if 400 <= status < 500 and status not in (401, 408, 410, 429):
-        return RequestRefused(f"{what}: the cluster refuses it ({said})")
-    return RuntimeUnavailable(f"{what}: HTTP {status} {said}".strip())
+        return RequestRefused(f"{what}: the cluster refuses it ({message})")
+    return RuntimeUnavailable(f"{what}: HTTP {status} {message}".strip())
 
 
 def _message(body: str) -> str:

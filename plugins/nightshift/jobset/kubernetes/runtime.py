@@ -29,21 +29,21 @@ class KubernetesRuntime:
         return self._api.observe(self._namespace, name, closely=closely)
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Also resumes a JobSet that was suspended when a person ended its task, unless a person has paused it."""
+        """Also resumes a JobSet that was suspended by a kill of its task, unless it is paused."""
         patch = {"metadata": {"uid": uid, "annotations": {OWNER_ANNOTATION: owner}}}
         jobset = self._patch(name, patch)
         if PAUSED_ANNOTATION not in (jobset["metadata"].get("annotations") or {}):
-            self._let_go_on(jobset)
+            self._unsuspend(jobset)
 
     def jobsets(self, run_id: str) -> list[dict[str, Any]]:
         return self._api.list_jobsets(self._namespace, f"{RUN_LABEL}={run_id}")
 
-    def pause(self, name: str, said: str) -> None:
-        """Kueue decides whether a JobSet of its queues is suspended, so it is told; without Kueue, the JobSet is suspended.
+    def pause(self, name: str, note: str) -> None:
+        """Kueue suspends a JobSet of its queues if its Workload is not active; without Kueue, the JobSet itself is suspended.
 
-        It is marked first: whoever follows it knows then why its pods go.
+        The annotation comes first, so that followers know why the pods go.
         """
-        jobset = self._patch(name, {"metadata": {"annotations": {PAUSED_ANNOTATION: said}}})
+        jobset = self._patch(name, {"metadata": {"annotations": {PAUSED_ANNOTATION: note}}})
         meta = jobset["metadata"]
         if QUEUE_LABEL in (meta.get("labels") or {}) and (workload := self._workload(meta["uid"])):
             self._api.patch_workload(self._namespace, workload["metadata"]["name"], {"spec": {"active": False}})
@@ -51,7 +51,7 @@ class KubernetesRuntime:
             self._patch(name, {"metadata": {"uid": meta["uid"]}, "spec": {"suspend": True}})
 
     def resume(self, name: str) -> None:
-        self._let_go_on(self._patch(name, {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}}))
+        self._unsuspend(self._patch(name, {"metadata": {"annotations": {PAUSED_ANNOTATION: None}}}))
 
     def _workload(self, uid: str) -> dict[str, Any] | None:
         """Kueue's object of a JobSet, which it makes shortly after the JobSet; None if there is no Kueue."""
@@ -60,7 +60,7 @@ class KubernetesRuntime:
             time.sleep(WORKLOAD_S / 20)
         return found
 
-    def _let_go_on(self, jobset: Mapping[str, Any]) -> None:
+    def _unsuspend(self, jobset: Mapping[str, Any]) -> None:
         meta = jobset["metadata"]
         if QUEUE_LABEL in (meta.get("labels") or {}):
             workload = self._api.get_workload(self._namespace, meta["uid"])

@@ -17,7 +17,7 @@ from nightshift.settings import Settings
 
 
 def local_runtime(settings: Settings) -> LocalRuntime | None:
-    """The runtime of FOLDER if the settings say ``local:FOLDER``; None if JobSets run elsewhere."""
+    """The runtime of FOLDER for the setting ``local:FOLDER``; None if JobSets run elsewhere."""
     return LocalRuntime(Path(settings.local_folder)) if settings.local_folder else None
 
 
@@ -30,7 +30,7 @@ class LocalRuntime:
     def submit(self, manifest: Mapping[str, Any]) -> str:
         """Returns '': local JobSets have no uids. Raises RequestRefused for anything but a JobSet.
 
-        A JobSet that the agent turns out not to support is created, and fails as soon as the agent looks at it.
+        A JobSet that the agent does not support is created, and fails as soon as the agent reads it.
         """
         must_be_a_jobset(manifest)
         name = str(manifest["metadata"]["name"])
@@ -76,7 +76,7 @@ class LocalRuntime:
         )
 
     def claim(self, name: str, uid: str, owner: str) -> None:
-        """Only checks that it exists: here a trigger ends a JobSet only if a person ends its task."""
+        """Only checks that it exists: here no signature is needed to end a JobSet."""
         with _reachable(name):
             self._folder(name).created_at()
 
@@ -88,9 +88,9 @@ class LocalRuntime:
         seen = [self.observe(name).jobset for name in self._state.names()]
         return [dict(each) for each in seen if each and (each["metadata"].get("labels") or {}).get(RUN_LABEL) == run_id]
 
-    def pause(self, name: str, said: str) -> None:
+    def pause(self, name: str, note: str) -> None:
         with _reachable(name):
-            self._folder(name).pause(said)
+            self._folder(name).pause(note)
 
     def resume(self, name: str) -> None:
         with _reachable(name):
@@ -119,7 +119,7 @@ class LocalRuntime:
 
 @contextlib.contextmanager
 def _reachable(name: str = "") -> Iterator[None]:
-    """Maps errors of the file system: a missing file is a missing JobSet, anything else says nothing about it."""
+    """Maps errors of the file system: a missing file is a missing JobSet; after any other its state is unknown."""
     try:
         yield
     except FileNotFoundError as error:

@@ -39,7 +39,7 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _mark(path: Path) -> None:
+def _touch(path: Path) -> None:
     """Creates an empty file, durably. Raises FileNotFoundError when its folder is gone."""
     path.touch()
     sync_folder(path.parent)
@@ -60,7 +60,7 @@ class JobSetFolder:
         return (self.path / "manifest.json").stat().st_mtime
 
     def read_status(self) -> dict[str, Any] | None:
-        """What the agent wrote last; None before it has looked."""
+        """What the agent wrote last; None before that."""
         try:
             return dict(json.loads((self.path / "status.json").read_text("utf-8")))
         except FileNotFoundError:
@@ -68,10 +68,10 @@ class JobSetFolder:
             return None
 
     def ask_stop(self) -> None:
-        _mark(self.path / "stop")
+        _touch(self.path / "stop")
 
     def stop_asked_at(self) -> float | None:
-        """In seconds since the epoch; None if nobody has asked."""
+        """In seconds since the epoch; None without a request."""
         try:
             return (self.path / "stop").stat().st_mtime
         except FileNotFoundError:
@@ -87,12 +87,12 @@ class JobSetFolder:
         except FileNotFoundError:
             return ""
 
-    def pause(self, said: str) -> None:
+    def pause(self, note: str) -> None:
         self.created_at()
-        write_atomic(self.path / "paused", said)
+        write_atomic(self.path / "paused", note)
 
     def resume(self) -> None:
-        _mark(self.path / "resume")
+        _touch(self.path / "resume")
         (self.path / "paused").unlink(missing_ok=True)
 
     def paused(self) -> str:

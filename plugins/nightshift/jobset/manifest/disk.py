@@ -1,8 +1,8 @@
 """How much of its node's disk a pod asks for; docs/operate/compute.md has the rule.
 
 The server writes what it fetches and compiles to one volume. Its limit is the model's size and some spare room, and the
-container requests as much, so that the scheduler chooses a node with so much room. A node whose disk is full evicts pods, which
-is a disruption and would be repeated until the deadline. A pod that exceeds its own volume counts as failed, and says so.
+container requests as much, so that the scheduler chooses a node with that room. A node whose disk is full evicts pods, which
+is a disruption and would be repeated until the deadline. A pod that exceeds its own volume counts as failed, with a reason.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _VOLUME: Final = "cache"
 _GIB: Final = 1 << 30
 
 
-def weights_gib(order: ServerRequest) -> int:
-    """The size of the model's files: as the job says, as found when the run was opened, or the most that a worker can hold."""
-    if order.spec.compute.weights_gib is not None:
-        return order.spec.compute.weights_gib
-    if order.pins.weights_bytes is not None:
-        return max(1, math.ceil(order.pins.weights_bytes / _GIB))
-    return order.worker.weights_gib_max
+def weights_gib(request: ServerRequest) -> int:
+    """The size of the model's files: the job's, as found when the run was opened, or the most that a worker can hold."""
+    if request.spec.compute.weights_gib is not None:
+        return request.spec.compute.weights_gib
+    if request.pins.weights_bytes is not None:
+        return max(1, math.ceil(request.pins.weights_bytes / _GIB))
+    return request.worker.weights_gib_max
 
 
-def cache_gib(order: ServerRequest) -> int:
+def cache_gib(request: ServerRequest) -> int:
     """Size of the server's cache. Weights in a bucket never lie in it: they are streamed, or in the mount's own cache."""
-    return SPARE_GIB + (weights_gib(order) if order.spec.model.uri.startswith("hf://") else 0)
+    return SPARE_GIB + (weights_gib(request) if request.spec.model.uri.startswith("hf://") else 0)
 
 
-def server_request(order: ServerRequest) -> dict[str, str]:
-    return {"ephemeral-storage": f"{cache_gib(order) + SCRATCH_GIB}Gi"}
+def server_request(request: ServerRequest) -> dict[str, str]:
+    return {"ephemeral-storage": f"{cache_gib(request) + SCRATCH_GIB}Gi"}
 
 
 def driver_request() -> dict[str, str]:
@@ -45,32 +45,32 @@ def driver_request() -> dict[str, str]:
 
 
 def node_disk_gb(pod_gib: int, pods: int = 1) -> int:
-    """Size of a node's boot disk for pods that request so much each, in GB, a multiple of 10.
+    """Size of a node's boot disk for pods that request `pod_gib` each, in GB, a multiple of 10.
 
     GKE leaves pods at least 90 % of the disk less 100 GiB; images are in that reserve (Google's "Plan node sizes").
     """
     return math.ceil((1.2 * pod_gib * pods + 120) / 10) * 10
 
 
-def volume(order: ServerRequest) -> dict[str, Any]:
-    return {"name": _VOLUME, "emptyDir": {"sizeLimit": f"{cache_gib(order)}Gi"}}
+def volume(request: ServerRequest) -> dict[str, Any]:
+    return {"name": _VOLUME, "emptyDir": {"sizeLimit": f"{cache_gib(request)}Gi"}}
 
 
 def mount() -> dict[str, Any]:
     return {"name": _VOLUME, "mountPath": CACHE_PATH}
 
 
-def environment(order: ServerRequest) -> list[dict[str, Any]]:
+def environment(request: ServerRequest) -> list[dict[str, Any]]:
     """Sends what the Hub's client and vLLM keep to the cache; not on the local runtime, where a mount has no effect."""
-    if order.settings.local_folder:
+    if request.settings.local_folder:
         return []
     places = {"HF_HOME": f"{CACHE_PATH}/huggingface", "VLLM_CACHE_ROOT": f"{CACHE_PATH}/vllm"}
     # The Hub's client would otherwise keep a second copy of parts of the weights, for other models that share them.
     return [{"name": name, "value": value} for name, value in {**places, "HF_XET_CHUNK_CACHE_SIZE_BYTES": "0"}.items()]
 
 
-def fuse_annotations(order: ServerRequest) -> dict[str, str]:
+def fuse_annotations(request: ServerRequest) -> dict[str, str]:
     """Cloud Storage FUSE keeps the mounted files on the node's disk, in a container that GKE adds and that has a limit."""
-    if not is_mounted(order):
+    if not is_mounted(request):
         return {}
-    return {"gke-gcsfuse/ephemeral-storage-limit": f"{weights_gib(order) + SCRATCH_GIB}Gi"}
+    return {"gke-gcsfuse/ephemeral-storage-limit": f"{weights_gib(request) + SCRATCH_GIB}Gi"}

@@ -1,8 +1,8 @@
 """Words of a command line and values of variables, as a manifest must write them.
 
 A kubelet replaces ``$(NAME)`` in command, arguments and variables by the variable NAME, which may be a secret, and ``$$`` by a
-dollar sign. So the dollar signs of every text that comes from elsewhere are doubled. A flag and its value are one
-word: a value that begins with dashes is then no flag.
+dollar sign. So the dollar signs of every foreign text are doubled. A flag and its value are one word, so that a value that
+begins with dashes is not taken for a flag.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _KEYS: Final = {
     "ports": "containerPort",
     "hostAliases": "ip",
 }
-"""What tells the items of a list apart: Kubernetes' own merge keys."""
+"""The keys of a list's items: Kubernetes' own merge keys."""
 _CONTAINERS: Final = ("containers", "initContainers")
 _DIRECTIVE: Final = "$patch"
 

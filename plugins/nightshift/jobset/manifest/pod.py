@@ -26,15 +26,15 @@ from nightshift.run.names import canonical_json
 from nightshift.run.pins import revision_of
 
 
-def pod(order: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
+def pod(request: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
     """The pod's spec. labels: of the pod."""
-    worker, settings = order.worker, order.settings
-    shared_memory, *others = volumes_of(order)
+    worker, settings = request.worker, request.settings
+    shared_memory, *others = volumes_of(request)
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
-        **identity(settings.account_of(order.run.job)),
-        "initContainers": [container_of(order, sidecar=True)],
-        "containers": [_driver(order)],
+        **identity(settings.account_of(request.run.job)),
+        "initContainers": [container_of(request, sidecar=True)],
+        "containers": [_driver(request)],
         "volumes": [shared_memory, scratch(), *others],
     }
     if settings.priority_class:
@@ -45,31 +45,31 @@ def pod(order: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
     return spec
 
 
-def _driver(order: RenderRequest) -> dict[str, Any]:
+def _driver(request: RenderRequest) -> dict[str, Any]:
     env: list[dict[str, Any]] = [
-        {"name": "NIGHTSHIFT_RUN_URL", "value": literal(order.run.url(order.settings.bucket))},
+        {"name": "NIGHTSHIFT_RUN_URL", "value": literal(request.run.url(request.settings.bucket))},
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
-        {"name": "NIGHTSHIFT_MODEL_ROOT", "value": literal(model_args(order.spec, mounted=is_mounted(order))[0])},
+        {"name": "NIGHTSHIFT_MODEL_ROOT", "value": literal(model_args(request.spec, mounted=is_mounted(request))[0])},
         *(
             {"name": "NIGHTSHIFT_MODEL_REVISION", "value": literal(each)}
-            for each in (revision_of(order.spec, order.pins),)
+            for each in (revision_of(request.spec, request.pins),)
             if each
         ),
         # From the current job, not the frozen one: a tolerance raised since then applies, and a tuned max_num_seqs.
-        {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(order.spec.dead_letters.allowed(order.rows))},
-        {"name": "NIGHTSHIFT_TUNING", "value": literal(canonical_json(order.spec.tuning()).decode())},
+        {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(request.spec.dead_letters.allowed(request.rows))},
+        {"name": "NIGHTSHIFT_TUNING", "value": literal(canonical_json(request.spec.tuning()).decode())},
         {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},
-        {"name": "NIGHTSHIFT_PROFILE", "value": order.worker.profile.name},
+        {"name": "NIGHTSHIFT_PROFILE", "value": request.worker.profile.name},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
     ]
-    if order.role == "helper":
+    if request.role == "helper":
         env.append({"name": "NIGHTSHIFT_ROLE", "value": "helper"})
-    if order.worker.hosts > 1:
+    if request.worker.hosts > 1:
         # The Job's index is the host; the worker is the slice.
         slice_ = {"fieldRef": {"fieldPath": f"metadata.labels['{JOB_INDEX_LABEL}']"}}
         env.append({"name": "NIGHTSHIFT_SHARD", "valueFrom": slice_})
-        env.append({"name": "NIGHTSHIFT_ENGINE_WAIT_S", "value": str(order.patience_seconds)})
-    settings, command = order.settings, ["python3", "-m", "nightshift.driver"]
+        env.append({"name": "NIGHTSHIFT_ENGINE_WAIT_S", "value": str(request.patience_seconds)})
+    settings, command = request.settings, ["python3", "-m", "nightshift.driver"]
     return client_of(settings, name=DRIVER, image=settings.driver_image, command=command, env=env)

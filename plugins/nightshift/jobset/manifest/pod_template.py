@@ -1,4 +1,4 @@
-"""What the pods of a run's JobSet and of a stream's Deployments have in common: containers, who they are, where they may run.
+"""What the pods of a run's JobSet and of a stream's Deployments have in common: containers, identity, placement.
 
 Every field satisfies the pod security standard "restricted", except that a TPU's server is root, which "baseline" admits.
 """
@@ -30,21 +30,21 @@ _TPU_SERVER: Final = {"allowPrivilegeEscalation": False, "runAsNonRoot": False, 
 GKE has not needed since 1.28. The chips are devices of the host, and no manifest was found in which another user opens them."""
 
 
-def container_of(order: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
+def container_of(request: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
     """The server's container. sidecar: beside a driver, which it outlives."""
-    worker = order.worker
+    worker = request.worker
     container: dict[str, Any] = {
         "name": SERVER,
-        "image": image(order),
-        **pull_policy(order.settings),
+        "image": image(request),
+        **pull_policy(request.settings),
         **({"restartPolicy": "Always"} if sidecar else {}),
-        **launch(order),
-        "env": environment(order),
+        **launch(request),
+        "env": environment(request),
         "ports": [{"name": "engine", "containerPort": ENGINE_PORT}],
-        "resources": {"requests": {**worker.requests, **disk.server_request(order)}, "limits": worker.limits},
+        "resources": {"requests": {**worker.requests, **disk.server_request(request)}, "limits": worker.limits},
         "securityContext": _TPU_SERVER if worker.is_tpu else {**_RESTRICTED, "runAsUser": _SERVER_USER, "runAsGroup": 0},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, disk.mount(), *mounts(order)],
+        "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, disk.mount(), *mounts(request)],
     }
     if worker.hosts > 1:
         # Only host 0 has an API to probe, and a single host cannot be restarted: the driver there watches the whole engine.
@@ -54,7 +54,7 @@ def container_of(order: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
         "httpGet": health,
         "periodSeconds": PROBE_SECONDS,
         "timeoutSeconds": PROBE_SECONDS,
-        "failureThreshold": order.patience_seconds // PROBE_SECONDS,
+        "failureThreshold": request.patience_seconds // PROBE_SECONDS,
     }
     container["livenessProbe"] = {
         "httpGet": health,
@@ -66,7 +66,7 @@ def container_of(order: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
 
 
 def client_of(settings: Settings, *, name: str, image: str, command: list[str], env: list[dict[str, Any]]) -> dict[str, Any]:
-    """The container of a program of ours that asks an engine."""
+    """The container of a nightshift program that calls an engine."""
     return {
         "name": name,
         "image": image,
@@ -90,7 +90,7 @@ def client_of(settings: Settings, *, name: str, image: str, command: list[str], 
 
 
 def identity(account: str) -> dict[str, Any]:
-    """The part of a pod's spec that says who it is and how it ends."""
+    """The part of a pod's spec about its identity and its end."""
     return {
         "serviceAccountName": account,
         # The Google service account comes from the metadata server; no pod calls the cluster's API.
@@ -107,17 +107,17 @@ def scratch() -> dict[str, Any]:
     return {"name": "tmp", "emptyDir": {}}
 
 
-def volumes_of(order: ServerRequest) -> list[dict[str, Any]]:
+def volumes_of(request: ServerRequest) -> list[dict[str, Any]]:
     """What `container_of` mounts."""
     return [
-        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": order.worker.shared_memory}},
-        disk.volume(order),
-        *volumes(order),
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": request.worker.shared_memory}},
+        disk.volume(request),
+        *volumes(request),
     ]
 
 
 def placement(worker: WorkerShape) -> dict[str, Any]:
-    """The part of a pod's spec that says on which nodes it may run."""
+    """The part of a pod's spec about the nodes on which it may run."""
     selector = {"nodeSelector": worker.node_selector} if worker.node_selector else {}
     return {**selector, **({"tolerations": worker.tolerations} if worker.tolerations else {})}
 

@@ -67,7 +67,7 @@ def render(
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
     worker = spec.compute.worker(profile)
-    order = RenderRequest(
+    request = RenderRequest(
         name=name,
         spec=spec,
         settings=settings,
@@ -78,18 +78,18 @@ def render(
         rows=plan.rows,
         role=role,
     )
-    labels = _labels(order)
+    labels = _labels(request)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
     template = {
         "metadata": {
             "labels": labels,
-            "annotations": {PORT_ENV_ANNOTATION: PORTS, **pod_annotations(order), **disk.fuse_annotations(order)},
+            "annotations": {PORT_ENV_ANNOTATION: PORTS, **pod_annotations(request), **disk.fuse_annotations(request)},
         },
-        "spec": pod(order, labels),
+        "spec": pod(request, labels),
     }
     if settings.pod_patch:
         template = Patch(settings.pod_patch).apply(template)
-    body = _one_host(order, template) if worker.hosts == 1 else _several_hosts(order, template)
+    body = _one_host(request, template) if worker.hosts == 1 else _several_hosts(request, template)
     annotations = {RUN_URL_ANNOTATION: run.url(settings.bucket), SPEC_HASH_ANNOTATION: spec_hash({"spec": body})}
     if worker.hosts > 1:
         annotations[EXCLUSIVE_TOPOLOGY_ANNOTATION] = NODE_POOL_LABEL
@@ -106,26 +106,26 @@ def render(
     }
 
 
-def _labels(order: RenderRequest) -> dict[str, str]:
+def _labels(request: RenderRequest) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "nightshift",
-        JOB_LABEL: order.run.job,
-        RUN_LABEL: order.run.run_id,
-        PROFILE_LABEL: order.worker.profile.name,
-        ROLE_LABEL: order.role,
+        JOB_LABEL: request.run.job,
+        RUN_LABEL: request.run.run_id,
+        PROFILE_LABEL: request.worker.profile.name,
+        ROLE_LABEL: request.role,
     }
 
 
-def _one_host(order: RenderRequest, template: dict[str, Any]) -> dict[str, Any]:
+def _one_host(request: RenderRequest, template: dict[str, Any]) -> dict[str, Any]:
     """An index for each worker."""
     job = {
         "completionMode": "Indexed",
-        "completions": order.workers,
-        "parallelism": order.workers,
+        "completions": request.workers,
+        "parallelism": request.workers,
         "backoffLimitPerIndex": RETRIES,
         # The remaining workers do the work of a few that failed; if more than half fail, the fault is the run's own.
-        "maxFailedIndexes": order.workers // 2,
-        "activeDeadlineSeconds": order.spec.deadline_seconds,
+        "maxFailedIndexes": request.workers // 2,
+        "activeDeadlineSeconds": request.spec.deadline_seconds,
         "podFailurePolicy": {
             "rules": [
                 # First match wins: a drained pod also has an exit code, so the disruption rule comes first.
@@ -139,20 +139,20 @@ def _one_host(order: RenderRequest, template: dict[str, Any]) -> dict[str, Any]:
         "ttlSecondsAfterFinished": KEEP_FINISHED_SECONDS,
         # Nothing calls these pods by name, so they need no headless Service.
         "network": {"enableDNSHostnames": False},
-        "replicatedJobs": [_replicated(order, replicas=1, job=job)],
+        "replicatedJobs": [_replicated(request, replicas=1, job=job)],
     }
 
 
-def _several_hosts(order: RenderRequest, template: dict[str, Any]) -> dict[str, Any]:
+def _several_hosts(request: RenderRequest, template: dict[str, Any]) -> dict[str, Any]:
     """A Job for each worker. JobSet's coordinator is one pod of the set; here every slice has its own head, found by DNS."""
     job = {
         "completionMode": "Indexed",
-        "completions": order.worker.hosts,
-        "parallelism": order.worker.hosts,
+        "completions": request.worker.hosts,
+        "parallelism": request.worker.hosts,
         "backoffLimit": 0,
         # The other hosts never exit by themselves.
         "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
-        "activeDeadlineSeconds": order.spec.deadline_seconds,
+        "activeDeadlineSeconds": request.spec.deadline_seconds,
         "podFailurePolicy": {
             "rules": [
                 {"action": "FailJob", "onPodConditions": _DISRUPTED},
@@ -168,7 +168,7 @@ def _several_hosts(order: RenderRequest, template: dict[str, Any]) -> dict[str, 
             "maxRestarts": RETRIES,
             # A new pod cannot get the accelerators or the name of an old one that still runs.
             "restartStrategy": "BlockingRecreate",
-            # Only the text of the Job controller's message says which of the two rules above applied.
+            # Only the text of the Job controller's message shows which of the two rules above applied.
             "rules": [
                 {
                     "name": "hopeless",
@@ -184,13 +184,13 @@ def _several_hosts(order: RenderRequest, template: dict[str, Any]) -> dict[str, 
                 },
             ],
         },
-        "replicatedJobs": [_replicated(order, replicas=order.workers, job=job)],
+        "replicatedJobs": [_replicated(request, replicas=request.workers, job=job)],
     }
 
 
-def _replicated(order: RenderRequest, *, replicas: int, job: dict[str, Any]) -> dict[str, Any]:
+def _replicated(request: RenderRequest, *, replicas: int, job: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": REPLICATED_JOB,
         "replicas": replicas,
-        "template": {"metadata": {"labels": _labels(order)}, "spec": job},
+        "template": {"metadata": {"labels": _labels(request)}, "spec": job},
     }

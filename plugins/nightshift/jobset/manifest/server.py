@@ -67,25 +67,25 @@ def server_args(
     return [escaping.flag("model", model), *flags, *_common(spec, worker or spec.compute.worker()), *own]
 
 
-def launch(order: ServerRequest) -> dict[str, Any]:
+def launch(request: ServerRequest) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
-    started = _start(order)
-    if order.settings.local_folder:
+    started = _start(request)
+    if request.settings.local_folder:
         # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
         # call the pod's address, and a NetworkPolicy keeps others out.
         started["args"] += [escaping.flag("host", "127.0.0.1")]
     return started
 
 
-def _start(order: ServerRequest) -> dict[str, Any]:
-    spec, worker = order.spec, order.worker
-    args = server_args(spec, worker, mounted=is_mounted(order), commit=order.pins.commit)
+def _start(request: ServerRequest) -> dict[str, Any]:
+    spec, worker = request.spec, request.worker
+    args = server_args(spec, worker, mounted=is_mounted(request), commit=request.pins.commit)
     if worker.hosts == 1:
         return {"command": _API_SERVER, "args": args}
     if worker.is_tpu:
         args = [escaping.flag("distributed-executor-backend", "ray"), *args]
         return {"command": ["sh", "-c", _TPU_HOST, "host"], "args": args}
-    model, flags = model_args(spec, mounted=is_mounted(order), commit=order.pins.commit)
+    model, flags = model_args(spec, mounted=is_mounted(request), commit=request.pins.commit)
     several = [escaping.flag("nnodes", worker.hosts), "--node-rank=$(JOB_COMPLETION_INDEX)"]
     several += ["--master-addr=$(HEAD)", escaping.flag("master-port", MASTER_PORT)]
     return {
@@ -94,10 +94,10 @@ def _start(order: ServerRequest) -> dict[str, Any]:
     }
 
 
-def image(order: ServerRequest) -> str:
-    """The run's own, as it was when the run was opened: a later setting is for later runs."""
-    name = image_setting(order.worker, order.settings)
-    return pinned_image(order.pins, name) or str(getattr(order.settings, name))
+def image(request: ServerRequest) -> str:
+    """The run's pin: a later setting is for later runs."""
+    name = image_setting(request.worker, request.settings)
+    return pinned_image(request.pins, name) or str(getattr(request.settings, name))
 
 
 def pinned_image(pins: Pins, name: str) -> str | None:
@@ -113,20 +113,20 @@ def image_setting(worker: WorkerShape, settings: Settings) -> str:
     return "cpu_server_image" if worker.machine is None and not settings.local_folder else "server_image"
 
 
-def environment(order: ServerRequest) -> list[dict[str, Any]]:
-    worker = order.worker
+def environment(request: ServerRequest) -> list[dict[str, Any]]:
+    worker = request.worker
     env: list[dict[str, Any]] = [
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
-        *disk.environment(order),
+        *disk.environment(request),
     ]
     if worker.machine is None:
-        env += [*_threads(), *_kv_cache(order.spec)]
+        env += [*_threads(), *_kv_cache(request.spec)]
     if worker.hosts == 1:
         return env
     env += [
         {"name": "SLICE", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{JOB_INDEX_LABEL}']"}}},
-        {"name": "HEAD", "value": f"{order.name}-{REPLICATED_JOB}-$(SLICE)-0.{order.name}"},
+        {"name": "HEAD", "value": f"{request.name}-{REPLICATED_JOB}-$(SLICE)-0.{request.name}"},
         {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     ]
     if worker.is_tpu:
@@ -140,7 +140,7 @@ def _threads() -> list[dict[str, Any]]:
     """One thread for each CPU that the container requests, rounded up, if the engine computes on the CPU.
 
     By default vLLM's CPU build takes the node's cores and binds a thread to each, and the next pod there takes the same cores.
-    With an accelerator, vLLM serves with one thread unless a variable says otherwise.
+    With an accelerator, vLLM serves with one thread unless a variable changes that.
     """
     request = {"resourceFieldRef": {"resource": "requests.cpu", "divisor": "1"}}
     return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]

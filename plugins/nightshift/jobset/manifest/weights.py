@@ -34,24 +34,24 @@ def model_args(spec: JobSpec | StreamSpec, *, mounted: bool = False, commit: str
     return (MOUNT_PATH, []) if mounted else (spec.model.root, [escaping.flag("load-format", "runai_streamer")])
 
 
-def is_mounted(order: ServerRequest) -> bool:
-    return order.settings.weights == "mount" and order.spec.model.uri.startswith("gs://")
+def is_mounted(request: ServerRequest) -> bool:
+    return request.settings.weights == "mount" and request.spec.model.uri.startswith("gs://")
 
 
-def volumes(order: ServerRequest) -> list[dict[str, Any]]:
-    if not is_mounted(order):
+def volumes(request: ServerRequest) -> list[dict[str, Any]]:
+    if not is_mounted(request):
         return []
-    bucket, _, folder = order.spec.model.uri.removeprefix("gs://").partition("/")
+    bucket, _, folder = request.spec.model.uri.removeprefix("gs://").partition("/")
     options = ",".join((f"only-dir={folder}", *_MOUNT_OPTIONS))
     attributes = {"bucketName": bucket, "mountOptions": options}
     csi = {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True, "volumeAttributes": attributes}
     return [{"name": "weights", "csi": csi}]
 
 
-def mounts(order: ServerRequest) -> list[dict[str, Any]]:
-    return [{"name": "weights", "mountPath": MOUNT_PATH, "readOnly": True}] if is_mounted(order) else []
+def mounts(request: ServerRequest) -> list[dict[str, Any]]:
+    return [{"name": "weights", "mountPath": MOUNT_PATH, "readOnly": True}] if is_mounted(request) else []
 
 
-def pod_annotations(order: ServerRequest) -> dict[str, str]:
+def pod_annotations(request: ServerRequest) -> dict[str, str]:
     """The annotations that make GKE add the container that mounts the bucket."""
-    return {"gke-gcsfuse/volumes": "true"} if is_mounted(order) else {}
+    return {"gke-gcsfuse/volumes": "true"} if is_mounted(request) else {}

@@ -15,7 +15,7 @@ def deciding(seen: Observation, ends: Sequence[PodEnd]) -> list[PodEnd]:
 
     - For a Job with failed indexes: the ends of these indexes. The others did not fail it.
     - For another failed Job: all ends up to its failure, because the pods that it stops itself end later. If a Job counts
-      a pod as soon as somebody deletes it (podReplacementPolicy TerminatingOrFailed), that pod ends later too: then all.
+      a pod as soon as it is deleted (podReplacementPolicy TerminatingOrFailed), that pod ends later too: then all.
     - For a Job that fails on its first failure (backoffLimit 0, as when several hosts make one worker): only the first end,
       because a host that is taken away makes the programs of the others fail.
     - Earlier restarts used up the JobSet's restarts. Their Jobs are gone, so their pods follow the rule of the remaining

@@ -27,8 +27,8 @@ def signal_name(code: int) -> str | None:
 def in_words(code: int, reason: str = "", *, resume: Collection[int] = (), permanent: Collection[int] = ()) -> str:
     """The code and what it means: "137 (SIGKILL, out of memory)", "1".
 
-    reason: the container's, as Kubernetes names it. resume, permanent: the codes by which a program says that another attempt
-    can continue, or that trying again cannot help.
+    reason: the container's, as Kubernetes names it. resume, permanent: the codes that mean that another attempt can continue,
+    or that trying again cannot help.
     """
     if code in permanent:
         meaning = "trying again cannot help"
@@ -37,5 +37,5 @@ def in_words(code: int, reason: str = "", *, resume: Collection[int] = (), perma
     else:
         meaning = signal_name(code) or _WORDS.get(code, "")
     out_of_memory = "out of memory" if reason == "OOMKilled" else ""
-    said = ", ".join(filter(None, (meaning, out_of_memory)))
-    return f"{code} ({said})" if said else str(code)
+    meanings = ", ".join(filter(None, (meaning, out_of_memory)))
+    return f"{code} ({meanings})" if meanings else str(code)

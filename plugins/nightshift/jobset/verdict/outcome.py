@@ -62,7 +62,7 @@ class Outcome:
     explanation: one sentence, without its full stop. advice: what to do next, one sentence.
     evidence: lines "kind/name: fact", at most EVIDENCE_MAX.
     failed: the containers that failed by themselves, if the ending is APPLICATION or DEADLINE.
-    resumable: the exit code of each says that another attempt can continue, so APPLICATION is worth a retry.
+    resumable: by the exit code of each, another attempt can continue, so APPLICATION is worth a retry.
     """
 
     ending: Ending
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def resumes_at_once(self) -> bool:
-        """Nothing was wrong with the work: another JobSet may follow at once, and no retry is used up."""
+        """Nothing was wrong with the work: another JobSet may follow at once, without using up a retry."""
         return self.ending in (Ending.PREEMPTED, Ending.LOST)
 
 
@@ -89,8 +89,8 @@ def classify(
 ) -> Outcome:
     """expired: the caller's deadline passed before it saw an end. starved: pods did not start within its limit.
 
-    resume_codes: the program's codes for work that is left after it was told to end. permanent_codes: its codes for what
-    trying again cannot help.
+    resume_codes: the program's codes for work that is left after SIGTERM. permanent_codes: its codes for what trying again
+    cannot help.
     """
     outcome = _Judge(observation, resume_codes, permanent_codes).judge(starved=starved)
     if expired and outcome.ending not in (Ending.SUCCEEDED, Ending.DEADLINE, Ending.APPLICATION):
@@ -113,7 +113,7 @@ class _Judge:
     def judge(self, *, starved: bool) -> Outcome:
         jobset = self._seen.jobset
         if jobset is None:
-            return Outcome(Ending.LOST, "NotFound", "the JobSet no longer exists: a person or a program deleted it", _AT_ONCE)
+            return Outcome(Ending.LOST, "NotFound", "the JobSet no longer exists: a user or a program deleted it", _AT_ONCE)
         name = jobset["metadata"]["name"]
         if done := condition(jobset, "Completed"):
             evidence = (f"jobset/{name}: {fact(done)}",)
@@ -139,8 +139,8 @@ class _Judge:
             return self._application(reason, own, taken, raw)
         if taken:
             causes = Counter(end.reason for end in taken)
-            said = ", ".join(f"{cause} ({text.count_pods(count)})" for cause, count in causes.items())
-            explanation = f"JobSet {name} failed ({reason}) only because pods were taken away or refused: {said}"
+            listed = ", ".join(f"{cause} ({text.count_pods(count)})" for cause, count in causes.items())
+            explanation = f"JobSet {name} failed ({reason}) only because pods were taken away or refused: {listed}"
             return Outcome(Ending.PREEMPTED, causes.most_common(1)[0][0], explanation, _AT_ONCE, _evidence(raw, taken))
         return Outcome(
             Ending.UNKNOWN,
@@ -158,8 +158,8 @@ class _Judge:
             advice = f"Correct the job, since trying again cannot help. {text.look_at(hopeless[0])}"
         elif memory:
             advice = f"Give container {memory[0].container} more memory, or less work at once."
-        elif told := [end for end in own if end.message]:
-            advice = f"Raise that limit for pod {told[0].name}, or make it use less."
+        elif limited := [end for end in own if end.message]:
+            advice = f"Raise that limit for pod {limited[0].name}, or make it use less."
         elif containers:
             advice = text.look_at(containers[0])
         else:
@@ -191,16 +191,16 @@ class _Judge:
         if cause:
             explanation = f"Kueue gave up on the JobSet: {shorten(evicted.get('message', '')) or cause}"
             return Outcome(Ending.STARTUP, cause, explanation, LATER, evidence)
-        # A person deactivated it and can activate it again: it waits as long as the caller lets it.
+        # A user deactivated it and can activate it again: it waits as long as the caller allows.
         return None
 
     def _not_finished(self, name: str, *, starved: bool) -> Outcome:
         waiting = waiting_of(self._seen, self._ends)
         if waiting is None:
             counts = Counter(end.cause for end in self._ends)
-            said = ", ".join(f"{counts[cause]} {cause}" for cause in EndCause if counts[cause]) or "none yet"
+            states = ", ".join(f"{counts[cause]} {cause}" for cause in EndCause if counts[cause]) or "none yet"
             over = [end for end in self._ends if end.cause not in (EndCause.WAITING, EndCause.RUNNING, EndCause.SUCCEEDED)]
-            return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; its pods: {said}", "Wait.", _evidence((), over))
+            return Outcome(Ending.RUNNING, "Running", f"JobSet {name} runs; its pods: {states}", "Wait.", _evidence((), over))
         explanation, evidence = f"{waiting.subject}: {waiting.words}", waiting.evidence[:EVIDENCE_MAX]
         if not starved:
             return Outcome(Ending.RUNNING, waiting.reason, explanation, "Wait.", evidence)

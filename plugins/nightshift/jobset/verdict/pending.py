@@ -66,7 +66,7 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
         words = (
             f"Kueue has no Workload for it in queue {queue!r}"
             if queue
-            else "it is in no queue, so a person or a program suspended it"
+            else "it is in no queue, so a user or a program suspended it"
         )
         advice = "Check that Kueue is running." if queue else "Resume the JobSet, or delete it."
         return Waiting("Suspended", f"JobSet {name} is suspended", words, (f"jobset/{name}: suspended",), advice)
@@ -77,10 +77,10 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
         if each["state"] != "Ready"
     )
     evicted = condition(workload, "Evicted")
-    told = [each for kind in ("QuotaReserved", "Admitted") for each in _false(workload, kind)]
-    # An eviction says more than the quota that has been missing since.
-    first = evicted or (told[0] if told else {"type": "Admitted", "reason": "Pending"})
-    facts = [*([evicted] if evicted else []), *told]
+    unmet = [each for kind in ("QuotaReserved", "Admitted") for each in _false(workload, kind)]
+    # An eviction explains more than the quota that has been missing since.
+    first = evicted or (unmet[0] if unmet else {"type": "Admitted", "reason": "Pending"})
+    facts = [*([evicted] if evicted else []), *unmet]
     return Waiting(
         first.get("reason", ""),
         "the JobSet waits in its queue",
@@ -138,7 +138,7 @@ def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None
 
 
 def _not_created(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
-    """Only events say why a Job's pods are missing. An old event may be about pods that have been created since."""
+    """Only events explain why a Job's pods are missing. An old event may be about pods that have been created since."""
     lacking = _wanted(seen.jobs) - sum(end.cause in (EndCause.WAITING, EndCause.RUNNING) for end in ends)
     event = _latest(seen.events, _OWNER_EVENTS)
     if event is None or (seen.jobs and lacking <= 0):
@@ -176,16 +176,16 @@ def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str
 
 def _progress(pod: Mapping[str, Any]) -> str:
     """How far the containers are: "server runs, startup probe not yet passed; driver PodInitializing"."""
-    said = []
+    parts = []
     for each in _containers(pod):
         state = each.get("state") or {}
         if "running" in state:
-            said.append(f"{each['name']} runs" + ("" if each.get("started") else ", startup probe not yet passed"))
+            parts.append(f"{each['name']} runs" + ("" if each.get("started") else ", startup probe not yet passed"))
         elif ended := state.get("terminated"):
-            said.append(f"{each['name']} ended with exit code {ended['exitCode']}")
+            parts.append(f"{each['name']} ended with exit code {ended['exitCode']}")
         else:
-            said.append(f"{each['name']} {state.get('waiting', {}).get('reason', 'waits')}")
-    return "; ".join(said) or "no kubelet has reported on its containers yet"
+            parts.append(f"{each['name']} {state.get('waiting', {}).get('reason', 'waits')}")
+    return "; ".join(parts) or "no kubelet has reported on its containers yet"
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

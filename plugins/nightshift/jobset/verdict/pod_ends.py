@@ -1,7 +1,7 @@
-"""What one pod's object says about its end: who or what caused it. Pure.
+"""What caused one pod's end, by its object. Pure.
 
 The order matters. A drained pod also has an exit code, often 137 or 143, so disruptions are checked before exit codes. A
-deleted pod has no mark but its deletionTimestamp, so its exit codes are attributed to the deletion.
+deleted pod has only its deletionTimestamp, so its exit codes are attributed to the deletion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NODE_REASONS: Final = frozenset(
 _REFUSED_PREFIX: Final = "OutOf"
 _DELETED_POD: Final = "Deleted pod: "
 _END_NOT_SEEN: Final = "ContainerStatusUnknown"
-"""What a kubelet reports for a container that was gone when it looked: the node went down with it."""
+"""A kubelet's reason for a container that it found gone: the node went down with it."""
 
 
 class EndCause(StrEnum):
@@ -36,7 +36,7 @@ class EndCause(StrEnum):
     DISRUPTED = "disrupted"
     """The cluster took it away: a node's end, an eviction, a preemption."""
     DELETED = "deleted"
-    """Somebody deleted it while it worked. Kubernetes does not mark this and counts it as a failure."""
+    """It was deleted while it worked. Kubernetes does not mark this and counts it as a failure."""
     STOPPED = "stopped"
     """Its Job deleted it: the Job was over, or suspended, as Kueue does to preempt."""
     FAILED = "failed"
@@ -80,7 +80,7 @@ class FailedContainer:
 class PodEnd:
     """restart: of the JobSet, from 0. since: when its end began, in Kubernetes' time format, which sorts; '' if unknown.
 
-    reason: of the disruption, the kubelet or the container; '' while the pod lives.
+    reason: of the disruption, the kubelet or the container; '' until the pod ends.
     failed: its containers that failed by themselves; only if the cause is FAILED.
     """
 
@@ -101,16 +101,16 @@ def restart_of(thing: Mapping[str, Any]) -> int:
 
 
 def stopped_by_jobs(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Names of the pods that Jobs say they deleted. Kubernetes keeps events for an hour."""
-    told = [each.get("message", "") for each in events if each.get("reason") == "SuccessfulDelete"]
-    return frozenset(message.removeprefix(_DELETED_POD) for message in told if message.startswith(_DELETED_POD))
+    """Names of the pods that Jobs deleted, by their events. Kubernetes keeps events for an hour."""
+    messages = [each.get("message", "") for each in events if each.get("reason") == "SuccessfulDelete"]
+    return frozenset(message.removeprefix(_DELETED_POD) for message in messages if message.startswith(_DELETED_POD))
 
 
 def end_of(
     pod: Mapping[str, Any], *, resume_codes: Collection[int], permanent_codes: Collection[int], stopped: Collection[str] = ()
 ) -> PodEnd:
-    """resume_codes: by which the program says that it exits early because it was told to. permanent_codes: by which it says
-    that trying again cannot help; that is its own failure even after a deletion. stopped: `stopped_by_jobs`."""
+    """resume_codes: of a program that exits early on SIGTERM. permanent_codes: of one for which trying again cannot help; that
+    is its own failure even after a deletion. stopped: `stopped_by_jobs`."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
 
@@ -122,14 +122,14 @@ def end_of(
     own = tuple(_own_failures(pod))
     since = min((at for _, at in own), default=pod["metadata"].get("deletionTimestamp", ""))
     if disruption := condition(pod, "DisruptionTarget"):
-        told = {"reason": disruption.get("reason", ""), "message": disruption.get("message", "")}
-        return end(EndCause.DISRUPTED, since=disruption.get("lastTransitionTime") or since, **told)
+        why = {"reason": disruption.get("reason", ""), "message": disruption.get("message", "")}
+        return end(EndCause.DISRUPTED, since=disruption.get("lastTransitionTime") or since, **why)
     kubelet = status.get("reason", "")
     if kubelet in NODE_REASONS or kubelet.startswith(_REFUSED_PREFIX):
         return end(EndCause.DISRUPTED, reason=kubelet, message=status.get("message", ""), since=since)
     failed = tuple(each for each, _ in own)
     drained = {*resume_codes, *_TERMINATION_CODES}.difference(permanent_codes)
-    if "deletionTimestamp" in pod["metadata"] and all(_may_be_told(each, drained) for each in failed):
+    if "deletionTimestamp" in pod["metadata"] and all(_may_be_drained(each, drained) for each in failed):
         codes = ", ".join(f"{each.container} ended with exit code {each.exit_code}" for each in failed)
         cause, reason = (EndCause.STOPPED, "Stopped") if pod["metadata"]["name"] in stopped else (EndCause.DELETED, "Deleted")
         return end(cause, reason=reason, message=codes or "how its containers ended is unknown", since=since)
@@ -146,7 +146,7 @@ def index_of(pod: Mapping[str, Any]) -> int:
     return int((pod["metadata"].get("annotations") or {}).get(INDEX_ANNOTATION, 0))
 
 
-def _may_be_told(failed: FailedContainer, drained: Collection[int]) -> bool:
+def _may_be_drained(failed: FailedContainer, drained: Collection[int]) -> bool:
     return failed.exit_code in drained and failed.reason != "OOMKilled"
 
 
@@ -167,7 +167,7 @@ def _begun(container: Mapping[str, Any]) -> bool:
 
 def _failures(pod: Mapping[str, Any], containers: Collection[Mapping[str, Any]]) -> Iterator[tuple[FailedContainer, str]]:
     for container in containers:
-        # With restartPolicy OnFailure a container fails without its pod, which may be told to end later.
+        # With restartPolicy OnFailure a container fails without its pod, which may be ended later.
         states = ("lastState", "state") if container.get("restartCount") else ("state",)
         for state in states:
             ended = (container.get(state) or {}).get("terminated")

@@ -1,9 +1,9 @@
-"""How long each stage of a pod's start took, and which pods were taken away, as their cluster says. Pure.
+"""How long each stage of a pod's start took, and which pods were taken away, by their cluster's objects. Pure.
 
 `queue` is from the creation of Kueue's Workload to its admission, for a pod that followed at once; `node` until the condition
 PodScheduled; `image` until the start of the server's container; `weights` until the start of the driver's, which on one host
 waits for the engine. `driver` is how long the driver's container ran. Kubernetes writes these times in whole seconds. A
-container that was started again, and a Workload that was evicted, no longer say when it was for the first time.
+container that was started again, and a Workload that was evicted, no longer show the first time.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from nightshift.jobset.verdict.pod_ends import EndCause, end_of
 from nightshift.run.pod_startup import RAN
 
 AT_ONCE_S: Final = 60.0
-"""A pod that was created later than so after the admission is a replacement, which waited for no quota."""
+"""A pod that was created later than this after the admission is a replacement, which waited for no quota."""
 
 
 def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
-    """Seconds by stage (`nightshift.run.pod_startup.STAGES`, and `RAN`) of each pod, by its name; what nobody saw is
-    missing."""
+    """Seconds by stage (`nightshift.run.pod_startup.STAGES`, and `RAN`) of each pod, by its name; unknown ones are missing."""
     return {pod["metadata"]["name"]: stages for pod in seen.pods if (stages := _stages(pod, seen.workload))}
 
 
 def taken_of(seen: Observation) -> frozenset[str]:
     """Names of the pods that the cluster took away: a node's end, an eviction, a preemption.
 
-    Not those that a person or nightshift itself ended: by a pause, a smaller JobSet, falling back. Nor those that Kueue
-    suspends for a more urgent run: their objects say no more than after a pause.
+    Not those that a user or nightshift itself ended: by a pause, a smaller JobSet, falling back. Nor those that Kueue
+    suspends for a more urgent run: their objects look the same as after a pause.
     """
     ends = (end_of(pod, resume_codes=(), permanent_codes=()) for pod in seen.pods)
     return frozenset(end.name for end in ends if end.cause is EndCause.DISRUPTED)

@@ -29,8 +29,8 @@ def shorten(message: str) -> str:
 
 def fact(condition: Mapping[str, Any]) -> str:
     """A condition in one line: "Failed=True FailedJobs: jobset failed"."""
-    said = ": ".join(filter(None, (condition.get("reason", ""), shorten(condition.get("message", "")))))
-    return f"{condition['type']}={condition['status']} {said}".strip()
+    why = ": ".join(filter(None, (condition.get("reason", ""), shorten(condition.get("message", "")))))
+    return f"{condition['type']}={condition['status']} {why}".strip()
 
 
 def count_pods(count: int) -> str:
@@ -66,21 +66,21 @@ def why(ends: Sequence[PodEnd], resume: Collection[int], permanent: Collection[i
 
     If a kubelet ended the pod because of the pod itself, its message says more than the containers' exit codes.
     """
-    said = Counter(f"{end.reason}: {shorten(end.message)}" for end in ends if end.message or not end.failed)
-    said.update(
+    causes = Counter(f"{end.reason}: {shorten(end.message)}" for end in ends if end.message or not end.failed)
+    causes.update(
         f"{each.container} ended with exit code {in_words(each.exit_code, each.reason, resume=resume, permanent=permanent)}"
         for end in ends
         for each in end.failed
         if not end.message
     )
-    return "; ".join(what if count == 1 else f"{what}, {count} times" for what, count in said.items())
+    return "; ".join(what if count == 1 else f"{what}, {count} times" for what, count in causes.items())
 
 
 def line(end: PodEnd) -> str:
     """Evidence of one pod: "pod/x-0-abcde: index 0 failed: Error: driver 1"."""
     codes = ", ".join(f"{each.container} {in_words(each.exit_code, each.reason)}" for each in end.failed)
-    said = [shorten(each) for each in (end.message, *(container.message for container in end.failed))]
-    return ": ".join(filter(None, (f"pod/{end.name}", f"index {end.index} {end.cause}", end.reason, codes, *said)))
+    messages = [shorten(each) for each in (end.message, *(container.message for container in end.failed))]
+    return ": ".join(filter(None, (f"pod/{end.name}", f"index {end.index} {end.cause}", end.reason, codes, *messages)))
 
 
 def look_at(failed: FailedContainer) -> str:

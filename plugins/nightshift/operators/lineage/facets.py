@@ -75,7 +75,7 @@ def extract_lineage(
 ) -> Lineage:
     """Source tables -> the run's inputs folder. rows: of the plan; None before there is one.
 
-    redo: then the rows come from the earlier run's inputs, and its ledger says which of them are dead letters.
+    redo: then the rows come from the earlier run's inputs, and its ledger shows which of them are dead letters.
     """
     query = spec.source.query
     carried = _carried(spec)
