@@ -5,8 +5,8 @@
 - messages: what travels; decoding: data to rows. ports: what the subscriber needs of a source, a sink and a topic.
 - pubsub, with pubsub_client: Pub/Sub as a source, and the topic of dead letters (dead_letter_message: what is published there).
   folder_source, with folder_objects: a watched folder as a source.
-- postgres: a table as a sink; schema, table_checks: its tables. files, with parquet: Parquet files as a sink.
-  sink_writes: what both do with a batch that is refused.
+- postgres, files: the sinks, a module each (`nightshift.spec.sinks` names them); schema, table_checks: tables of the first;
+  parquet: of the second. sink_writes: what a sink does with a batch that is refused.
 - redrive, with dead_letters and redriven_ids: dead letters published again.
 - stats: what a subscriber counts; metrics: the same, for Prometheus. bundling: what waits, collected into bundles.
 - manifests: what runs a stream in a cluster. bigquery: its files into BigQuery. status: what Prometheus says of it.

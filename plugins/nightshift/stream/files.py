@@ -41,6 +41,8 @@ _REFUSALS: Final = (401, 403, 404)
 class FileSink:
     """`nightshift.stream.ports.Sink`. objects: of the stream's folder. now(): in UTC.
 
+    It keeps all outcomes of a message. `nightshift.stream.bigquery.merge` counts an answer rather than a dead letter, whichever
+    was first, and of answers the earliest one (answered_at) of the batch that is merged first.
     rows, every_s: how many rows a file has, and how long one waits for others.
     """
 

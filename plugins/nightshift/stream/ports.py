@@ -106,11 +106,7 @@ class Sink(Protocol):
     A message may be written more than once: by this process, whose first write had its effect although it raised Unavailable,
     or by another one to which it was delivered too. Its outcomes may differ then. At the least, a sink guarantees that an
     outcome which is written is not lost, that of all outcomes of one message id exactly one counts, the same for every reader,
-    and that of the answers to one key that of the newest message counts. Which of an id's outcomes counts is the sink's own:
-
-    - PostgresSink: the first that is committed, be it an answer or a dead letter. Later ones are refused.
-    - FileSink keeps all of them, in files of their own. `nightshift.stream.bigquery.merge` counts an answer rather than a dead
-      letter, whichever was first, and of answers the earliest one (answered_at) of the batch that is merged first.
+    and that of the answers to one key that of the newest message counts. Its docstring says which of an id's outcomes.
     """
 
     collect: Collect
@@ -136,8 +132,8 @@ class Sink(Protocol):
         ...
 
     async def write_dead_letters(self, dead: Sequence[Dead]) -> frozenset[str]:
-        """Keeps these dead letters. Returns the ids of those that are none: they have another outcome already. Raises
-        Unwritable; some of them may have been kept then.
+        """Keeps these dead letters. Returns the ids of those that are not kept, because they have another outcome already, or
+        their key has a newer answer. Raises Unwritable; some of them may have been kept then.
         """
         ...
 

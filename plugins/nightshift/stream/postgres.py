@@ -82,7 +82,7 @@ class BrokenOff(Unavailable):
 class PostgresSink:
     """`nightshift.stream.ports.Sink`. url: postgresql://...; its password never appears in an error. model: for provenance.
 
-    Raises BadUrl.
+    The first outcome of a message that is committed counts, an answer or a dead letter; later ones are refused. Raises BadUrl.
     """
 
     collect = COLLECT

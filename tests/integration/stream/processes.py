@@ -15,6 +15,7 @@ from typing import Any, Final
 import psycopg
 import yaml
 
+from nightshift.spec.sinks import SINKS
 from tests.integration.driver.canned import CannedEngine, vector_of
 from tests.integration.emulators import PostgresServer
 from tests.integration.pubsub import PubSub, unique, wait_until
@@ -68,7 +69,7 @@ class Stage:
         )
         if "prefix" not in merged["source"]:
             merged["source"]["subscription"] = self.subscription
-        if "files" not in merged["sink"]:
+        if not merged["sink"].keys() & {sink.KEY for sink in SINKS}:
             merged["sink"]["table"] = self.table
         merged["dead_letters"] = {"topic": self.dead_topic, **job.get("dead_letters", {})}
         self.file = folder / f"stream-{unique()}.yaml"

@@ -20,7 +20,10 @@ SINKS: Final[tuple[type[SinkSection], ...]] = get_args(Sink)
 def sink_model(value: object) -> type[SinkSection]:
     """What a section `sink` is to be read as, by its keys: one of them may be misspelt."""
     default, *others = SINKS
-    if isinstance(value, dict) and [each for each in SINKS if each.KEY in value] != [default]:
+    if isinstance(value, dict):
+        shown = [each for each in SINKS if each.KEY in value]
+        if len(shown) == 1:
+            return shown[0]
         for each in others:
             shared = {name for other in SINKS if other is not each for name in other.model_fields}
             if any(nearest(str(key), sorted(each.model_fields.keys() - shared)) for key in value):
