@@ -157,7 +157,7 @@ FAULTS: list[tuple[Callable[[Deployment], None], str, str]] = [
 
 
 @pytest.mark.parametrize(("fault", "check", "fix"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
-def test_a_fault_is_named_alone_and_with_its_mend(
+def test_a_fault_is_named_alone_and_with_its_fix(
     deployment: Deployment, fault: Callable[[Deployment], None], check: str, fix: str
 ) -> None:
     """Every check that does not need what is broken still answers."""
@@ -198,7 +198,7 @@ def test_the_account_sends_its_token_and_follows_nobody(monkeypatch: pytest.Monk
     assert sent == [("HEAD", "/here", "Bearer a-token")]
 
 
-def test_a_package_that_is_not_installed_is_named_with_its_mend(deployment: Deployment) -> None:
+def test_a_package_that_is_not_installed_is_named_with_its_fix(deployment: Deployment) -> None:
     """As in this environment: nightshift is on the path, and Airflow has no entry point of it."""
     report = deployment.examine(AirflowConnections)
 
@@ -206,7 +206,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_mend(deployment: Depl
     assert "make composer-bundle" in report.problems[0].fix
 
 
-def test_a_triggerer_without_nightshift_is_named_with_its_mend(deployment: Deployment) -> None:
+def test_a_triggerer_without_nightshift_is_named_with_its_fix(deployment: Deployment) -> None:
     report = deployment.examine(triggerer=Triggerer(problem="Trigger failure"))
 
     assert wrong(report) == ["triggerer"]

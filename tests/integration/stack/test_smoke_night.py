@@ -60,19 +60,19 @@ def test_a_project_in_which_all_is_well(stack: Stack) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     first, *asked, night = done.stdout.splitlines()[2:]
     assert first.startswith("| Is everything there for a night? | ")
-    assert " 0 wrong," in first
+    assert " 0 failed," in first
     assert len(asked) == len(OPEN_QUESTIONS)
     assert night.startswith("| Is a night of 1,000 rows whole? | 1000 rows with 1000 keys in ")
     assert left(stack) == []
 
 
-def test_a_deployment_with_a_fault_is_told_with_its_mend_and_the_other_lines_are_there(stack: Stack) -> None:
+def test_a_deployment_with_a_fault_is_named_with_its_fix_and_the_other_lines_are_there(stack: Stack) -> None:
     done = smoke(stack, NIGHTSHIFT_BUCKET="nowhere", NIGHTSHIFT_RUNTIME="")
 
     assert done.returncode == 1, done.stdout + done.stderr
     lines = done.stdout.splitlines()[2:]
     assert lines[0].endswith("| **other than it should be. Breaks: see the doctor's lines** |")
     [bucket] = [line for line in lines if line.startswith("| Doctor: bucket |")]
-    assert "Mend: `gcloud storage buckets create gs://nowhere" in bucket
+    assert "Fix: `gcloud storage buckets create gs://nowhere" in bucket
     assert len([line for line in lines if line.endswith("| as documented |")]) == len(OPEN_QUESTIONS)
     assert left(stack) == []

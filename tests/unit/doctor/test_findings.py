@@ -51,7 +51,7 @@ def test_the_json_has_every_part_of_a_problem() -> None:
         ((Ok("a", ""), PROBLEM), 1),
     ],
 )
-def test_what_cannot_be_asked_is_no_fault_and_what_waits_for_a_mend_is(findings: tuple[Finding, ...], code: int) -> None:
+def test_what_cannot_be_asked_is_no_fault_and_what_waits_for_a_fix_is(findings: tuple[Finding, ...], code: int) -> None:
     assert Report(findings).exit_code == code
 
 
