@@ -52,6 +52,12 @@ def test_every_schedule_of_a_stream_keeps_every_invariant(of: range) -> None:
 
 
 @pytest.mark.gate
+def test_a_pull_that_is_repeated_asks_for_what_fits_by_then() -> None:
+    """The engine gave its first answer while Pub/Sub was away: a search for others was pulled for once more."""
+    must_keep_every_invariant(range(647042199750, 647042199751))
+
+
+@pytest.mark.gate
 def test_schedules_with_files_as_the_sink_keep_every_invariant() -> None:
     seen = must_keep_every_invariant(FILE_SEEDS, outcome_of_files)
 

@@ -31,7 +31,7 @@ from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
 from nightshift.stream.decoding import Decoder, UnknownRevision, memory_of
 from nightshift.stream.in_flight import HeldMessage, InFlight, Lanes
-from nightshift.stream.messages import Answered, Dead, Outcome
+from nightshift.stream.messages import Answered, Dead, Delivery, Outcome
 from nightshift.stream.ports import DeadLetterTopic, Sink, Source, Standing, Unavailable, insist
 from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats
@@ -165,11 +165,11 @@ class Subscriber:
         """Pulls as many messages as the engine can take; none while it cannot take any."""
         loop = asyncio.get_running_loop()
         while True:
-            if not (room := self._room()):
+            if not self._room():
                 self._pulling.clear()
                 await self._pulling.wait()
                 continue
-            deliveries = await insist(self._patience, lambda most=room: self._source.pull(most), "pull", self._absent)  # type: ignore[misc]
+            deliveries = await insist(self._patience, self._pull_once, "pull", self._absent)
             if fresh := self._hold.take(deliveries, loop.time()):
                 for held in fresh:
                     self._decode(held)
@@ -179,6 +179,11 @@ class Subscriber:
             elif deliveries:
                 # All of it was held already. To pull at once again might bring the same for ever.
                 await asyncio.sleep(REPEATED_S)
+
+    async def _pull_once(self) -> list[Delivery]:
+        # A repeated call asks for what fits by then.
+        room = self._room()
+        return await self._source.pull(room) if room else []
 
     def _room(self) -> int:
         """How many messages to pull now."""
