@@ -6,6 +6,10 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
+
+from nightshift import exits
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # The object lives as long as the session and removes the folder at its end.
@@ -23,3 +27,9 @@ os.environ.update(
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_home.name}/airflow.db",
     }
 )
+
+
+@pytest.fixture(autouse=True)
+def signals_stay_with_pytest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that a test runs in this process does not end it at a signal, then or later."""
+    monkeypatch.setattr(exits, "on_signals", lambda code: None)
