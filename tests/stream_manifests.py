@@ -10,6 +10,8 @@ from nightshift.stream.manifests.render_request import StreamRequest, Variant
 from tests.unit.spec_file import ROOT, changed
 
 EXAMPLE: Final = ROOT / "streams/package-texts.yaml"
+CLUSTER: Final = "gke:projects/acme-cluster/locations/europe-west4/clusters/nightshift"
+"""A runtime: the cluster is not in the project of the subscription."""
 SCALING: Final[dict[str, Any]] = {"messages_per_second": 12.5, "servers": {"max": 4}}
 PLAIN: Final = Variant()
 GATEWAY: Final = Variant(engine_url="http://models.internal/texts", gateway="gateways/inference")

@@ -220,7 +220,8 @@ def test_subscribers_and_servers_follow_the_work_and_nothing_is_lost(stage: Stag
 
 def test_the_metrics_are_strict_about_their_names(stage: Stage) -> None:
     """Else the test above would not notice a wrong name in what is rendered."""
-    name = stage.subscription.rpartition("/")[2]
+    _, project, _, name = stage.subscription.split("/")
+    ours = f"resource.labels.project_id%3D{project}%2Cresource.labels.subscription_id%3D{name}"
     base = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{stage.namespace.name}"
     metric = "pubsub.googleapis.com%7Csubscription%7Cnum_undelivered_messages"
     stage.publish(range(3))
@@ -228,12 +229,14 @@ def test_the_metrics_are_strict_about_their_names(stage: Stage) -> None:
     def ask(path: str) -> Any:
         return json.loads(stage.cluster.kubectl("get", "--raw", f"{base}/{path}"))
 
-    [value] = ask(f"{metric}?labelSelector=resource.labels.subscription_id%3D{name}")["items"]
+    [value] = ask(f"{metric}?labelSelector={ours}")["items"]
     assert value["value"] == "3"
-    assert ask(f"{metric}?labelSelector=resource.labels.subscription_id%3Dnone")["items"] == []
+    for nobodys in (ours.replace(name, "none"), ours.replace(project, "another-project")):
+        assert ask(f"{metric}?labelSelector={nobodys}")["items"] == []
     for wrong in (
-        f"pubsub.googleapis.com%7Csubscription%7Cbacklog?labelSelector=resource.labels.subscription_id%3D{name}",
-        f"{metric}?labelSelector=subscription_id%3D{name}",
+        f"pubsub.googleapis.com%7Csubscription%7Cbacklog?labelSelector={ours}",
+        f"{metric}?labelSelector=resource.labels.subscription_id%3D{name}",
+        f"{metric}?labelSelector={ours.replace('resource.labels.', '')}",
         metric,
     ):
         with pytest.raises(StartError):

@@ -16,7 +16,7 @@ from nightshift.settings import Settings
 from nightshift.stream.manifests.render import render
 from tests.cluster.kube import STREAM_KINDS, Namespace
 from tests.cluster.test_manifests import RESTRICTED, STANDARD, dry_run
-from tests.stream_manifests import PLAIN, VARIANTS, an_order
+from tests.stream_manifests import CLUSTER, PLAIN, VARIANTS, an_order
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
 
@@ -30,7 +30,9 @@ def restricted(namespace: Namespace, stream_kinds: None) -> Namespace:
 
 
 def settings(namespace: Namespace) -> Settings:
-    return Settings(bucket="runs", project="acme", namespace=namespace.name, image_pull_policy="IfNotPresent")
+    return Settings(
+        bucket="runs", project="acme", runtime=CLUSTER, namespace=namespace.name, image_pull_policy="IfNotPresent"
+    )
 
 
 def of_all_variants(namespace: Namespace) -> list[dict[str, Any]]:

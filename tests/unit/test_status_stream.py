@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nightshift import cli
+from nightshift.stream.status import prometheus
 from nightshift.stream.status.prometheus import NoAnswer, Prometheus
-from nightshift.stream.status.report import Numbers, measure, text, to_json, warnings
-from tests.stream_manifests import EXAMPLE, a_stream
+from nightshift.stream.status.queries import Place
+from nightshift.stream.status.report import Numbers, Sources, measure, text, to_json, warnings
+from tests.stream_manifests import CLUSTER, EXAMPLE, a_stream
 
 pytestmark = pytest.mark.unit
 
@@ -76,8 +79,15 @@ class Asked:
     """Answers every query with the number that a part of it has here, and keeps the queries."""
 
     def __init__(self, **values: float) -> None:
+        self.place = Place("http://prometheus")
         self.values = values
         self.queries: list[str] = []
+
+    @property
+    def both(self) -> Sources:
+        """It has Pub/Sub's numbers and those of pods."""
+        asked: Any = self
+        return Sources(asked, asked)
 
     def ask(self, query: str) -> float | None:
         self.queries.append(query)
@@ -85,18 +95,18 @@ class Asked:
 
 
 def test_arrivals_are_what_was_acknowledged_and_what_the_backlog_grew_by() -> None:
-    grown: Any = Asked(deriv=-3.0, acknowledged=10.0)
-    drained: Any = Asked(deriv=-30.0, acknowledged=10.0)
+    grown = Asked(deriv=-3.0, acknowledged=10.0)
+    drained = Asked(deriv=-30.0, acknowledged=10.0)
 
-    assert measure(grown, a_stream(), 60).arriving == 7.0
-    assert measure(drained, a_stream(), 60).arriving == 0.0, "two estimates at different moments"
-    assert measure(Asked(deriv=1.0), a_stream(), 60).arriving is None  # type: ignore[arg-type]
+    assert measure(grown.both, a_stream(), 60).arriving == 7.0
+    assert measure(drained.both, a_stream(), 60).arriving == 0.0, "two estimates at different moments"
+    assert measure(Asked(deriv=1.0).both, a_stream(), 60).arriving is None
     assert all("[60s]" in query for query in grown.queries if "rate(" in query or "deriv(" in query)
 
 
 def test_the_subscription_is_asked_for_without_its_project() -> None:
-    asked: Any = Asked()
-    measure(asked, a_stream(source__subscription="projects/other/subscriptions/texts"), 60)
+    asked = Asked()
+    measure(asked.both, a_stream(source__subscription="projects/other/subscriptions/texts"), 60)
 
     assert any('subscription_id="texts"' in query for query in asked.queries)
     assert not any("projects/" in query for query in asked.queries)
@@ -104,12 +114,61 @@ def test_the_subscription_is_asked_for_without_its_project() -> None:
 
 def test_a_watched_folder_has_no_backlog_that_could_be_asked_for() -> None:
     watched = a_stream(source={"prefix": "gs://bucket/in"})
-    asked: Any = Asked(deriv=1.0, acknowledged=10.0, answered=9.0)
-    found = measure(asked, watched, 60)
+    asked = Asked(deriv=1.0, acknowledged=10.0, answered=9.0)
+    found = measure(asked.both, watched, 60)
 
     assert (found.backlog, found.oldest_s, found.arriving, found.answered) == (None, None, None, 9.0)
     assert not any("subscription" in query for query in asked.queries)
     assert list(warnings(watched, numbers(backlog=None, oldest_s=None, arriving=None))) == []
+
+
+GOOGLE_PROJECT = re.compile(r"^https://monitoring\.googleapis\.com/v1/projects/([^/]+)/location/global/prometheus$")
+
+
+@pytest.mark.parametrize(
+    ("subscription", "owner"), [("texts", "acme"), ("projects/other/subscriptions/texts", "other")], ids=["ours", "anothers"]
+)
+def test_each_number_is_asked_of_the_project_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, subscription: str, owner: str
+) -> None:
+    """And of nothing else in its metrics scope, where another project may have the same names."""
+    monkeypatch.setattr(prometheus, "_token", lambda: "token")
+    asked: list[tuple[str, str]] = []
+
+    def ask(self: Prometheus, query: str) -> float:
+        found = GOOGLE_PROJECT.match(self.place.url)
+        assert found
+        asked.append((found[1], query))
+        return 1.0
+
+    monkeypatch.setattr(Prometheus, "ask", ask)
+    spec = a_stream(source__subscription=subscription)
+    environment = {"NIGHTSHIFT_PROJECT": "acme", "NIGHTSHIFT_RUNTIME": CLUSTER, "NIGHTSHIFT_NAMESPACE": "streams"}
+    numbers = measure(Sources.google(spec, environment), spec, 60)
+
+    assert None not in vars(numbers).values()
+    pubsub = [(project, query) for project, query in asked if "pubsub_" in query]
+    pods = [each for each in asked if each not in pubsub]
+    assert len(pubsub) == 3
+    assert {project for project, _ in pubsub} == {owner}
+    assert all(f'project_id="{owner}",subscription_id="texts"' in query for _, query in pubsub)
+    assert len(pods) == 6
+    assert {project for project, _ in pods} == {"acme-cluster"}
+    own = 'project_id="acme-cluster",location="europe-west4",cluster="nightshift",namespace="streams",nightshift_job="package-texts"'
+    assert all(own in query for _, query in pods)
+
+
+def test_a_watched_folder_needs_the_cluster_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prometheus, "_token", lambda: "token")
+    watched = a_stream(source={"prefix": "gs://bucket/in"})
+
+    assert Sources.google(watched, {"NIGHTSHIFT_RUNTIME": CLUSTER}).subscription is None
+
+
+@pytest.mark.parametrize("runtime", ["", "kubernetes", "local:/tmp/x", "gke:nightshift"])
+def test_a_cluster_that_nobody_named_is_asked_for(runtime: str) -> None:
+    with pytest.raises(ValueError, match=r"^NIGHTSHIFT_RUNTIME does not name the cluster.* Set it to gke:projects/.*--prometheus"):
+        Sources.google(a_stream(), {"NIGHTSHIFT_PROJECT": "acme", "NIGHTSHIFT_RUNTIME": runtime})
 
 
 def test_the_documented_keys() -> None:
@@ -136,4 +195,4 @@ def test_a_prometheus_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> N
     assert cli.main(["status", str(EXAMPLE), "--prometheus", "http://127.0.0.1:1"]) == 75
     assert capsys.readouterr().err.startswith("nightshift status: http://127.0.0.1:1: ")
     with pytest.raises(NoAnswer):
-        Prometheus("http://127.0.0.1:1").ask("1")
+        Prometheus(Place("http://127.0.0.1:1")).ask("1")

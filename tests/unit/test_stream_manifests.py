@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.settings import Settings
 from nightshift.stream.manifests.render import Unrenderable, render
 from nightshift.stream.manifests.render_request import StreamRequest, Variant
-from tests.stream_manifests import CANARY, EXAMPLE, GATEWAY, PLAIN, SCALING, VARIANTS, a_stream, an_order
+from tests.stream_manifests import CANARY, CLUSTER, EXAMPLE, GATEWAY, PLAIN, SCALING, VARIANTS, a_stream, an_order
 from tests.unit.spec_file import changed, write
 
 pytestmark = pytest.mark.unit
 
 GOLDEN = Path(__file__).parent / "manifests/streams"
-SETTINGS = Settings(bucket="runs", project="acme")
+SETTINGS = Settings(bucket="runs", project="acme", runtime=CLUSTER)
 
 
 def rendered(variant: Variant = PLAIN, **changes: Any) -> dict[tuple[str, str], dict[str, Any]]:
@@ -70,7 +71,9 @@ def test_subscribers_follow_the_backlog_by_the_formula() -> None:
     [metric] = rendered()["HorizontalPodAutoscaler", "package-texts-subscriber"]["spec"]["metrics"]
 
     assert metric["external"]["metric"]["name"] == "pubsub.googleapis.com|subscription|num_undelivered_messages"
-    assert metric["external"]["metric"]["selector"] == {"matchLabels": {"resource.labels.subscription_id": "package-texts"}}
+    assert metric["external"]["metric"]["selector"] == {
+        "matchLabels": {"resource.labels.project_id": "acme", "resource.labels.subscription_id": "package-texts"}
+    }
     assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "750"}
 
 
@@ -194,6 +197,51 @@ def test_a_subscriber_has_time_to_drain() -> None:
     for name in ("subscriber", "server"):
         pod = rendered()["Deployment", f"package-texts-{name}"]["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] > 15
+
+
+@pytest.mark.parametrize("owner", ["acme", "other"])
+def test_each_metric_is_asked_of_the_project_that_has_it(owner: str) -> None:
+    """Pub/Sub's of the subscription's project, stated or the deployment's, those of pods of the cluster's."""
+    stated = "texts" if owner == "acme" else f"projects/{owner}/subscriptions/texts"
+    plain = rendered(source__subscription=stated)
+    [metric] = plain["HorizontalPodAutoscaler", "package-texts-subscriber"]["spec"]["metrics"]
+    keda = rendered(Variant(keda=True), source__subscription=stated)
+    triggers = [
+        trigger["metadata"]
+        for name in ("subscriber", "server")
+        for trigger in keda["ScaledObject", f"package-texts-{name}"]["spec"]["triggers"]
+    ]
+
+    assert metric["external"]["metric"]["selector"]["matchLabels"]["resource.labels.project_id"] == owner
+    [pods] = plain["HorizontalPodAutoscaler", "package-texts-server"]["spec"]["metrics"]
+    assert "selector" not in pods["pods"]["metric"], "the adapter asks its own project, the cluster's"
+    assert [each["serverAddress"].split("/")[5] for each in triggers] == [owner, owner, "acme-cluster"]
+    # A metrics scope has several projects, with the same names in them.
+    assert [f'project_id="{owner}"' in each["query"] for each in triggers] == [True, True, False]
+    for label in (
+        'project_id="acme-cluster"',
+        'location="europe-west4"',
+        'cluster="nightshift"',
+        'namespace="nightshift"',
+        'job="package-texts-server"',
+    ):
+        assert label in triggers[2]["query"]
+
+
+def test_keda_is_refused_if_nothing_says_the_clusters_project() -> None:
+    unknown = an_order(Variant(keda=True), replace(SETTINGS, runtime="kubernetes"))
+    with pytest.raises(Unrenderable, match=r"^--keda: .*NIGHTSHIFT_RUNTIME does not name the cluster\. Set it to gke:projects/"):
+        render(unknown)
+    # Their owner scales them.
+    assert render(replace(unknown, variant=Variant(keda=True, engine_url="http://vllm:8000")))
+
+
+@pytest.mark.parametrize(("least", "quiet"), [(0, "true"), (1, "false")])
+def test_keda_reports_servers_without_a_metric_unless_there_may_be_none(least: int, quiet: str) -> None:
+    found = rendered(Variant(keda=True), scaling={**SCALING, "servers": {"min": least, "max": 4}})
+    backlog, waiting = found["ScaledObject", "package-texts-server"]["spec"]["triggers"]
+
+    assert (backlog["metadata"]["ignoreNullValues"], waiting["metadata"]["ignoreNullValues"]) == ("false", quiet)
 
 
 def test_keda_scales_both_by_the_backlog_and_to_zero() -> None:

@@ -60,8 +60,10 @@ def preview(options: StreamOptions, environment: Mapping[str, str]) -> str:
     settings = Settings.from_environment({**given, name: placeholder} if missing else given)
     percent = CANARY_PERCENT if options.canary_percent is None else options.canary_percent
     variant = Variant(options.keda, options.engine_url, options.gateway, canary, percent)
-    # Never for the local runtime, which runs JobSets alone.
-    request = StreamRequest(spec, options.file.read_text(encoding="utf-8"), replace(settings, runtime="kubernetes"), variant)
+    if settings.local_folder:
+        # It runs JobSets alone.
+        settings = replace(settings, runtime=Settings.runtime)
+    request = StreamRequest(spec, options.file.read_text(encoding="utf-8"), settings, variant)
     documents = "---\n".join(to_yaml(document) for document in render(request))
     return "".join(f"# {line}\n" for line in _header(request, options.file, missing=missing)) + documents
 

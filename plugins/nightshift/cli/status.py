@@ -25,7 +25,7 @@ from nightshift.status.survey import Survey
 from nightshift.status.text import text
 from nightshift.store import StoreUnavailable, open_store
 from nightshift.stream.status import report
-from nightshift.stream.status.prometheus import NoAnswer, Prometheus
+from nightshift.stream.status.prometheus import NoAnswer
 
 DESCRIPTION: Final = "Shows how far a run has got, from its ledger alone, or how a stream keeps up, from Prometheus."
 EPILOG: Final = (
@@ -75,9 +75,10 @@ def _of_stream(options: Options) -> int:
     window_s = options.window or report.WINDOW_S
     try:
         spec = load_stream(Path(options.url))
-        prometheus = Prometheus(options.prometheus or report.google_url(spec))
+        url = options.prometheus
+        sources = report.Sources.one(spec, url) if url else report.Sources.google(spec, os.environ)
         while True:
-            numbers = report.measure(prometheus, spec, window_s)
+            numbers = report.measure(sources, spec, window_s)
             print(report.to_json(spec, numbers) if options.as_json else report.text(spec, numbers, window_s), flush=True)
             if options.watch is None:
                 return exits.DONE

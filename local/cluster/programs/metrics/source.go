@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +29,7 @@ import (
 
 const (
 	backlog        = "pubsub.googleapis.com|subscription|num_undelivered_messages"
+	projectID      = "resource.labels.project_id"
 	subscriptionID = "resource.labels.subscription_id"
 	waiting        = "prometheus.googleapis.com|vllm:num_requests_waiting|gauge"
 )
@@ -49,13 +49,14 @@ type source struct {
 }
 
 // GetExternalMetric answers with the backlog of the one subscription that the selector names; with nothing if there is none.
+// A selector without a project is refused: Google's adapter would then ask the cluster's own.
 func (s *source) GetExternalMetric(
 	ctx context.Context, _ string, selector labels.Selector, info provider.ExternalMetricInfo,
 ) (*external_metrics.ExternalMetricValueList, error) {
 	if info.Metric != backlog {
 		return nil, provider.NewMetricNotFoundError(schema.GroupResource{}, info.Metric)
 	}
-	name, err := subscription(selector)
+	project, name, err := subscription(selector)
 	if err != nil {
 		return nil, errors.NewBadRequest(err.Error())
 	}
@@ -66,30 +67,32 @@ func (s *source) GetExternalMetric(
 		return nil, errors.NewInternalError(err)
 	}
 	found := &external_metrics.ExternalMetricValueList{}
-	for full, each := range statistics {
-		if strings.HasSuffix(full, "/subscriptions/"+name) {
-			found.Items = append(found.Items, external_metrics.ExternalMetricValue{
-				MetricName:   backlog,
-				MetricLabels: map[string]string{subscriptionID: name},
-				Timestamp:    metav1.Now(),
-				Value:        *resource.NewQuantity(each.Undelivered, resource.DecimalSI),
-			})
-		}
+	if each, known := statistics["projects/"+project+"/subscriptions/"+name]; known {
+		found.Items = append(found.Items, external_metrics.ExternalMetricValue{
+			MetricName:   backlog,
+			MetricLabels: map[string]string{projectID: project, subscriptionID: name},
+			Timestamp:    metav1.Now(),
+			Value:        *resource.NewQuantity(each.Undelivered, resource.DecimalSI),
+		})
 	}
 	return found, nil
 }
 
-func subscription(selector labels.Selector) (string, error) {
+// subscription is the project and the name that the selector has to state, and nothing else.
+func subscription(selector labels.Selector) (string, string, error) {
 	requirements, selectable := selector.Requirements()
-	if !selectable || len(requirements) != 1 {
-		return "", fmt.Errorf("the selector is %q; it has to name one %s", selector, subscriptionID)
+	named := map[string]string{}
+	for _, each := range requirements {
+		equal := each.Operator() == selection.Equals || each.Operator() == selection.In || each.Operator() == selection.DoubleEquals
+		if equal && each.Values().Len() == 1 {
+			named[each.Key()] = each.Values().List()[0]
+		}
 	}
-	only := requirements[0]
-	equal := only.Operator() == selection.Equals || only.Operator() == selection.In || only.Operator() == selection.DoubleEquals
-	if only.Key() != subscriptionID || !equal || only.Values().Len() != 1 {
-		return "", fmt.Errorf("the selector is %q; only %s = NAME is known", selector, subscriptionID)
+	project, name := named[projectID], named[subscriptionID]
+	if !selectable || len(requirements) != 2 || project == "" || name == "" {
+		return "", "", fmt.Errorf("the selector is %q; it has to state one %s and one %s", selector, projectID, subscriptionID)
 	}
-	return only.Values().List()[0], nil
+	return project, name, nil
 }
 
 // GetMetricBySelector answers for those of the selected pods that are scraped and have answered.

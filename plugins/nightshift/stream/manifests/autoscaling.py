@@ -17,8 +17,12 @@ from nightshift.stream.manifests.render_request import SUBSCRIBER, StreamRequest
 from nightshift.stream.status import queries
 
 BACKLOG: Final = "pubsub.googleapis.com|subscription|num_undelivered_messages"
-"""As Google's adapter (custom-metrics-stackdriver-adapter) names Cloud Monitoring's metric; so the next two."""
+"""As Google's adapter (custom-metrics-stackdriver-adapter) names Cloud Monitoring's metric; so the next three."""
 SUBSCRIPTION_LABEL: Final = "resource.labels.subscription_id"
+PROJECT_LABEL: Final = "resource.labels.project_id"
+"""Without it the adapter asks its own project, the cluster's, whatever project the subscription is in. Every version knows it;
+newer ones also call it ``metrics_host_project_id`` (the adapter's "Fetching Metrics from a Different Google Cloud Project").
+"""
 WAITING: Final = "prometheus.googleapis.com|vllm:num_requests_waiting|gauge"
 
 KEDA: Final = "keda.sh/v1alpha1"
@@ -36,14 +40,14 @@ def backlog_per_subscriber(request: StreamRequest) -> float:
 def of_subscribers(request: StreamRequest) -> list[dict[str, Any]]:
     least, most = request.replicas_of_subscribers
     if request.variant.keda:
-        triggers = [_trigger(request, _backlog_query(request), backlog_per_subscriber(request), lost_is_zero=False)]
+        triggers = [_backlog_trigger(request, backlog_per_subscriber(request))]
         # KEDA's own account asks Cloud Monitoring.
         body = {"spec": {"podIdentity": {"provider": "gcp"}}}
         authentication = an_object(request, "TriggerAuthentication", KEDA, request.spec.job, SUBSCRIBER, body)
         return [authentication, _scaled_object(request, SUBSCRIBER, (least, most), triggers, _DOWN_SUBSCRIBERS_S)]
-    _, name = request.subscription
+    project, name = request.subscription
     target = {"type": "AverageValue", "averageValue": quantity(backlog_per_subscriber(request))}
-    metric = {"name": BACKLOG, "selector": {"matchLabels": {SUBSCRIPTION_LABEL: name}}}
+    metric = {"name": BACKLOG, "selector": {"matchLabels": {PROJECT_LABEL: project, SUBSCRIPTION_LABEL: name}}}
     metrics = [{"type": "External", "external": {"metric": metric, "target": target}}]
     return [_autoscaler(request, SUBSCRIBER, (least, most), metrics, _DOWN_SUBSCRIBERS_S)]
 
@@ -55,9 +59,11 @@ def of_servers(request: StreamRequest, component: str) -> list[dict[str, Any]]:
     if request.variant.keda:
         per_server = backlog_per_subscriber(request) * scaling.subscribers_per_server
         # A server that is not there has no requests that wait: from zero, only the backlog brings it up.
-        triggers = [_trigger(request, _backlog_query(request), per_server, lost_is_zero=False)]
-        query = f'sum({queries.WAITING}{{namespace="{request.settings.namespace}",job="{request.name(component)}"}})'
-        triggers.append(_trigger(request, query, spec.waiting_requests, lost_is_zero=True))
+        triggers = [_backlog_trigger(request, per_server)]
+        pods = queries.of_cluster(request.settings.runtime, request.settings.namespace)
+        query = f"sum({queries.select(queries.WAITING, pods.labels, {'job': request.name(component)})})"
+        # If one is always there, it has the metric, and a query that finds none asks for the wrong thing.
+        triggers.append(_trigger(request, pods, query, spec.waiting_requests, lost_is_zero=not scaling.servers.min))
         return [_scaled_object(request, component, replicas, triggers, _DOWN_SERVERS_S)]
     target = {"type": "AverageValue", "averageValue": quantity(spec.waiting_requests)}
     metrics = [{"type": "Pods", "pods": {"metric": {"name": WAITING}, "target": target}}]
@@ -105,17 +111,22 @@ def _scaled_object(
     return an_object(request, "ScaledObject", KEDA, request.name(component), component, {"spec": spec})
 
 
-def _backlog_query(request: StreamRequest) -> str:
-    return f"sum({queries.of_subscription(queries.BACKLOG, request.subscription[1])})"
+def _backlog_trigger(request: StreamRequest, threshold: float) -> dict[str, Any]:
+    project, name = request.subscription
+    place = queries.of_project(project)
+    query = f"sum({queries.of_subscription(queries.BACKLOG, place, name)})"
+    return _trigger(request, place, query, threshold, lost_is_zero=False)
 
 
-def _trigger(request: StreamRequest, query: str, threshold: float, *, lost_is_zero: bool) -> dict[str, Any]:
+def _trigger(
+    request: StreamRequest, place: queries.Place, query: str, threshold: float, *, lost_is_zero: bool
+) -> dict[str, Any]:
     """lost_is_zero: whether no data means 0. For the backlog it does not: KEDA then changes nothing."""
     return {
         "type": "prometheus",
         "metricType": "AverageValue",
         "metadata": {
-            "serverAddress": queries.GOOGLE.format(project=request.subscription[0]),
+            "serverAddress": place.url,
             "query": query,
             "threshold": quantity(threshold),
             # Any message, waiting or held, keeps one running: a backlog without arrivals is not idle.

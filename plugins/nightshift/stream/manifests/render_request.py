@@ -11,7 +11,7 @@ from nightshift.jobset.labels import JOB_LABEL
 from nightshift.jobset.manifest.constants import ENGINE_PORT
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.run.pins import UNPINNED
-from nightshift.settings import Settings
+from nightshift.settings import GKE_CLUSTER, GKE_FORM, Settings
 from nightshift.spec import StreamSpec
 from nightshift.spec.stream import Messages, Scaling
 
@@ -72,6 +72,11 @@ class StreamRequest:
         return source.project or self.settings.project, source.short_name
 
     @property
+    def on_gke(self) -> bool:
+        """Whether the deployment's cluster is one of GKE's, as far as NIGHTSHIFT_RUNTIME says."""
+        return GKE_CLUSTER.fullmatch(self.settings.runtime) is not None
+
+    @property
     def engine_url(self) -> str:
         """What subscribers call."""
         return self.variant.engine_url or f"http://{self.name(SERVER)}:{ENGINE_PORT}"
@@ -122,6 +127,11 @@ class StreamRequest:
             yield from self._problems_of_canary(variant.canary)
 
     def _problems_of_servers(self) -> Iterator[str]:
+        if self.variant.keda and not self.on_gke:
+            yield (
+                "--keda: Cloud Monitoring has the requests that wait in servers in the cluster's project, and "
+                f"NIGHTSHIFT_RUNTIME does not name the cluster. Set it to {GKE_FORM}."
+            )
         for component, spec in self.servers.items():
             file = "--canary: " if component == CANARY else ""
             if spec.scaling is None:

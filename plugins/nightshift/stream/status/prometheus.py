@@ -9,6 +9,8 @@ import urllib.parse
 import urllib.request
 from typing import Any, Final
 
+from nightshift.stream.status.queries import Place
+
 TIMEOUT_S: Final = 30.0
 GOOGLE_HOST: Final = "monitoring.googleapis.com"
 SCOPE: Final = "https://www.googleapis.com/auth/monitoring.read"
@@ -20,11 +22,12 @@ class NoAnswer(Exception):
 
 
 class Prometheus:
-    """url: without ``/api/v1``. Raises NoAnswer if it is Google's and there is no account to ask as."""
+    """Raises NoAnswer if it is Google's and there is no account to ask as."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        google = urllib.parse.urlsplit(url).hostname == GOOGLE_HOST
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._url = place.url.rstrip("/")
+        google = urllib.parse.urlsplit(self._url).hostname == GOOGLE_HOST
         self._headers = {"Authorization": f"Bearer {_token()}"} if google else {}
 
     def ask(self, query: str) -> float | None:

@@ -6,16 +6,16 @@ Arrivals are what was acknowledged plus what the backlog grew by: Pub/Sub counts
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
 from nightshift.spec.stream import Messages
 from nightshift.stream.status.prometheus import Prometheus
-from nightshift.stream.status.queries import BACKLOG, GOOGLE, OLDEST, of_stream, of_subscription
+from nightshift.stream.status.queries import BACKLOG, OLDEST, Place, of_cluster, of_project, of_stream, of_subscription
 
 WINDOW_S: Final = 600
 NOTICEABLE: Final = 1.05
@@ -41,36 +41,61 @@ def _subscription(spec: StreamSpec) -> Messages | None:
     return spec.source if isinstance(spec.source, Messages) else None
 
 
-def google_url(spec: StreamSpec) -> str:
-    """Of Prometheus's interface to Cloud Monitoring in the stream's project. Raises ValueError if nothing says which."""
-    subscription = _subscription(spec)
-    project = (subscription and subscription.project) or os.environ.get("NIGHTSHIFT_PROJECT")
-    if not project:
-        what = "source.subscription" if subscription else "the stream"
-        raise ValueError(f"{what} has no project. Set NIGHTSHIFT_PROJECT, or pass --prometheus URL.")
-    return GOOGLE.format(project=project)
+@dataclass(frozen=True)
+class Sources:
+    """Who is asked. subscription: about Pub/Sub; None for a watched folder. pods: about subscribers."""
+
+    subscription: Prometheus | None
+    pods: Prometheus
+
+    @classmethod
+    def one(cls, spec: StreamSpec, url: str) -> Sources:
+        """A Prometheus that has all of it."""
+        prometheus = Prometheus(Place(url))
+        return cls(prometheus if _subscription(spec) else None, prometheus)
+
+    @classmethod
+    def google(cls, spec: StreamSpec, environment: Mapping[str, str]) -> Sources:
+        """Cloud Monitoring, in the subscription's project and in the cluster's. Raises ValueError if nothing says which."""
+        other = "or pass --prometheus URL."
+        subscription = _subscription(spec)
+        project = subscription and (subscription.project or environment.get("NIGHTSHIFT_PROJECT"))
+        if subscription and not project:
+            raise ValueError(f"source.subscription has no project. Set NIGHTSHIFT_PROJECT, {other}")
+        # The settings insist on both, and neither is needed for pods.
+        needless = dict.fromkeys(("NIGHTSHIFT_BUCKET", "NIGHTSHIFT_PROJECT"), "none")
+        settings = Settings.from_environment({**environment, **needless})
+        try:
+            pods = of_cluster(settings.runtime, settings.namespace)
+        except ValueError as error:
+            raise ValueError(f"{error}, {other}") from None
+        return cls(Prometheus(of_project(project)) if project else None, Prometheus(pods))
 
 
-def measure(prometheus: Prometheus, spec: StreamSpec, window_s: float) -> Numbers:
+def measure(sources: Sources, spec: StreamSpec, window_s: float) -> Numbers:
     """Asks for every number. Raises NoAnswer."""
-    over, job = f"[{round(window_s)}s]", spec.job
+    over, pods = f"[{round(window_s)}s]", sources.pods
     backlog = oldest = growth = None
-    if subscription := _subscription(spec):
-        waiting, ages = (of_subscription(metric, subscription.short_name) for metric in (BACKLOG, OLDEST))
-        backlog, oldest = prometheus.ask(f"sum({waiting})"), prometheus.ask(f"max({ages})")
-        growth = prometheus.ask(f"sum(deriv({waiting}{over}))")
-    acknowledged = prometheus.ask(f"sum(rate({of_stream('nightshift_stream_acknowledged_total', job)}{over}))")
-    outcomes = {name: of_stream("nightshift_stream_messages_total", job, outcome=name) for name in ("answered", "dead_letter")}
-    latency = f"sum by (le) (rate({of_stream('nightshift_stream_latency_seconds_bucket', job)}{over}))"
+    if (subscription := _subscription(spec)) and (pubsub := sources.subscription):
+        waiting, ages = (of_subscription(metric, pubsub.place, subscription.short_name) for metric in (BACKLOG, OLDEST))
+        backlog, oldest = pubsub.ask(f"sum({waiting})"), pubsub.ask(f"max({ages})")
+        growth = pubsub.ask(f"sum(deriv({waiting}{over}))")
+
+    def ours(metric: str, **labels: str) -> str:
+        return of_stream(metric, pods.place, spec.job, **labels)
+
+    acknowledged = pods.ask(f"sum(rate({ours('nightshift_stream_acknowledged_total')}{over}))")
+    outcomes = {name: ours("nightshift_stream_messages_total", outcome=name) for name in ("answered", "dead_letter")}
+    latency = f"sum by (le) (rate({ours('nightshift_stream_latency_seconds_bucket')}{over}))"
     return Numbers(
         backlog=backlog,
         oldest_s=oldest,
         arriving=None if growth is None or acknowledged is None else max(0.0, growth + acknowledged),
-        answered=prometheus.ask(f"sum(rate({outcomes['answered']}{over}))"),
-        dead=prometheus.ask(f"sum(increase({outcomes['dead_letter']}{over}))"),
-        subscribers=int(prometheus.ask(f"count({of_stream('nightshift_stream_messages_held', job)})") or 0),
-        p50_s=prometheus.ask(f"histogram_quantile(0.5, {latency})"),
-        p99_s=prometheus.ask(f"histogram_quantile(0.99, {latency})"),
+        answered=pods.ask(f"sum(rate({outcomes['answered']}{over}))"),
+        dead=pods.ask(f"sum(increase({outcomes['dead_letter']}{over}))"),
+        subscribers=int(pods.ask(f"count({ours('nightshift_stream_messages_held')})") or 0),
+        p50_s=pods.ask(f"histogram_quantile(0.5, {latency})"),
+        p99_s=pods.ask(f"histogram_quantile(0.99, {latency})"),
     )
 
 
