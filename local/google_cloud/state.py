@@ -4,8 +4,8 @@
 
 TYPE and FULL_NAME are those of Cloud Asset Inventory ("Supported asset types"), with a project's id where Google writes its
 number; what it does not list is named in the same way. FIELDS are spelled as in the resource's REST API (camelCase). An IAM
-policy stands under ``iamPolicy`` of its resource: ``{"bindings": [{"role", "members", "condition"}]}``. ``seconds`` is pretended
-time: what Google takes minutes for passes there.
+policy stands under ``iamPolicy`` of its resource: ``{"bindings": [{"role", "members", "condition"}]}``. ``seconds`` is
+pretended time: what Google takes minutes for passes there.
 
 Below each TYPE stand its FULL_NAME and the FIELDS that the stand-ins read; whatever else a resource has is kept.
 """

@@ -236,3 +236,22 @@ def test_a_flavor_takes_the_pods_of_its_accelerator_and_no_others() -> None:
             assert fitting
             for taint in taints:
                 assert all(taint["key"] in {each["key"] for each in worker.tolerations} for worker in fitting)
+
+
+AUTOSCALER_CUTOFF = -10
+"""The cluster autoscaler's default of ``--expendable-pods-priority-cutoff``, which nobody can set on GKE: pods below it do not
+cause scale up (kubernetes/autoscaler, cluster-autoscaler/FAQ.md, "How does Cluster Autoscaler work with Pod Priority and
+Preemption?")."""
+
+
+@pytest.mark.parametrize("overlay", sorted(path.name for path in (K8S / "overlays").iterdir()))
+def test_the_autoscaler_makes_nodes_for_pods_of_a_night(overlay: str) -> None:
+    """Of each overlay, whichever components it has. A class above 0 would not give way to services."""
+    [path] = (K8S / "overlays" / overlay).glob("kustomization.yaml")
+    folders = [(path.parent / each).resolve() for each in yaml.safe_load(path.read_text()).get("components", ())]
+    classes = [
+        each for folder in folders for each in documents(str(folder.relative_to(K8S))) if each["kind"] == "PriorityClass"
+    ]
+
+    assert [each["metadata"]["name"] for each in classes] == ["nightshift-batch"]
+    assert [each["value"] for each in classes if not AUTOSCALER_CUTOFF <= each["value"] < 0] == []

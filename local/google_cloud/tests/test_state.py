@@ -33,13 +33,19 @@ def test_no_file_is_an_empty_state_and_another_file_is_refused(tmp_path: Path) -
         load(tmp_path / "other.json")
 
 
+def lost(path: Path) -> None:
+    with opened(path) as state:
+        state.of(BUCKET).popitem()
+        state.remove(BUCKET, "//storage.googleapis.com/none")
+
+
 def test_a_block_that_fails_saves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     with opened(path) as state:
         state.put(BUCKET, "//storage.googleapis.com/kept", {})
-    with pytest.raises(KeyError), opened(path) as state:
-        state.of(BUCKET).popitem()
-        state.remove(BUCKET, "//storage.googleapis.com/none")
+
+    with pytest.raises(KeyError):
+        lost(path)
 
     assert list(load(path).of(BUCKET)) == ["//storage.googleapis.com/kept"]
 
