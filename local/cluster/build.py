@@ -34,7 +34,9 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Module:
-    """One folder of `programs/`. programs: name -> Go package. manifests: file -> (Go module, folder in it) for kustomize."""
+    """One folder of `programs/`. programs: name -> Go package. manifests: file -> (Go module, folder in it), for kustomize if
+    the folder has instructions for it.
+    """
 
     name: str
     programs: dict[str, str]
@@ -83,6 +85,7 @@ MODULES: Final = (
         {
             "gateway-crds.yaml": ("sigs.k8s.io/gateway-api", "config/crd"),
             "inference-crds.yaml": ("sigs.k8s.io/gateway-api-inference-extension", "config/crd"),
+            "gke-gateway-crds.yaml": ("github.com/GoogleCloudPlatform/gke-gateway-api", "config/crd"),
             "keda-crds.yaml": ("github.com/kedacore/keda/v2", "config/crd"),
         },
     ),
@@ -177,7 +180,13 @@ def _build(module: Module, home: Path, say: Callable[[str], None]) -> None:
         # A module of which nothing is built has not been fetched yet.
         _go(source, "mod", "download", name)
         place = Path(_go(source, "list", "-m", "-f", "{{.Dir}}", name).strip(), folder)
-        (home / "manifests" / file).write_text(_run(str(Programs()["kubectl"]), "kustomize", str(place)))
+        (home / "manifests" / file).write_text(_manifests(place))
+
+
+def _manifests(folder: Path) -> str:
+    if not (folder / "kustomization.yaml").exists():
+        return "---\n".join(each.read_text().removeprefix("---\n") for each in sorted(folder.glob("*.yaml")))
+    return _run(str(Programs()["kubectl"]), "kustomize", str(folder))
 
 
 def _version_flags(module: Module) -> str:

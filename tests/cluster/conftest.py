@@ -115,7 +115,7 @@ def stream_kinds(cluster: Kubernetes) -> None:
     if not OURS:
         pytest.skip("only a cluster of our own is given new kinds")
     documents = list(yaml.safe_load_all((Path(__file__).parent / "crds/podmonitorings.yaml").read_text()))
-    for file in ("keda-crds.yaml", "inference-crds.yaml", "gateway-crds.yaml"):
+    for file in ("keda-crds.yaml", "inference-crds.yaml", "gateway-crds.yaml", "gke-gateway-crds.yaml"):
         found = yaml.safe_load_all(build.Programs().manifest(file).read_text())
         crds = [each for each in found if each["kind"] == "CustomResourceDefinition"]
         documents += [each for each in crds if each["spec"]["names"]["kind"] in STREAM_KINDS]

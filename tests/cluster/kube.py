@@ -22,7 +22,14 @@ OURS = not (packages.obstacle() or build.obstacle())
 IMAGE = images.PYTHON if OURS else "python:3.11-slim"
 
 
-STREAM_KINDS = ("ScaledObject", "TriggerAuthentication", "InferencePool", "HTTPRoute")
+STREAM_KINDS = (
+    "ScaledObject",
+    "TriggerAuthentication",
+    "InferencePool",
+    "HTTPRoute",
+    "HealthCheckPolicy",
+    "GCPBackendPolicy",
+)
 """What a stream's manifests use of local/cluster/programs/crds; those modules have many more."""
 
 

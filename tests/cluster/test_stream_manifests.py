@@ -16,7 +16,7 @@ from nightshift.settings import Settings
 from nightshift.stream.manifests.render import render
 from tests.cluster.kube import STREAM_KINDS, Namespace
 from tests.cluster.test_manifests import RESTRICTED, STANDARD, dry_run
-from tests.stream_manifests import CLUSTER, PLAIN, VARIANTS, an_order
+from tests.stream_manifests import CLUSTER, GATEWAY, PLAIN, VARIANTS, an_order
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
 
@@ -24,15 +24,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
 @pytest.fixture
 def restricted(namespace: Namespace, stream_kinds: None) -> Namespace:
     namespace.cluster.kubectl("label", "namespace", namespace.name, RESTRICTED)
-    for account in ("nightshift-worker", "package-texts-subscriber"):
+    for account in ("nightshift-worker", "package-texts-subscriber", "package-texts-server-epp"):
         namespace.kubectl("create", "serviceaccount", account)
     return namespace
 
 
 def settings(namespace: Namespace) -> Settings:
-    return Settings(
-        bucket="runs", project="acme", runtime=CLUSTER, namespace=namespace.name, image_pull_policy="IfNotPresent"
-    )
+    return Settings(bucket="runs", project="acme", runtime=CLUSTER, namespace=namespace.name, image_pull_policy="IfNotPresent")
 
 
 def of_all_variants(namespace: Namespace) -> list[dict[str, Any]]:
@@ -64,6 +62,13 @@ def test_every_variant_is_accepted(restricted: Namespace) -> None:
     assert set(STREAM_KINDS) < {each["kind"] for each in documents}
 
 
+def test_the_picker_is_admitted_under_the_strictest_standard(restricted: Namespace) -> None:
+    pods = pods_of(render(an_order(GATEWAY, settings(restricted))))
+
+    assert [each["spec"]["serviceAccountName"] for each in pods].count("package-texts-server-epp") == 1
+    assert dry_run(restricted, pods).count("serverside-applied") == len(pods) == 3
+
+
 def test_pods_on_every_machine_are_admitted_under_the_standard_of_their_overlay(restricted: Namespace) -> None:
     on_tpus: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
@@ -85,6 +90,10 @@ def test_pods_on_every_machine_are_admitted_under_the_standard_of_their_overlay(
     [
         ("HTTPRoute", ("spec", "rules", 0, "backendRefs", 0, "share"), 10, "share"),
         ("InferencePool", ("spec", "endpointPicker"), {}, "endpointPicker"),
+        ("HealthCheckPolicy", ("spec", "default", "config", "httpHealthCheck", "path"), "/", "path"),
+        ("HealthCheckPolicy", ("spec", "default", "config", "type"), "HTTP1", "HTTP1"),
+        ("GCPBackendPolicy", ("spec", "default", "timeoutSec"), 0, "timeoutSec"),
+        ("GCPBackendPolicy", ("spec", "default", "timeout"), 60, "timeout"),
         ("ScaledObject", ("spec", "minReplicas"), 0, "minReplicas"),
         ("HorizontalPodAutoscaler", ("spec", "metrics", 0, "type"), "Extern", "Extern"),
         ("PodMonitoring", ("spec", "endpoints", 0, "every"), "30s", "every"),

@@ -154,8 +154,8 @@ def test_each_number_is_asked_of_the_project_that_has_it(
     assert all(f'project_id="{owner}",subscription_id="texts"' in query for _, query in pubsub)
     assert len(pods) == 6
     assert {project for project, _ in pods} == {"acme-cluster"}
-    own = 'project_id="acme-cluster",location="europe-west4",cluster="nightshift",namespace="streams",nightshift_job="package-texts"'
-    assert all(own in query for _, query in pods)
+    cluster = 'project_id="acme-cluster",location="europe-west4",cluster="nightshift",namespace="streams"'
+    assert all(f'{cluster},nightshift_job="package-texts"' in query for _, query in pods)
 
 
 def test_a_watched_folder_needs_the_cluster_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,9 @@ def test_a_watched_folder_needs_the_cluster_alone(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("runtime", ["", "kubernetes", "local:/tmp/x", "gke:nightshift"])
 def test_a_cluster_that_nobody_named_is_asked_for(runtime: str) -> None:
-    with pytest.raises(ValueError, match=r"^NIGHTSHIFT_RUNTIME does not name the cluster.* Set it to gke:projects/.*--prometheus"):
+    with pytest.raises(
+        ValueError, match=r"^NIGHTSHIFT_RUNTIME does not name the cluster.* Set it to gke:projects/.*--prometheus"
+    ):
         Sources.google(a_stream(), {"NIGHTSHIFT_PROJECT": "acme", "NIGHTSHIFT_RUNTIME": runtime})
 
 

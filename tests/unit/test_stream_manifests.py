@@ -230,7 +230,9 @@ def test_each_metric_is_asked_of_the_project_that_has_it(owner: str) -> None:
 
 def test_keda_is_refused_if_nothing_says_the_clusters_project() -> None:
     unknown = an_order(Variant(keda=True), replace(SETTINGS, runtime="kubernetes"))
-    with pytest.raises(Unrenderable, match=r"^--keda: .*NIGHTSHIFT_RUNTIME does not name the cluster\. Set it to gke:projects/"):
+    with pytest.raises(
+        Unrenderable, match=r"^--keda: .*NIGHTSHIFT_RUNTIME does not name the cluster\. Set it to gke:projects/"
+    ):
         render(unknown)
     # Their owner scales them.
     assert render(replace(unknown, variant=Variant(keda=True, engine_url="http://vllm:8000")))
@@ -282,6 +284,54 @@ def test_a_gateway_routes_the_url_that_subscribers_call() -> None:
     assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": "/texts"}}]
     assert rule["filters"][0]["urlRewrite"]["path"] == {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}
     assert [(each["name"], each["weight"]) for each in rule["backendRefs"]] == [("package-texts-server", 100)]
+
+
+def test_gkes_load_balancer_asks_and_waits_as_the_servers_need() -> None:
+    """It asks for / and ends a request after 30 s if no policy says otherwise."""
+    found = rendered(GATEWAY, request__timeout="90s")
+    name = "package-texts-server"
+    health, backend = (found[kind, name]["spec"] for kind in ("HealthCheckPolicy", "GCPBackendPolicy"))
+    [container] = found["Deployment", name]["spec"]["template"]["spec"]["containers"]
+    ready = container["readinessProbe"]
+
+    for policy in (health, backend):
+        assert policy["targetRef"] == {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name}
+    assert health["default"]["config"] == {
+        "type": "HTTP",
+        "httpHealthCheck": {"port": container["ports"][0]["containerPort"], "requestPath": ready["httpGet"]["path"]},
+    }
+    assert health["default"]["timeoutSec"] <= health["default"]["checkIntervalSec"], "else the API refuses it"
+    assert backend["default"] == {"timeoutSec": 90}
+
+
+def test_each_pool_of_a_canary_has_policies_and_a_picker_of_its_own() -> None:
+    found = rendered(VARIANTS["canary"][0])
+    for name in ("package-texts-server", "package-texts-canary"):
+        pool = found["InferencePool", name]["spec"]
+        picker = pool["endpointPickerRef"]
+        [port] = found["Service", picker["name"]]["spec"]["ports"]
+        pod = found["Deployment", picker["name"]]["spec"]["template"]
+        [container] = pod["spec"]["containers"]
+
+        assert {found[kind, name]["spec"]["targetRef"]["name"] for kind in ("HealthCheckPolicy", "GCPBackendPolicy")} == {name}
+        assert (picker["name"], picker["port"]["number"], picker["failureMode"]) == (f"{name}-epp", port["port"], "FailOpen")
+        assert f"--pool-name={name}" in container["args"]
+        assert found["Service", picker["name"]]["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+        assert not pool["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items(), "it is no server"
+        [to_servers, _] = found["NetworkPolicy", picker["name"]]["spec"]["egress"]
+        assert to_servers["to"] == [{"podSelector": pool["selector"]}]
+
+
+def test_elsewhere_a_gateway_has_none_of_googles_policies(tmp_path: Path) -> None:
+    found = render(an_order(GATEWAY, replace(SETTINGS, runtime="kubernetes")))
+    path = write(tmp_path, changed(EXAMPLE, scaling=SCALING), "stream.yaml")
+    options = StreamOptions(path, engine_url=GATEWAY.engine_url, gateway=GATEWAY.gateway)
+    said = "NIGHTSHIFT_RUNTIME names no cluster of GKE"
+
+    assert not {"HealthCheckPolicy", "GCPBackendPolicy"} & {each["kind"] for each in found}
+    assert "InferencePool" in {each["kind"] for each in found}
+    assert said in preview(options, {})
+    assert said not in preview(options, {"NIGHTSHIFT_RUNTIME": CLUSTER})
 
 
 def test_a_canary_gets_its_share_and_has_servers_of_its_own() -> None:

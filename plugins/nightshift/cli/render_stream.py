@@ -14,7 +14,7 @@ from nightshift.settings import Settings
 from nightshift.spec import load_stream
 from nightshift.stream.manifests.autoscaling import backlog_per_subscriber
 from nightshift.stream.manifests.render import render
-from nightshift.stream.manifests.render_request import CANARY_PERCENT, SERVER, StreamRequest, Variant, quantity
+from nightshift.stream.manifests.render_request import CANARY_PERCENT, StreamRequest, Variant, quantity
 from nightshift.stream.manifests.subscriber import SINK_KEY, sink_secret
 
 _PROJECT: Final = ("NIGHTSHIFT_PROJECT", "PROJECT")
@@ -93,7 +93,11 @@ def _header(request: StreamRequest, file: Path, *, missing: bool) -> list[str]:
         )
     if request.variant.gateway:
         lines.append(
-            "Every address may reach the servers: name the gateway's in their NetworkPolicy. The endpoint picker, "
-            f"{request.name(SERVER)}-epp, is not in here either."
+            "Every address may reach the servers and the endpoint picker: name the gateway's in their NetworkPolicies."
         )
+        if not request.on_gke:
+            lines.append(
+                "NIGHTSHIFT_RUNTIME names no cluster of GKE, so there are no HealthCheckPolicy and GCPBackendPolicy here. A "
+                "gateway of GKE takes no server for healthy without them."
+            )
     return lines

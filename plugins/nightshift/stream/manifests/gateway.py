@@ -1,6 +1,5 @@
-"""The Inference Gateway's objects: a pool for each set of servers, and the route to them, divided between two versions.
-
-Gateway and endpoint picker are the platform's: a Gateway serves many streams, and the picker is a program of its own.
+"""The Inference Gateway's objects: for each set of servers a pool with its endpoint picker, and on GKE the load balancer's
+policies; and the route to the pools, divided between two versions. The Gateway is the platform's: it serves many streams.
 """
 
 from __future__ import annotations
@@ -9,16 +8,26 @@ import ipaddress
 from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import ENGINE_PORT
+from nightshift.stream.manifests import picker
 from nightshift.stream.manifests.objects import an_object
+from nightshift.stream.manifests.picker import POOL_GROUP
 from nightshift.stream.manifests.render_request import CANARY, SERVER, StreamRequest
+from nightshift.stream.manifests.server import HEALTH
 
-POOL_GROUP: Final = "inference.networking.k8s.io"
 ROUTE_VERSION: Final = "gateway.networking.k8s.io/v1"
-PICKER_PORT: Final = 9002
+GKE_POLICIES: Final = "networking.gke.io/v1"
+"""Their fields: GoogleCloudPlatform/gke-gateway-api. That a pool needs both: the inference extension's chart ``inferencepool``,
+v1.5.0, ``templates/gke.yaml``.
+"""
 
 
 def objects(request: StreamRequest) -> list[dict[str, Any]]:
-    return [*(_pool(request, component) for component in request.servers), _route(request)]
+    found = []
+    for component in request.servers:
+        found += [_pool(request, component), *picker.objects(request, component)]
+        if request.on_gke:
+            found += _gke_policies(request, component)
+    return [*found, _route(request)]
 
 
 def _pool(request: StreamRequest, component: str) -> dict[str, Any]:
@@ -27,9 +36,33 @@ def _pool(request: StreamRequest, component: str) -> dict[str, Any]:
         "selector": {"matchLabels": request.labels(component)},
         "targetPorts": [{"number": ENGINE_PORT}],
         # Without the picker any server is better than none: a stream's requests are alike.
-        "endpointPickerRef": {"name": f"{name}-epp", "port": {"number": PICKER_PORT}, "failureMode": "FailOpen"},
+        "endpointPickerRef": {
+            "name": request.name(picker.component_of(component)),
+            "port": {"number": picker.PORT},
+            "failureMode": "FailOpen",
+        },
     }
     return an_object(request, "InferencePool", f"{POOL_GROUP}/v1", name, component, {"spec": spec})
+
+
+def _gke_policies(request: StreamRequest, component: str) -> list[dict[str, Any]]:
+    """Without the first, the load balancer asks for /, which vLLM does not have, and takes no server for healthy; without the
+    second, it ends a request after 30 s.
+    """
+    name = request.name(component)
+    target = {"group": POOL_GROUP, "kind": "InferencePool", "name": name}
+    health = {
+        "checkIntervalSec": HEALTH["periodSeconds"],
+        "timeoutSec": HEALTH["timeoutSeconds"],
+        "unhealthyThreshold": HEALTH["failureThreshold"],
+        "config": {"type": "HTTP", "httpHealthCheck": {"port": ENGINE_PORT, "requestPath": HEALTH["httpGet"]["path"]}},
+    }
+    # Subscribers give a request up after this time themselves; the canary's file does not say.
+    backend = {"timeoutSec": request.spec.request.timeout_seconds}
+    return [
+        an_object(request, kind, GKE_POLICIES, name, component, {"spec": {"targetRef": target, "default": default}})
+        for kind, default in (("HealthCheckPolicy", health), ("GCPBackendPolicy", backend))
+    ]
 
 
 def _route(request: StreamRequest) -> dict[str, Any]:

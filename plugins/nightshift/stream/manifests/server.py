@@ -14,6 +14,13 @@ from nightshift.stream.manifests.render_request import SUBSCRIBER, StreamRequest
 
 LEAVE_SECONDS: Final = 5
 """Before a server ends, so that every node has learned by then that the Service no longer includes it."""
+HEALTH: Final[dict[str, Any]] = {
+    "httpGet": {"path": "/health", "port": "engine"},
+    "periodSeconds": 5,
+    "timeoutSeconds": 5,
+    "failureThreshold": 2,
+}
+"""When a server gets requests; whoever sends them, a Service or a load balancer, asks in the same way."""
 NODE_SECONDS: Final = 600
 """For a node with an accelerator to appear."""
 
@@ -31,12 +38,7 @@ def objects(request: StreamRequest, component: str) -> list[dict[str, Any]]:
 def _deployment(request: StreamRequest, component: str) -> dict[str, Any]:
     server = request.server(component)
     container = container_of(server, sidecar=False)
-    container["readinessProbe"] = {
-        "httpGet": {"path": "/health", "port": "engine"},
-        "periodSeconds": 5,
-        "timeoutSeconds": 5,
-        "failureThreshold": 2,
-    }
+    container["readinessProbe"] = HEALTH
     container["lifecycle"] = {"preStop": {"sleep": {"seconds": LEAVE_SECONDS}}}
     pod = {
         **identity(request.settings.account_of(request.spec.job)),

@@ -41,8 +41,8 @@ def of_cluster(runtime: str, namespace: str) -> Place:
     found = GKE_CLUSTER.fullmatch(runtime)
     if not found:
         raise ValueError(
-            "NIGHTSHIFT_RUNTIME does not name the cluster, in whose project Cloud Monitoring has the metrics of pods. Set it to "
-            + GKE_FORM
+            "NIGHTSHIFT_RUNTIME does not name the cluster, in whose project Cloud Monitoring has the metrics of pods. Set it "
+            f"to {GKE_FORM}"
         )
     project, location, cluster = found["project_id"], found["location"], found["cluster_name"]
     labels = {"project_id": project, "location": location, "cluster": cluster, "namespace": namespace}
