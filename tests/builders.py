@@ -17,6 +17,7 @@ from obstore.store import ObjectStore
 from nightshift.formats import SPEC
 from nightshift.planner.plan import fixed, weigh
 from nightshift.planner.speed import Known, tokens_of
+from nightshift.profiles.hardware import GPUS, TPUS
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.manifest import RunManifest
@@ -31,6 +32,15 @@ RUN = RunRef("job", "2026-11-20", "0123456789abcdef")
 PLAN_UID = "fedcba9876543210"
 WORK = RUN.work(PLAN_UID)
 """What workers write of `a_plan`."""
+
+RESERVATIONS = ",".join(
+    f"{machine.name}=nights"
+    for machine in (
+        *(machine for gpu in GPUS.values() for machine in gpu.machines),
+        *dict.fromkeys(slice_.machine for tpu in TPUS.values() for slice_ in tpu.slices.values()),
+    )
+)
+"""NIGHTSHIFT_RESERVATIONS with one for each machine."""
 
 _SPEC: dict[str, Any] = {
     "job": "job",

@@ -21,6 +21,9 @@ GKE_CLUSTER: Final = re.compile(
 GKE_FORM: Final = "gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER"
 
 
+_RESERVATION: Final = re.compile(
+    r"(?P<machine>[a-z0-9-]+)=(projects/(?P<project>[a-z][-a-z0-9:.]*[a-z0-9])/reservations/)?(?P<name>[a-z]([-a-z0-9]*[a-z0-9])?)"
+)
 JOB_MARK: Final = "{job}"
 """Stands for a job's name in `Settings.service_account`."""
 _ACCOUNT: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -52,6 +55,8 @@ class Settings:
     weights: how a model in a bucket is read: ``stream`` with vLLM's streamer, or ``mount`` with Cloud Storage FUSE.
     prices: path of a YAML file of prices (docs/operate/costs.md); empty for this release's list prices.
     notifiers: path of a YAML file that names the notifiers that jobs may refer to (docs/operate/capacity.md); empty for none.
+    reservations: of machines, for the profiles ``-reservation``: ``MACHINE=NAME``, or
+        ``MACHINE=projects/PROJECT/reservations/NAME`` of another project, with commas between them (`reserved`).
     pod_patch: path of a YAML file that is merged into every rendered pod template (docs/operate/compute.md); empty for none.
     service_account: Kubernetes service account of the pods (workload identity on GKE). ``{job}`` in it stands for the job's
         name, so that each job has an account of its own (`account_of`).
@@ -77,6 +82,7 @@ class Settings:
     weights: str = "stream"
     prices: str = ""
     notifiers: str = ""
+    reservations: str = ""
     pod_patch: str = ""
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"
@@ -91,6 +97,11 @@ class Settings:
     def account_of(self, job: str) -> str:
         """Kubernetes service account of the job's pods."""
         return self.service_account.replace(JOB_MARK, job)
+
+    @property
+    def reserved(self) -> dict[str, tuple[str, str]]:
+        """By machine type, the project of its reservation, "" for the cluster's own, and its name. Raises SettingsError."""
+        return reservations_of(self.reservations)
 
     @property
     def local_folder(self) -> str:
@@ -122,9 +133,25 @@ class Settings:
                 f"NIGHTSHIFT_SERVICE_ACCOUNT is {account!r}. Write the name of a Kubernetes service account, for example "
                 f"nightshift-worker, or one with {JOB_MARK} for an account of each job, for example nightshift-{JOB_MARK}."
             )
+        reservations_of(values.get("reservations", ""))
         if "workers_max" in values:
             values["workers_max"] = workers_max_of(values["workers_max"])
         return cls(**values)
+
+
+def reservations_of(text: str) -> dict[str, tuple[str, str]]:
+    """The value of NIGHTSHIFT_RESERVATIONS, as `Settings.reserved` has it. Raises SettingsError."""
+    found: dict[str, tuple[str, str]] = {}
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        match = _RESERVATION.fullmatch(each)
+        if match is None or match["machine"] in found:
+            why = "names a machine twice" if match else f"has {each!r}"
+            raise SettingsError(
+                f"NIGHTSHIFT_RESERVATIONS {why}. Write MACHINE=NAME, or MACHINE=projects/PROJECT/reservations/NAME, once for "
+                "each machine type, with commas between them, for example a3-ultragpu-8g=nights."
+            )
+        found[match["machine"]] = (match["project"] or "", match["name"])
+    return found
 
 
 def workers_max_of(text: str) -> int:

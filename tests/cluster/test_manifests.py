@@ -21,7 +21,7 @@ from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
-from tests.builders import RUN, a_plan, a_spec
+from tests.builders import RESERVATIONS, RUN, a_plan, a_spec
 from tests.cluster.kube import OURS, Kubernetes, Namespace, await_kinds, require
 
 pytestmark = [pytest.mark.cluster, pytest.mark.gate, pytest.mark.timeout(600)]
@@ -46,7 +46,7 @@ def computes() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every profile, with the largest engine of one host and, where there are any, of several."""
     for name in PROFILES:
         yield name, {"profile": name}
-        if name.startswith("tpu-"):
+        if name.startswith("tpu-") and not name.endswith("-flex"):
             yield f"{name} 4x4", {"profile": name, "topology": "4x4"}
         elif name.startswith("gpu-"):
             yield f"{name} x8", {"profile": name, "tensor_parallel": 8}
@@ -55,7 +55,9 @@ def computes() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def rendered(namespace: Namespace) -> list[dict[str, Any]]:
-    settings = Settings(bucket="runs", project="acme", namespace=namespace.name, image_pull_policy="IfNotPresent")
+    settings = Settings(
+        bucket="runs", project="acme", namespace=namespace.name, image_pull_policy="IfNotPresent", reservations=RESERVATIONS
+    )
     manifests = []
     for number, (_, compute) in enumerate(computes()):
         for queue, weights in ((None, "stream"), ("nightly", "mount")):
@@ -221,7 +223,7 @@ def queue(restricted: Namespace) -> Iterator[str]:
     documents = list(yaml.safe_load_all((K8S / "overlays/gke-gpu-spot/cluster-queue.yaml").read_text()))
     documents += list(yaml.safe_load_all((K8S / "components/queues/queue.yaml").read_text()))
     text = yaml.safe_dump_all(documents)
-    for flavor in ("nvidia-l4", "no-accelerator"):
+    for flavor in ("nvidia-l4", *(f"gpu-l4-x{count}-any" for count in (1, 2, 4, 8)), "no-accelerator"):
         text = text.replace(f"name: {flavor}\n", f"name: {restricted.name}-{flavor}\n")
     text = text.replace(": nightshift\n", f": {restricted.name}\n")
     restricted.cluster.kubectl("apply", "--server-side", "-f", "-", text=text)
@@ -231,7 +233,7 @@ def queue(restricted: Namespace) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("profile", "flavor"),
-    [("cpu", "no-accelerator"), ("gpu-l4", "nvidia-l4"), ("gpu-l4-spot", "nvidia-l4"), ("gpu-l4-any", "nvidia-l4")],
+    [("cpu", "no-accelerator"), ("gpu-l4", "nvidia-l4"), ("gpu-l4-spot", "nvidia-l4"), ("gpu-l4-any", "gpu-l4-x1-any")],
 )
 def test_the_queue_admits_a_run_to_the_quota_of_its_accelerator(
     restricted: Namespace, queue: str, profile: str, flavor: str

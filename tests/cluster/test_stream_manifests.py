@@ -6,6 +6,7 @@ dry run of a Deployment makes no pods, so the pod of each template is tried by i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from local.cluster.processes import StartError
 from nightshift.profiles import PROFILES
 from nightshift.settings import Settings
 from nightshift.stream.manifests.render import render
+from tests.builders import RESERVATIONS
 from tests.cluster.kube import STREAM_KINDS, Namespace
 from tests.cluster.test_manifests import RESTRICTED, STANDARD, dry_run
 from tests.stream_manifests import CLUSTER, GATEWAY, PLAIN, VARIANTS, an_order
@@ -30,7 +32,8 @@ def restricted(namespace: Namespace, stream_kinds: None) -> Namespace:
 
 
 def settings(namespace: Namespace) -> Settings:
-    return Settings(bucket="runs", project="acme", runtime=CLUSTER, namespace=namespace.name, image_pull_policy="IfNotPresent")
+    found = Settings(bucket="runs", project="acme", runtime=CLUSTER, namespace=namespace.name, reservations=RESERVATIONS)
+    return replace(found, image_pull_policy="IfNotPresent")
 
 
 def of_all_variants(namespace: Namespace) -> list[dict[str, Any]]:

@@ -349,7 +349,7 @@ class TestBill:
         assert said["rungs"][0]["actual"]["seconds"]["paid"] == 5400.0
 
     def test_a_machine_that_was_only_planned_needs_no_price_for_the_total(self) -> None:
-        found = self.made(estimated=(a_decision(profile="gpu-b200"), Machine("a4-highgpu-8g", 1.0)))
+        found = self.made(estimated=(a_decision(profile="gpu-b200-spot"), Machine("a4-highgpu-8g", 1.0)))
 
         assert (found.unpriced, found.machines, found.estimate) == ((), 900_000, None)
 

@@ -7,11 +7,24 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.utils.quantity import parse_quantity
 
+from nightshift.jobset.kubernetes import quota
 from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
 from nightshift.jobset.manifest.disk import node_disk_gb
 from nightshift.jobset.manifest.render import render
-from nightshift.profiles import PROFILES, Profile, Provisioning, Span, WorkerShape, fit, profile_of
+from nightshift.profiles import (
+    FALLS_BACK,
+    PROFILES,
+    Profile,
+    Provisioning,
+    Span,
+    WorkerShape,
+    fit,
+    is_sold,
+    misfits,
+    profile_of,
+)
 from nightshift.profiles.hardware import Gpu, Tpu
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec
@@ -49,6 +62,14 @@ def bought(worker: WorkerShape, how: Provisioning, span: Span) -> WorkerShape:
     return fit(profile_of(f"{family}{how}"), span)
 
 
+BOUGHT_BY = {Provisioning.RESERVATION: "reservations", Provisioning.SPOT: "spot", Provisioning.FLEX_START: "flexStart"}
+BOUGHT: dict[Provisioning, dict[str, Any]] = {
+    # AnyBestEffort would take a machine on demand where no reservation is free, and no later rule would be tried.
+    Provisioning.RESERVATION: {"reservations": {"affinity": "Specific", "specific": [{"name": "RESERVATION"}]}},
+    Provisioning.SPOT: {"spot": True},
+    Provisioning.FLEX_START: {"flexStart": {"enabled": True}},
+    Provisioning.ON_DEMAND: {},
+}
 POLICIES = {
     document["metadata"]["name"]: document["spec"] for document in documents("base") if document["kind"] == "NetworkPolicy"
 }
@@ -64,8 +85,12 @@ def test_a_compute_class_tries_what_the_other_profiles_are(profile: Profile) -> 
         worker = fit(profile, span)
         assert worker.compute_class is not None
         rules = CLASSES[worker.compute_class]["priorities"]
-        assert [("spot" in rule, "flexStart" in rule) for rule in rules] == [(True, False), (False, True), (False, False)]
-        for how, rule in zip((Provisioning.SPOT, Provisioning.FLEX_START, Provisioning.ON_DEMAND), rules, strict=True):
+        family = worker.profile.name.removesuffix(Provisioning.ANY)
+        names = {how: f"{family}{how}" for how in FALLS_BACK if is_sold(profile.hardware, how)}
+        tried = [how for how, name in names.items() if not list(misfits(profile_of(name), span))]
+        assert Provisioning.RESERVATION is tried[0]
+        for how, rule in zip(tried, rules, strict=True):
+            assert {name: rule[name] for name in BOUGHT_BY.values() if name in rule} == BOUGHT[how]
             machine = bought(worker, how, span).machine
             assert machine is not None
             if isinstance(profile.hardware, Tpu):
@@ -221,6 +246,42 @@ def test_everything_is_in_the_one_namespace(kind: str) -> None:
     assert set(found) == {Settings("b", "p").namespace}
 
 
+WORKERS = [
+    fit(profile, span)
+    for profile in PROFILES.values()
+    for span in (spans(profile) if profile.hardware else [Span()])
+    if not list(misfits(profile, span))
+]
+
+
+@pytest.mark.parametrize("overlay", ["gke-gpu-spot", "gke-multihost", "gke-tpu-spot"])
+def test_no_flavor_puts_another_selector_beside_a_compute_class(overlay: str) -> None:
+    """Kueue writes the labels of the flavor that it chooses into the pods."""
+    found = documents(f"overlays/{overlay}")
+    flavors = {document["metadata"]["name"]: document for document in found if document["kind"] == "ResourceFlavor"}
+    [queue] = [document for document in found if document["kind"] == "ClusterQueue"]
+    [group] = queue["spec"]["resourceGroups"]
+    admitted = 0
+    for worker in WORKERS:
+        pod = {**worker.requests, "ephemeral-storage": "1Gi"}
+        demand = quota.Demand(
+            {name: parse_quantity(value) for name, value in pod.items()}, worker.node_selector, tuple(worker.tolerations)
+        )
+        try:
+            if quota.refusal(demand, queue, flavors):
+                continue
+        except quota.Unknown:
+            continue
+        [chosen] = [each["name"] for each in quota._suitable(group, demand, flavors)][:1]
+        selectors = {**worker.node_selector, **flavors[chosen]["spec"].get("nodeLabels", {})}
+        if "cloud.google.com/compute-class" in selectors:
+            assert selectors == worker.node_selector == {"cloud.google.com/compute-class": worker.compute_class}
+            admitted += 1
+        else:
+            assert not worker.compute_class
+    assert admitted
+
+
 def test_a_flavor_takes_the_pods_of_its_accelerator_and_no_others() -> None:
     """Its taint is one that pods with the accelerator tolerate, and pods without do not."""
     flavors = [document for document in documents("overlays") if document["kind"] == "ResourceFlavor"]
@@ -228,11 +289,7 @@ def test_a_flavor_takes_the_pods_of_its_accelerator_and_no_others() -> None:
         labels, taints = flavor["spec"].get("nodeLabels", {}), flavor["spec"].get("nodeTaints", [])
         assert bool(labels) == bool(taints)
         if labels:
-            fitting = [
-                worker
-                for worker in (fit(profile, Span()) for profile in PROFILES.values())
-                if labels.items() <= worker.node_selector.items()
-            ]
+            fitting = [worker for worker in WORKERS if labels.items() <= worker.node_selector.items()]
             assert fitting
             for taint in taints:
                 assert all(taint["key"] in {each["key"] for each in worker.tolerations} for worker in fitting)

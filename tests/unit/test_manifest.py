@@ -29,18 +29,22 @@ from nightshift.profiles import PROFILES
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec.values import ENGINE_FLAGS
-from tests.builders import RUN, a_plan, a_spec
+from tests.builders import RESERVATIONS, RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.unit
 
 GOLDEN = Path(__file__).parent / "manifests"
-SETTINGS = Settings(bucket="runs", project="acme")
+SETTINGS = Settings(bucket="runs", project="acme", reservations=RESERVATIONS)
 PLAN = a_plan(rows=64, workers=4)
 BUCKET_MODEL = {"name": "m", "uri": "gs://models/org/m", "revision": "r1"}
 
 ONE_HOST: dict[str, dict[str, Any]] = {name: {"profile": name} for name in PROFILES}
 SLICES: dict[str, dict[str, Any]] = {
-    **{f"{name}/4x4": {"profile": name, "topology": "4x4"} for name in PROFILES if name.startswith("tpu-")},
+    **{
+        f"{name}/4x4": {"profile": name, "topology": "4x4"}
+        for name in PROFILES
+        if name.startswith("tpu-") and not name.endswith("-flex")
+    },
     **{
         f"{name}/2 hosts": {"profile": name, "hosts": 2}
         for name in PROFILES
@@ -200,7 +204,7 @@ class TestEveryWorker:
             engine__args={"chat-template": odd},
             model__revision=secret,
         )
-        rendered = render(spec, RUN, PLAN, Settings(f"b{secret}", "p"), name="night")
+        rendered = render(spec, RUN, PLAN, Settings(f"b{secret}", "p", reservations=RESERVATIONS), name="night")
         for container in containers_of(rendered):
             held = {"HF_TOKEN": "secret", "ENGINE_PORT": "8000", "SLICE": "0", "HEAD": "h", "JOB_COMPLETION_INDEX": "0"}
             words = [*container["command"], *container.get("args", ())]
@@ -415,7 +419,7 @@ class TestDisk:
             ({"profile": "cpu"}, 8),
             ({"profile": "gpu-l4"}, 24),
             ({"profile": "gpu-h100-spot", "tensor_parallel": 4}, 320),
-            ({"profile": "gpu-h200", "hosts": 2}, 2256),
+            ({"profile": "gpu-h200-spot", "hosts": 2}, 2256),
             ({"profile": "tpu-v6e"}, 128),
             ({"profile": "tpu-v5e", "topology": "4x4"}, 256),
         ],
@@ -449,7 +453,7 @@ class TestDisk:
 
 class TestServerArgs:
     def test_parallelism(self) -> None:
-        args = server_args(a_spec(compute={"profile": "gpu-h200", "tensor_parallel": 4, "pipeline_parallel": 2}))
+        args = server_args(a_spec(compute={"profile": "gpu-h200-spot", "tensor_parallel": 4, "pipeline_parallel": 2}))
 
         assert {"--tensor-parallel-size=4", "--pipeline-parallel-size=2"} <= set(args)
 

@@ -161,7 +161,7 @@ def test_heads_that_the_accelerators_cannot_share() -> None:
 def test_accelerators_that_outnumber_the_groups_of_heads_hold_copies() -> None:
     """DeepSeek's latent is on each of eight."""
     model = model_of(configs.DEEPSEEK_V3)
-    shape, tokens = a_worker("gpu-h200", tensor_parallel=8), Tokens(4000, 1000, "")
+    shape, tokens = a_worker("gpu-h200-spot", tensor_parallel=8), Tokens(4000, 1000, "")
     found = estimate(model, shape, tokens, seqs=4096, length=8192)
 
     one_copy = estimate(replace(model, groups=8), shape, tokens, seqs=4096, length=8192)

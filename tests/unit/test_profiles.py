@@ -6,8 +6,20 @@ from itertools import product
 
 import pytest
 
-from nightshift.profiles import PROFILES, Profile, Provisioning, Span, WorkerShape, fit, misfits, profile_of
+from nightshift.profiles import (
+    PROFILES,
+    Profile,
+    Provisioning,
+    Span,
+    WorkerShape,
+    fit,
+    is_sold,
+    misfits,
+    profile_of,
+    ways,
+)
 from nightshift.profiles.hardware import GPUS, TPUS, Gpu, Tpu
+from nightshift.spec.model import Compute
 
 pytestmark = pytest.mark.unit
 
@@ -30,19 +42,38 @@ def test_names_that_jobs_had_before_are_there(name: str) -> None:
     assert worker(name).hosts == 1
 
 
-def test_every_accelerator_is_bought_in_every_way() -> None:
-    assert len(PROFILES) == 1 + len(Provisioning) * (len(GPUS) + len(TPUS))
+def test_every_accelerator_is_bought_in_every_way_that_there_is() -> None:
+    """H200 and B200 are not sold on demand ("Consumption options" of AI Hypercomputer)."""
+    families = [*(f"gpu-{name}" for name in GPUS), *(f"tpu-{name}" for name in TPUS)]
+
+    assert {f"{family}{how}" for family in families for how in Provisioning} - set(PROFILES) == {"gpu-h200", "gpu-b200"}
+    assert len(PROFILES) == 1 + len(Provisioning) * len(families) - 2
+    assert ways("gpu-h200") == ("gpu-h200-reservation", "gpu-h200-spot", "gpu-h200-flex", "gpu-h200-any")
+    with pytest.raises(ValueError, match="no compute profile 'gpu-b200'; choose from gpu-b200-reservation, gpu-b200-spot"):
+        profile_of("gpu-b200")
+
+
+def test_flex_start_has_no_tpu_slice_of_several_hosts() -> None:
+    """ "About flex-start" of GKE: single-host slices."""
+    [found] = misfits(profile_of("tpu-v6e-flex"), Span(topology="4x4"))
+
+    assert found.field == "topology"
+    assert found.remedy == "Choose from 1x1, 2x2, 2x4, or a profile that is bought otherwise"
+    assert not list(misfits(profile_of("tpu-v6e-flex"), Span(topology="2x4")))
+    assert Compute(profile="tpu-v6e-spot", topology="4x4").fallbacks == ("tpu-v6e",)
+    assert Compute(profile="tpu-v6e-spot", topology="2x4").fallbacks == ("tpu-v6e-flex", "tpu-v6e")
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
 class TestEveryProfile:
     def test_falls_back_to_dearer_machines_of_its_own_kind(self, profile: Profile) -> None:
-        order = [Provisioning.SPOT, Provisioning.FLEX_START, Provisioning.ON_DEMAND]
+        order = [Provisioning.RESERVATION, Provisioning.SPOT, Provisioning.FLEX_START, Provisioning.ON_DEMAND]
+        sold = [how for how in order if is_sold(profile.hardware, how)]
         fallbacks = [profile_of(name) for name in profile.fallbacks]
 
         assert all(each.hardware is profile.hardware for each in fallbacks)
         if profile.provisioning in order and profile.hardware:
-            assert [each.provisioning for each in fallbacks] == order[order.index(profile.provisioning) + 1 :]
+            assert [each.provisioning for each in fallbacks] == sold[sold.index(profile.provisioning) + 1 :]
         else:
             assert fallbacks == []
 
@@ -80,10 +111,13 @@ def test_extended_resources_are_requested_as_they_are_limited() -> None:
         ("gpu-l4", {}, "g2-standard-8", 1, 1),
         ("gpu-l4-spot", {"tensor_parallel": 2}, "g2-standard-24", 1, 2),
         ("gpu-h100-spot", {"tensor_parallel": 4}, "a3-highgpu-4g", 1, 4),
-        # Smaller machines of this kind cannot be had on demand.
+        # Smaller machines of this kind cannot be had on demand, nor reserved.
+        ("gpu-h100-reservation", {"tensor_parallel": 4}, "a3-highgpu-8g", 1, 4),
+        ("gpu-h100-mega", {"hosts": 2}, "a3-megagpu-8g", 2, 8),
+        ("gpu-rtx-pro-6000", {"tensor_parallel": 4}, "g4-standard-192", 1, 4),
         ("gpu-h100", {"tensor_parallel": 4}, "a3-highgpu-8g", 1, 4),
-        ("gpu-h200", {"tensor_parallel": 4, "pipeline_parallel": 2}, "a3-ultragpu-8g", 1, 8),
-        ("gpu-b200", {"hosts": 2}, "a4-highgpu-8g", 2, 8),
+        ("gpu-h200-spot", {"tensor_parallel": 4, "pipeline_parallel": 2}, "a3-ultragpu-8g", 1, 8),
+        ("gpu-b200-flex", {"hosts": 2}, "a4-highgpu-8g", 2, 8),
         ("tpu-v5e", {"topology": "1x1"}, "ct5lp-hightpu-1t", 1, 1),
         ("tpu-v6e-spot", {}, "ct6e-standard-4t", 1, 4),
         ("tpu-v6e-spot", {"topology": "2x4"}, "ct6e-standard-8t", 1, 8),
@@ -130,10 +164,21 @@ def test_where_a_worker_may_be() -> None:
     assert spot == {**accelerator, "cloud.google.com/gke-spot": "true"}
     assert flex == {**accelerator, "cloud.google.com/gke-flex-start": "true"}
     assert on_demand == accelerator
-    # Beside a ComputeClass, a selector of its own would rule out all but one of its priorities.
-    assert worker("gpu-l4-any").node_selector == {"cloud.google.com/compute-class": "nightshift-gpu-l4-x1"}
-    assert worker("tpu-v6e-any", topology="4x4").compute_class == "nightshift-tpu-v6e-4x4"
     assert worker("cpu").node_selector == {}
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=lambda profile: profile.name)
+def test_a_compute_class_is_selected_alone(profile: Profile) -> None:
+    """Google: "Do not mix ComputeClass selection with other hard node selectors" (github.com/google/skills)."""
+    for span in SPANS:
+        if list(misfits(profile, span)):
+            continue
+        found = fit(profile, span)
+        if found.compute_class:
+            assert found.node_selector == {"cloud.google.com/compute-class": found.compute_class}
+        else:
+            assert "cloud.google.com/compute-class" not in found.node_selector
+    assert bool(fit(profile, Span()).compute_class) == (profile.provisioning is Provisioning.ANY)
 
 
 def test_spot_is_tolerated_where_a_node_may_be_spot() -> None:

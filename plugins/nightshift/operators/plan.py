@@ -224,9 +224,11 @@ class PlanOperator(RunOperator):
 
     def _open(self, context: Context, spec: JobSpec, partition: str) -> tuple[RunRef, int]:
         """The run of the job as it is now, and how many rows its query has."""
+        from nightshift.jobset.manifest import reservation
         from nightshift.operators.redo import asked_last
         from nightshift.run.opening import open_run
 
+        reservation.check(spec, self.settings)
         fresh = bool(context["params"].get("fresh"))
         source = self._warehouse.check_query(spec, partition)
         rows = self._warehouse.count_rows(spec, partition)

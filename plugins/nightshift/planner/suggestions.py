@@ -13,7 +13,7 @@ from nightshift.fields.values import DURATION_SECONDS_MAX
 from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, cost
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.speed import Basis, Known, speed_of
-from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Span, WorkerShape, fit, misfits
+from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Provisioning, Span, WorkerShape, fit, misfits
 from nightshift.profiles.hardware import Gpu, Tpu
 
 if TYPE_CHECKING:
@@ -151,9 +151,10 @@ def _more_room(question: SizingRequest, needed: int) -> Iterator[Candidate]:
 
 
 def shapes(profile: Profile) -> Iterator[WorkerShape]:
-    """Every worker of one host that can be bought in the same way."""
+    """Every worker of one host that can be bought in the same way. A reservation is of one kind of machine: the job's own."""
+    reserved = profile.provisioning is Provisioning.RESERVATION
     for other in PROFILES.values():
-        if other.provisioning is not profile.provisioning:
+        if other.provisioning is not profile.provisioning or (reserved and other is not profile):
             continue
         spans = [Span()]
         if isinstance(other.hardware, Gpu):

@@ -3,12 +3,23 @@
 `profiles.hardware` has the machines, `profiles.fit` decides how many of their accelerators one engine spans.
 """
 
-from nightshift.profiles.catalog import PROFILES, START_UP_SECONDS, WORK_SECONDS_MIN, Profile, Provisioning, profile_of
+from nightshift.profiles.catalog import (
+    FALLS_BACK,
+    PROFILES,
+    START_UP_SECONDS,
+    WORK_SECONDS_MIN,
+    Profile,
+    Provisioning,
+    is_sold,
+    profile_of,
+    ways,
+)
 from nightshift.profiles.fit import Misfit, Span, fit, misfits
 from nightshift.profiles.worker import CPU_KV_CACHE_GIB, WorkerShape
 
 __all__ = [
     "CPU_KV_CACHE_GIB",
+    "FALLS_BACK",
     "PROFILES",
     "START_UP_SECONDS",
     "WORK_SECONDS_MIN",
@@ -18,6 +29,8 @@ __all__ = [
     "Span",
     "WorkerShape",
     "fit",
+    "is_sold",
     "misfits",
     "profile_of",
+    "ways",
 ]

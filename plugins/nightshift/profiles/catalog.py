@@ -1,7 +1,8 @@
 """All profiles: an accelerator and how its machine is bought.
 
-The name has both: ``gpu-h100`` is on demand, ``gpu-h100-spot`` is Spot, ``gpu-h100-flex`` is flex-start, and ``gpu-h100-any``
-leaves the choice to the cluster, whose ComputeClass tries Spot, then flex-start, then on demand.
+The name has both: ``gpu-h100`` is on demand, ``gpu-h100-reservation`` is from a reservation, ``gpu-h100-spot`` is Spot,
+``gpu-h100-flex`` is flex-start, and ``gpu-h100-any`` leaves the choice to the cluster, whose ComputeClass tries a reservation,
+then Spot, then flex-start, then on demand. What is not sold on demand has no profile for it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ class Provisioning(StrEnum):
     """How the machines of a profile are bought; the value is the end of the profile's name."""
 
     ON_DEMAND = ""
+    RESERVATION = "-reservation"
     SPOT = "-spot"
     FLEX_START = "-flex"
     ANY = "-any"
 
 
-_FALLS_BACK: Final = (Provisioning.SPOT, Provisioning.FLEX_START, Provisioning.ON_DEMAND)
+FALLS_BACK: Final = (Provisioning.RESERVATION, Provisioning.SPOT, Provisioning.FLEX_START, Provisioning.ON_DEMAND)
+"""From what is paid for anyway to what is dearest."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +49,16 @@ class Profile:
     fallbacks: tuple[str, ...] = ()
 
 
+def is_sold(hardware: Gpu | Tpu | None, how: Provisioning) -> bool:
+    """Whether it can be had in this way at all."""
+    return how is not Provisioning.ON_DEMAND or not isinstance(hardware, Gpu) or hardware.on_demand
+
+
 def _family(name: str, hardware: Gpu | Tpu) -> Iterator[Profile]:
-    for provisioning in Provisioning:
-        later = _FALLS_BACK[_FALLS_BACK.index(provisioning) + 1 :] if provisioning in _FALLS_BACK else ()
-        fallbacks = tuple(f"{name}{other}" for other in later)
+    sold = [how for how in Provisioning if is_sold(hardware, how)]
+    for provisioning in sold:
+        later = FALLS_BACK[FALLS_BACK.index(provisioning) + 1 :] if provisioning in FALLS_BACK else ()
+        fallbacks = tuple(f"{name}{other}" for other in later if other in sold)
         yield Profile(f"{name}{provisioning}", provisioning, hardware, fallbacks)
 
 
@@ -66,4 +75,9 @@ def profile_of(name: str) -> Profile:
     try:
         return PROFILES[name]
     except KeyError:
-        raise ValueError(f"there is no compute profile {name!r}; choose from {', '.join(PROFILES)}") from None
+        raise ValueError(f"there is no compute profile {name!r}; choose from {', '.join(ways(name) or PROFILES)}") from None
+
+
+def ways(name: str) -> tuple[str, ...]:
+    """The ways in which the accelerator `name`, such as ``gpu-h200``, can be had: its profiles. Empty for no accelerator."""
+    return tuple(each.name for each in PROFILES.values() if each.hardware and each.name == f"{name}{each.provisioning}")

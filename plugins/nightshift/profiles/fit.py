@@ -75,6 +75,11 @@ def _tpu_misfits(profile: Profile, tpu: Tpu, span: Span) -> Iterator[Misfit]:
         return
     topology, slice_ = _slice(tpu, span)
     chips = _chips(slice_)
+    if slice_.hosts > 1 and profile.provisioning is Provisioning.FLEX_START:
+        one = [name for name, each in tpu.slices.items() if each.hosts == 1]
+        problem = f"Flex-start has TPU slices of one host only, and {topology} is {_n(slice_.hosts, 'host')}"
+        yield Misfit("topology", problem, f"Choose from {', '.join(one)}, or a profile that is bought otherwise")
+        return
     if span.hosts not in (None, slice_.hosts):
         problem = f"Topology {topology} is {_n(slice_.hosts, 'host')} of {_n(slice_.machine.accelerators, 'chip')}"
         others = [name for name, each in tpu.slices.items() if each.hosts == span.hosts]
@@ -154,8 +159,9 @@ def _gpu_parallel(gpu: Gpu, hosts: int, span: Span) -> tuple[int, int]:
 
 
 def _machine(profile: Profile, gpu: Gpu, accelerators: int) -> Machine:
-    """The smallest that has enough and that can be bought in the profile's way."""
-    rare = gpu.rare if profile.provisioning is Provisioning.ON_DEMAND else ()
+    """The smallest that has enough and that can be bought in the profile's way: what is not sold on demand cannot be reserved
+    either, except whole kinds."""
+    rare = gpu.rare if profile.provisioning in (Provisioning.ON_DEMAND, Provisioning.RESERVATION) else ()
     return next(each for each in gpu.machines if each.accelerators >= accelerators and each.name not in rare)
 
 

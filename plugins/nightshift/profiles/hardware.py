@@ -45,8 +45,8 @@ class Gpu:
     """One kind of GPU.
 
     label: the value of ``cloud.google.com/gke-accelerator``. memory: of one GPU, GB. machines: from small to large.
-    rare: machines available only as Spot and flex-start. spans_hosts: the network between its machines is fast enough to
-    spread one model over them.
+    rare: machines available only as Spot and flex-start. on_demand: whether it is sold on demand at all. spans_hosts: the
+    network between its machines is fast enough to spread one model over them.
     """
 
     label: str
@@ -54,6 +54,7 @@ class Gpu:
     machines: tuple[Machine, ...]
     peak: Peak
     rare: tuple[str, ...] = ()
+    on_demand: bool = True
     spans_hosts: bool = False
 
 
@@ -97,6 +98,19 @@ GPUS: Final[dict[str, Gpu]] = {
         # NVIDIA L4 data sheet: with sparsity 242 bf16 and 485 fp8 (https://www.nvidia.com/en-us/data-center/l4/).
         peak=Peak(bf16=121, fp32=30.3, fp8=242, bandwidth=300, linked=False),
     ),
+    "rtx-pro-6000": Gpu(
+        "nvidia-rtx-pro-6000",
+        96,
+        (
+            Machine("g4-standard-48", 1, 48, 180),
+            Machine("g4-standard-96", 2, 96, 360),
+            Machine("g4-standard-192", 4, 192, 720),
+            Machine("g4-standard-384", 8, 384, 1440),
+        ),
+        # NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet of December 2025: 96 GB at 1,597 GB/s, 120 fp32. It leaves out
+        # dense bf16 and fp8; on this chip (GB202) they are 4 and 8 times fp32, as the Workstation Edition's 503.8 of 126 shows.
+        peak=Peak(bf16=480, fp32=120, fp8=960, bandwidth=1597, linked=False),
+    ),
     "a100": Gpu(
         "nvidia-tesla-a100",
         40,
@@ -120,12 +134,22 @@ GPUS: Final[dict[str, Gpu]] = {
         rare=("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"),
         spans_hosts=True,
     ),
+    "h100-mega": Gpu(
+        "nvidia-h100-mega-80gb",
+        80,
+        (Machine("a3-megagpu-8g", 8, 208, 1872),),
+        # The same GPU, with a faster network between machines.
+        peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=3350),
+        spans_hosts=True,
+    ),
+    # H200 and B200: "Consumption options" of AI Hypercomputer has reservations, flex-start and Spot for them, and nothing else.
     "h200": Gpu(
         "nvidia-h200-141gb",
         141,
         (Machine("a3-ultragpu-8g", 8, 224, 2952),),
         # NVIDIA H200 data sheet, SXM (https://www.nvidia.com/en-us/data-center/h200/).
         peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=4800),
+        on_demand=False,
         spans_hosts=True,
     ),
     "b200": Gpu(
@@ -135,6 +159,7 @@ GPUS: Final[dict[str, Gpu]] = {
         # NVIDIA Blackwell data sheet, HGX B200: 180 GB at 7.7 TB/s (earlier editions: 192 GB, 8 TB/s, 80 fp32); with sparsity
         # 4,500 bf16 and 9,000 fp8. Drivers say the same of the memory: 7,680 bits wide (github.com/pytorch/ao, pull 4002).
         peak=Peak(bf16=2250, fp32=75, fp8=4500, bandwidth=7700),
+        on_demand=False,
         spans_hosts=True,
     ),
 }

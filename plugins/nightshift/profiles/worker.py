@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from nightshift.profiles.catalog import Profile, Provisioning
+from nightshift.profiles.catalog import Profile, Provisioning, is_sold
 from nightshift.profiles.hardware import Gpu, Machine, Tpu
 
 SHARE: Final = 0.75
@@ -20,6 +20,7 @@ CLASS_PREFIX: Final = "nightshift-"
 _SPOT_TAINT: Final = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 _BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
     Provisioning.ON_DEMAND: {},
+    Provisioning.RESERVATION: {},
     Provisioning.SPOT: {"cloud.google.com/gke-spot": "true"},
     Provisioning.FLEX_START: {"cloud.google.com/gke-flex-start": "true"},
     Provisioning.ANY: {},
@@ -46,11 +47,12 @@ class WorkerShape:
     def price_name(self) -> str:
         """What a list of prices calls its machine and how that is bought: ``g2-standard-8-spot``; "cpu" without a machine.
 
-        A machine whose way of buying the cluster chooses is priced on demand: that is the most it may cost.
+        A machine whose way of buying the cluster chooses is priced as the last that it tries: that is the most it may cost.
         """
-        provisioning = self.profile.provisioning
-        suffix = Provisioning.ON_DEMAND if provisioning is Provisioning.ANY else provisioning
-        return f"{self.machine.name}{suffix}" if self.machine else "cpu"
+        provisioning, hardware = self.profile.provisioning, self.profile.hardware
+        if provisioning is Provisioning.ANY:
+            provisioning = Provisioning.ON_DEMAND if is_sold(hardware, Provisioning.ON_DEMAND) else Provisioning.FLEX_START
+        return f"{self.machine.name}{provisioning}" if self.machine else "cpu"
 
     @property
     def machines(self) -> float:
@@ -88,14 +90,16 @@ class WorkerShape:
 
     @property
     def node_selector(self) -> dict[str, str]:
-        selector = dict(_BOUGHT[self.profile.provisioning])
+        """Beside a ComputeClass nothing else: GKE may not find a node for a pod that also selects what the class decides. The
+        name of a reservation is the deployment's (`nightshift.jobset.manifest.reservation`)."""
         if self.compute_class:
-            selector["cloud.google.com/compute-class"] = self.compute_class
+            return {"cloud.google.com/compute-class": self.compute_class}
+        selector = dict(_BOUGHT[self.profile.provisioning])
         hardware = self.profile.hardware
         if isinstance(hardware, Tpu) and self.topology:
             selector["cloud.google.com/gke-tpu-accelerator"] = hardware.label
             selector["cloud.google.com/gke-tpu-topology"] = self.topology
-        elif isinstance(hardware, Gpu) and not self.compute_class:
+        elif isinstance(hardware, Gpu):
             selector["cloud.google.com/gke-accelerator"] = hardware.label
         return selector
 

@@ -26,7 +26,7 @@ from pydantic import (
 
 from nightshift.fields.section import ColumnName, Duration, Section, Text, enum, pattern
 from nightshift.fields.values import duration_seconds
-from nightshift.profiles import PROFILES, Span, WorkerShape, fit, profile_of
+from nightshift.profiles import PROFILES, Span, WorkerShape, fit, misfits, profile_of
 from nightshift.spec import cron, values
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
 from nightshift.spec.notify import Notify
@@ -214,8 +214,11 @@ class Machine(Section):
 
     def worker(self, profile: str | None = None) -> WorkerShape:
         """One engine's machines, on its own profile or on another. Raises ValueError if the profile does not allow it."""
-        span = Span(self.topology, self.hosts, self.tensor_parallel, self.pipeline_parallel)
-        return fit(profile_of(profile or self.profile), span)
+        return fit(profile_of(profile or self.profile), self.span)
+
+    @property
+    def span(self) -> Span:
+        return Span(self.topology, self.hosts, self.tensor_parallel, self.pipeline_parallel)
 
 
 class Compute(Machine):
@@ -245,8 +248,11 @@ class Compute(Machine):
 
     @property
     def fallbacks(self) -> tuple[str, ...]:
-        """The profiles to try after the job's own, in this order."""
-        return profile_of(self.profile).fallbacks if self.fallback is None else self.fallback
+        """The profiles to try after the job's own, in this order: as stated, else those of its profile that its worker fits."""
+        if self.fallback is not None:
+            return self.fallback
+        span = self.span
+        return tuple(name for name in profile_of(self.profile).fallbacks if not any(misfits(profile_of(name), span)))
 
     @property
     def profiles(self) -> tuple[str, ...]:

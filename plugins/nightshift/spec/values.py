@@ -11,7 +11,7 @@ from typing import Final
 
 from nightshift.fields.mistakes import choice, mistake, nearest
 from nightshift.fields.values import shown
-from nightshift.profiles import PROFILES, Provisioning
+from nightshift.profiles import PROFILES, Provisioning, ways
 from nightshift.spec.vllm_flags import WHOLE_MOST, dashed
 from nightshift.tasks import TASK_KINDS
 
@@ -186,9 +186,16 @@ def task_kind(value: str) -> str:
 
 def profile(value: str) -> str:
     if value not in PROFILES:
+        if had := ways(value):
+            raise mistake(f"{value} is not sold on demand", f"Choose from {', '.join(had)}")
         near = nearest(value, PROFILES)
         plain = [name for name, each in PROFILES.items() if each.provisioning is Provisioning.ON_DEMAND]
-        listed = f"Choose from {', '.join(plain)}; you can add -spot, -flex or -any to all but cpu"
+        kinds = (name.removesuffix(Provisioning.ANY) for name in PROFILES if name.endswith(Provisioning.ANY))
+        only = [name for name in kinds if name not in PROFILES]
+        listed = (
+            f"Choose from {', '.join(plain)}; you can add -reservation, -spot, -flex or -any to all but cpu, and "
+            f"{' and '.join(only)} need one of these"
+        )
         raise mistake(f"There is no compute profile {value!r}", (f"Did you mean {near!r}? " if near else "") + listed)
     return value
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 COMPUTES: list[dict[str, Any]] = [
     {"profile": "cpu"},
-    {"profile": "gpu-h200", "tensor_parallel": 4, "pipeline_parallel": 2},
+    {"profile": "gpu-h200-spot", "tensor_parallel": 4, "pipeline_parallel": 2},
     {"profile": "gpu-h100", "hosts": 2},
     {"profile": "tpu-v6e", "topology": "4x4"},
 ]

@@ -62,10 +62,12 @@ def test_the_quota_of_each_profile(asked: Asked) -> None:
 
     assert (limits.workers_max, limits.quota) == (50, 32)
     assert limits.quotas.keys() == PROFILES.keys()
-    assert {limits.of(name).quota for name in ("gpu-l4-spot", "gpu-l4", "gpu-l4-flex")} == {32}
+    assert {limits.of(name).quota for name in ("gpu-l4-spot", "gpu-l4", "gpu-l4-flex", "gpu-l4-any")} == {32}
+    assert limits.of("gpu-l4-reservation").quota == 0, "the deployment names no reservation"
+    assert asked(reservations="g2-standard-8=nights").of("gpu-l4-reservation").quota == 32
     assert limits.of("gpu-h100-spot").quota == 0, "the queue has no flavor of it"
     assert 0 < (limits.of("cpu").quota or 0) <= 64
-    assert (asked.told, asked.warned) == (["Quota: ClusterQueue 'nightshift' allows gpu-l4-spot 32 accelerators"], [])
+    assert (set(asked.told), asked.warned) == ({"Quota: ClusterQueue 'nightshift' allows gpu-l4-spot 32 accelerators"}, [])
 
 
 def test_a_worker_of_several_accelerators(asked: Asked) -> None:

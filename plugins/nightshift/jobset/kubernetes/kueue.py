@@ -14,7 +14,7 @@ from nightshift.jobset.runtime import JobSetNotFound
 from nightshift.profiles import PROFILES
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
-from nightshift.settings import Settings
+from nightshift.settings import Settings, SettingsError
 from nightshift.spec import JobSpec
 from nightshift.spec.model import Compute
 
@@ -83,7 +83,11 @@ def quotas(spec: JobSpec, settings: Settings, partition: str, way: Way) -> dict[
             shape = asked.compute.worker(profile)
         except ValueError:
             continue  # A fallback that the job's worker does not fit.
-        worker = quota.demand_of(sample(asked, settings, partition, profile))
+        try:
+            worker = quota.demand_of(sample(asked, settings, partition, profile))
+        except SettingsError:
+            found[profile] = 0  # A reservation that the deployment does not have.
+            continue
         try:
             found[profile] = quota.workers_most(worker, way.cluster_queue, way.flavors) * (shape.accelerators_in_all or 1)
         except quota.Unknown:

@@ -39,7 +39,7 @@ def pod(request: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
     }
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
-    spec |= placement(worker)
+    spec |= placement(worker, settings)
     if worker.hosts == 1:
         spec["topologySpreadConstraints"] = across_zones({RUN_LABEL: labels[RUN_LABEL]})
     return spec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest import disk
+from nightshift.jobset.manifest import disk, reservation
 from nightshift.jobset.manifest.constants import ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.server import environment, image, launch
@@ -116,10 +116,11 @@ def volumes_of(request: ServerRequest) -> list[dict[str, Any]]:
     ]
 
 
-def placement(worker: WorkerShape) -> dict[str, Any]:
-    """The part of a pod's spec about the nodes on which it may run."""
-    selector = {"nodeSelector": worker.node_selector} if worker.node_selector else {}
-    return {**selector, **({"tolerations": worker.tolerations} if worker.tolerations else {})}
+def placement(worker: WorkerShape, settings: Settings) -> dict[str, Any]:
+    """The part of a pod's spec about the nodes on which it may run. Raises SettingsError for a reservation without a name."""
+    selector = {**worker.node_selector, **reservation.selector(worker, settings)}
+    found: dict[str, Any] = {"nodeSelector": selector, "tolerations": worker.tolerations}
+    return {name: value for name, value in found.items() if value}
 
 
 def across_zones(labels: dict[str, str]) -> list[dict[str, Any]]:

@@ -62,7 +62,8 @@ def render(
     profile: replaces the job's own, as for a fallback. role: ``helper`` for an additional JobSet on the same run. workers: by
     default as many as planned. pins: of the run; without them, model and images are as job and deployment name them.
     Raises ValueError for a plan without rows, because there is nothing to run; for a profile that does not fit the
-    job's ``compute:``; and, as PatchError, for an override file that cannot be read or merged.
+    job's ``compute:``; as SettingsError, for a profile whose reservation has no name; and, as PatchError, for an override file
+    that cannot be read or merged.
     """
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")

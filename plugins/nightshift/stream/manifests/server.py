@@ -44,7 +44,7 @@ def _deployment(request: StreamRequest, component: str) -> dict[str, Any]:
         **identity(request.settings.account_of(request.spec.job)),
         "containers": [container],
         "volumes": volumes_of(server),
-        **placement(server.worker),
+        **placement(server.worker, request.settings),
         "topologySpreadConstraints": across_zones(request.labels(component)),
     }
     return deployment(
