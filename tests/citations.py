@@ -17,8 +17,8 @@ from typing import Final
 
 import yaml
 
-CODE_ROOTS: Final = ("plugins", "local", "tests", "dags", "benchmarks")
-_TOPS: Final = ("plugins", "local", "tests", "docs", "k8s", "images", "dags", "benchmarks", "requirements")
+CODE_ROOTS: Final = ("plugins", "local", "tests", "dags", "benchmarks", "monitoring")
+_TOPS: Final = ("plugins", "local", "tests", "docs", "k8s", "images", "dags", "benchmarks", "monitoring", "requirements")
 _ENDINGS: Final = "py|md|go|sh|toml|mod"
 _FILE: Final = re.compile(rf"(?<![\w./$*-])((?:[\w.-]+/)*[\w-][\w.-]*\.(?:{_ENDINGS}))(?![\w/*-])")
 _PLACE: Final = re.compile(rf"(?<![\w./:$-])((?:{'|'.join(_TOPS)})/[\w./{{}},*-]*)")

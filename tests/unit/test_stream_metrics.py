@@ -8,8 +8,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nightshift.stream.metrics import StreamCollector
+from nightshift.stream.metrics import StreamCollector, TargetCollector
 from nightshift.stream.stats import LATENCY_S, Latencies, StreamStats
+from tests.stream_manifests import a_stream
 
 pytestmark = pytest.mark.unit
 
@@ -112,3 +113,17 @@ def test_a_log_line_has_the_counts_but_the_bytes_and_the_histogram() -> None:
     assert snapshot.pop("dead_reasons") == {"too_long": 101, "rejected": 102}
     names = {item.name for item in fields(StreamStats)} - {"held_bytes", "dead_reasons", "latency"}
     assert snapshot == {name: getattr(stats, name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("source", "subscription"),
+    [
+        ({"subscription": "projects/acme/subscriptions/texts", "format": "json"}, "texts"),
+        ({"prefix": "gs://bucket/texts", "format": "json"}, ""),
+    ],
+)
+def test_the_target_is_labelled_as_cloud_monitoring_labels_the_subscription(source: dict[str, str], subscription: str) -> None:
+    registry = CollectorRegistry()
+    registry.register(TargetCollector(a_stream(source=source, latency={"target": "2m"})))
+
+    assert registry.get_sample_value(f"{PREFIX}latency_target_seconds", {"subscription_id": subscription}) == 120

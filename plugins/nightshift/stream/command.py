@@ -117,7 +117,7 @@ async def _work(
     make_sink: Callable[[], Sink],
 ) -> int:
     from nightshift.stream.dead_letter_message import Announcement
-    from nightshift.stream.metrics import StreamCollector
+    from nightshift.stream.metrics import StreamCollector, TargetCollector
     from nightshift.stream.pubsub import Topic, check_topic
     from nightshift.stream.stats import StreamStats
     from nightshift.stream.subscriber import Subscriber, SubscriberLimits
@@ -131,6 +131,7 @@ async def _work(
             options.metrics_port,
             StatsCollector(stats),
             StreamCollector(counts),
+            TargetCollector(spec),
             address=options.metrics_address,
             missing=lambda: running[0].missing() if running else starting,
         )

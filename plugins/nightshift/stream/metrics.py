@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nightshift.driver.metrics import Families
+from nightshift.spec import StreamSpec
+from nightshift.spec.stream import Messages
 from nightshift.stream.stats import LATENCY_S, StreamStats
 
 _PREFIX: Final = "nightshift_stream_"
@@ -46,3 +48,17 @@ class StreamCollector(Collector):
         latency = HistogramMetricFamily(_PREFIX + "latency_seconds", "From publishing to the answer in the sink.")
         latency.add_metric([], list(zip(bounds, counts, strict=True)), stats.latency.total_s)
         yield latency
+
+
+class TargetCollector(Collector):
+    """What the stream has promised: alerts compare the age of its messages with it."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self._target_s = spec.latency.target_seconds
+        self._subscription = spec.source.short_name if isinstance(spec.source, Messages) else ""
+
+    def collect(self) -> Iterator[Metric]:
+        name, text = _PREFIX + "latency_target_seconds", "latency.target: a message's answer is late after it."
+        target = GaugeMetricFamily(name, text, labels=["subscription_id"])
+        target.add_metric([self._subscription], self._target_s)
+        yield target
