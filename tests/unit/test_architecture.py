@@ -46,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "run": {"", "formats", "spec", "store"},
     "planner": {"fields", "formats", "profiles", "run", "spec", "store", "tasks"},
     "status": {"formats", "planner", "run", "spec", "store"},
-    "driver": {"exits", "run", "spec", "store", "tasks"},
+    "driver": {"", "exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "fields", "formats", "run", "spec", "store", "tasks"},
     "jobset": {"exits", "fields", "profiles", "run", "settings", "spec", "store", "tasks"},
     "warehouse": {"formats", "run", "settings", "spec", "store", "tasks"},

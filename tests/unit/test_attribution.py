@@ -13,7 +13,7 @@ from nightshift.driver.attribution import Attribution, Fault, Verdict
 from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
-from nightshift.driver.stats import Stats
+from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.window import Window
 from nightshift.tasks.base import load_kind
 from tests.builders import a_spec
@@ -33,8 +33,8 @@ class Clock(asyncio.SelectorEventLoop):
         return self.now
 
 
-ERROR = Fault("failed", "all is lost", 500)
-FORBIDDEN = Fault("refused", "not you", 403, lasting=True)
+ERROR = Fault(Retry.FAILED, "all is lost", 500)
+FORBIDDEN = Fault(Retry.REFUSED, "not you", 403, lasting=True)
 
 
 def verdict(*answered: tuple[float, float], fault: Fault = ERROR) -> Verdict | None:

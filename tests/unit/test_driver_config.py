@@ -8,7 +8,8 @@ import pytest
 
 from nightshift.driver.environment import ConfigError, DriverConfig
 from nightshift.driver.health import ENGINE_BUDGET_S
-from nightshift.jobset.labels import JOB_INDEX_LABEL
+from nightshift.driver.run_metrics import Night
+from nightshift.jobset.labels import JOB_INDEX_LABEL, SPEC_HASH_ANNOTATION
 from nightshift.jobset.manifest.constants import METRICS_PORT
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
@@ -90,3 +91,36 @@ def test_without_sense_it_is_refused(monkeypatch: pytest.MonkeyPatch, value: str
 
     with pytest.raises(ConfigError, match="NIGHTSHIFT_TUNING is "):
         DriverConfig.from_environment()
+
+
+NIGHT = '{"deadline": 1764288000.5, "price": 13.62, "currency": "USD"}'
+
+
+def test_what_only_airflow_knows_of_the_night_reaches_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = configured(monkeypatch, POD, 0, spec=a_spec(), observed={"NIGHTSHIFT_NIGHT": NIGHT})
+
+    assert found.night == Night(deadline=1764288000.5, price=13.62, currency="USD")
+
+
+@pytest.mark.parametrize("value", ["", "{}", '{"of_a_later_release": 1}'])
+def test_a_night_of_which_nothing_is_known(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_NIGHT", value)
+
+    assert DriverConfig.from_environment().night == Night()
+
+
+@pytest.mark.parametrize("value", ["[]", "{", '{"deadline": "soon"}', '{"price": -1}', '{"currency": 3}', '{"price": NaN}'])
+def test_a_night_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("NIGHTSHIFT_NIGHT", value)
+
+    with pytest.raises(ConfigError, match="NIGHTSHIFT_NIGHT"):
+        DriverConfig.from_environment()
+
+
+def test_what_only_observes_is_not_in_the_manifests_hash() -> None:
+    def hashed(observed: dict[str, str]) -> str:
+        rendered = render(a_spec(), RUN, a_plan(8), Settings("bucket", "p"), name="night", observed=observed)
+        return str(rendered["metadata"]["annotations"][SPEC_HASH_ANNOTATION])
+
+    assert hashed({"NIGHTSHIFT_NIGHT": NIGHT, "TRACEPARENT": "00-1-2-01"}) == hashed({})
+    assert hashed({"NIGHTSHIFT_ROLE": "helper"}) != hashed({})

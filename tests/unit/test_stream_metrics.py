@@ -8,8 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from nightshift.driver.stats import Durations
 from nightshift.stream.metrics import StreamCollector, TargetCollector
-from nightshift.stream.stats import LATENCY_S, Latencies, StreamStats
+from nightshift.stream.stats import LATENCY_S, StreamStats
+from nightshift.tasks.base import Reason
 from tests.stream_manifests import a_stream
 
 pytestmark = pytest.mark.unit
@@ -23,7 +25,7 @@ def filled() -> StreamStats:
     for number, item in enumerate(fields(StreamStats), start=1):
         if item.name not in ("dead_reasons", "latency"):
             setattr(stats, item.name, number)
-    stats.dead_reasons.update(too_long=101, rejected=102)
+    stats.dead_reasons.update({reason: 101 + number for number, reason in enumerate(map(str, Reason))})
     return stats
 
 
@@ -55,8 +57,7 @@ def test_every_count_has_a_metric() -> None:
         ("dead_letters_unannounced_total", ""): stats.unannounced,
         ("messages_total", "answered"): stats.answered,
         ("messages_total", "dead_letter"): stats.dead,
-        ("dead_letters_total", "too_long"): 101,
-        ("dead_letters_total", "rejected"): 102,
+        **{("dead_letters_total", str(reason)): 101 + number for number, reason in enumerate(Reason)},
         ("acknowledged_total", ""): stats.acknowledged,
         ("given_back_total", ""): stats.given_back,
         ("leases_extended_total", ""): stats.extended,
@@ -100,7 +101,7 @@ def test_latencies_are_counted_up_to_each_bound() -> None:
 
 
 def test_a_message_from_the_future_took_no_time() -> None:
-    latencies = Latencies()
+    latencies = Durations(LATENCY_S)
     latencies.add(-5.0)
 
     assert (latencies.counts[0], sum(latencies.counts), latencies.total_s) == (1, 1, 0.0)
@@ -110,7 +111,7 @@ def test_a_log_line_has_the_counts_but_the_bytes_and_the_histogram() -> None:
     stats = filled()
     snapshot = stats.snapshot()
 
-    assert snapshot.pop("dead_reasons") == {"too_long": 101, "rejected": 102}
+    assert snapshot.pop("dead_reasons") == stats.dead_reasons
     names = {item.name for item in fields(StreamStats)} - {"held_bytes", "dead_reasons", "latency"}
     assert snapshot == {name: getattr(stats, name) for name in names}
 

@@ -34,7 +34,7 @@ from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
-from nightshift.driver.stats import Stats
+from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.window import Window
 
 log = logging.getLogger(__name__)
@@ -75,10 +75,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A request that brought no answer. why: as `Stats.retries` counts it. until: when the engine may be asked again (the
+    """A request that brought no answer. until: when the engine may be asked again (the
     loop's time), if it said so. lasting: as of `nightshift.driver.engine.Failed`."""
 
-    why: str
+    why: Retry
     message: str
     status: int | None = None
     until: float = 0.0
@@ -356,7 +356,12 @@ class Attribution:
     def _end_of_budget(self, *, nothing_else: bool) -> None:
         fields = {"waited_s": self._waited_s, "error": self._error[:200]}
         faults = list(self._ways.values())
-        if self._budget.rows_ask and not self.heard_any and len(faults) == 1 and faults[0].why in ("failed", "invalid_output"):
+        if (
+            self._budget.rows_ask
+            and not self.heard_any
+            and len(faults) == 1
+            and faults[0].why in (Retry.FAILED, Retry.INVALID_OUTPUT)
+        ):
             self._blame_all(faults[0])
         elif self._canary is None and nothing_else and len(self._failed_rows) <= self._budget.few:
             log.warning(

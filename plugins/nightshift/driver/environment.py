@@ -14,6 +14,8 @@ NIGHTSHIFT_DEAD_LETTERS        how many dead letters the run may have; with more
 NIGHTSHIFT_TUNING              JSON, the job's `tuning` (`nightshift.spec.JobSpec`) as it is now; by default as it was frozen
 NIGHTSHIFT_METRICS_PORT        port for Prometheus metrics; 0 takes a free one
 NIGHTSHIFT_METRICS_ADDRESS     the address that they are served on; by default all that the pod has
+NIGHTSHIFT_NIGHT               JSON for the metrics, all of it optional: deadline (Unix time), price (of the worker's machines
+                               for an hour) with its currency
 NIGHTSHIFT_BUFFER_MB           input rows held in memory at once: 256 by default, of the container's 2 GiB
 NIGHTSHIFT_FLIGHT_MB           memory of requests in flight, with their images: 512 by default; a larger one goes alone
 NIGHTSHIFT_PROFILE             the compute profile that its machine was asked for with; for its heartbeats; optional
@@ -23,6 +25,7 @@ POD_NAME, NODE_NAME            recorded in what it commits and in heartbeats; op
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import uuid
@@ -34,6 +37,7 @@ from nightshift.driver.health import ENGINE_BUDGET_S
 from nightshift.driver.heartbeats import Birth, process_age_s
 from nightshift.driver.metrics import EVERYWHERE
 from nightshift.driver.request_loop import FLIGHT_BYTES
+from nightshift.driver.run_metrics import Night
 from nightshift.driver.worker import BUFFER_BYTES
 
 
@@ -54,6 +58,7 @@ class DriverConfig:
     dead_letters: int | None = None
     metrics_port: int | None = None
     metrics_address: str = EVERYWHERE
+    night: Night = field(default_factory=Night)
     buffer_mb: int = BUFFER_BYTES >> 20
     flight_mb: int = FLIGHT_BYTES >> 20
     engine_wait_s: float = ENGINE_BUDGET_S
@@ -87,6 +92,7 @@ class DriverConfig:
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
             metrics_port=_number("NIGHTSHIFT_METRICS_PORT"),
             metrics_address=os.environ.get("NIGHTSHIFT_METRICS_ADDRESS") or EVERYWHERE,
+            night=_night(),
             buffer_mb=_number("NIGHTSHIFT_BUFFER_MB") or BUFFER_BYTES >> 20,
             flight_mb=_number("NIGHTSHIFT_FLIGHT_MB") or FLIGHT_BYTES >> 20,
             engine_wait_s=_number("NIGHTSHIFT_ENGINE_WAIT_S") or ENGINE_BUDGET_S,
@@ -123,11 +129,30 @@ def _number(name: str) -> int | None:
 
 
 def _tuning() -> Mapping[str, Mapping[str, Any]]:
-    value = os.environ.get("NIGHTSHIFT_TUNING") or "{}"
+    found = _object("NIGHTSHIFT_TUNING")
+    if not all(isinstance(each, dict) for each in found.values()):
+        raise ConfigError(f"NIGHTSHIFT_TUNING is {os.environ['NIGHTSHIFT_TUNING']!r}, not a JSON object of objects")
+    return found
+
+
+def _night() -> Night:
+    found = {name: value for name, value in _object("NIGHTSHIFT_NIGHT").items() if name in Night.__dataclass_fields__}
+    numbers = [found[name] for name in ("deadline", "price") if found.get(name) is not None]
+    if not all(isinstance(each, int | float) and 0 <= each < math.inf for each in numbers) or not isinstance(
+        found.get("currency", ""), str
+    ):
+        value = os.environ["NIGHTSHIFT_NIGHT"]
+        raise ConfigError(f"NIGHTSHIFT_NIGHT is {value!r}: deadline and price must be numbers from 0, currency a text")
+    return Night(**found)
+
+
+def _object(name: str) -> dict[str, Any]:
+    """The JSON object in the variable; {} if it is not set."""
+    value = os.environ.get(name) or "{}"
     try:
         found = json.loads(value)
     except ValueError as error:
-        raise ConfigError(f"NIGHTSHIFT_TUNING is not JSON: {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise ConfigError(f"NIGHTSHIFT_TUNING is {value!r}, not a JSON object of objects")
+        raise ConfigError(f"{name} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name} is {value!r}, not a JSON object")
     return found

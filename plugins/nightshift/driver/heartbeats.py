@@ -114,11 +114,12 @@ class Heartbeats:
             output_tokens=stats.output_tokens,
             work_s=round(times.work_s, 3),
             engine_wait_s=round(stats.engine_wait_s, 3),
-            start_up_s=self._start_up(),
+            start_up_s=self.start_up(),
             not_saved=self._not_saved,
         )
 
-    def _start_up(self) -> dict[str, float]:
+    def start_up(self) -> dict[str, float]:
+        """Seconds of the stages that are over (`Heartbeat.start_up_s`)."""
         answered, first = self._engine_answered, self._stats.times.first_request
         if answered is None:
             return {}

@@ -22,10 +22,11 @@ from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.environment import ConfigError, DriverConfig
-from nightshift.driver.heartbeats import Heartbeats
+from nightshift.driver.heartbeats import Heartbeats, process_age_s
 from nightshift.driver.json_log import log_to_stdout
 from nightshift.driver.known_good_rows import answered_row
-from nightshift.driver.metrics import StatsCollector, serve_metrics
+from nightshift.driver.metrics import BuildInfo, StatsCollector, serve_metrics
+from nightshift.driver.run_metrics import RunCollector
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.run import weights
@@ -118,8 +119,9 @@ async def _work(
         index = None
     kind = load_kind(spec.rendered_as(_rendering(record)))
     window, requests = first_window(spec.engine.max_num_seqs, kind)
+    seen = _seen(config, loaded, index, heartbeats)
     if config.metrics_port is not None:
-        serve_metrics(config.metrics_port, StatsCollector(stats), address=config.metrics_address)
+        serve_metrics(config.metrics_port, BuildInfo("driver"), StatsCollector(stats), seen, address=config.metrics_address)
     async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         if not await meet(engine, drain, config.engine_wait_s):
             return exits.RESUME
@@ -156,8 +158,17 @@ async def _work(
             rng=random.Random(),
             stats=stats,
         )
+        seen.worker = worker
         drain.attach(worker.drain)
         return await worker.run()
+
+
+def _seen(config: DriverConfig, loaded: _Loaded, home: int | None, heartbeats: Heartbeats) -> RunCollector:
+    facts = {"partition": loaded.run.partition, "task": loaded.spec.task, "model": loaded.spec.model.name}
+    born = time.monotonic() - process_age_s()
+    return RunCollector(
+        loaded.plan, home, facts, config.night, born=born, start_up=heartbeats.start_up, allowed=config.dead_letters
+    )
 
 
 def _codec(config: DriverConfig, loaded: _Loaded, engine_version: str, kind: TaskKind) -> ParquetCodec:

@@ -7,16 +7,24 @@ metrics still works, so nothing here raises.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from nightshift import __version__
 from nightshift.driver.pages import Pages
-from nightshift.driver.stats import Stats
+from nightshift.driver.stats import Durations, Retry, Stats
+from nightshift.tasks.base import Reason
 
 log = logging.getLogger("nightshift.driver")
 
@@ -24,8 +32,18 @@ EVERYWHERE: Final = "0.0.0.0"
 READY_PATH: Final = "/nightshift/readyz"
 
 
+class BuildInfo(Collector):
+    """Which release of which of our programs a process is. component: driver, stream or batcher."""
+
+    def __init__(self, component: str) -> None:
+        self._labels = {"component": component, "version": __version__}
+
+    def collect(self) -> Iterator[Metric]:
+        yield InfoMetricFamily("nightshift_build", "The release of the program.", self._labels)
+
+
 class StatsCollector(Collector):
-    """One worker's `Stats` as metrics. docs/operate/status.md lists them."""
+    """One worker's `Stats` as metrics. docs/operate/metrics.md lists them."""
 
     def __init__(self, stats: Stats) -> None:
         self._stats = stats
@@ -41,9 +59,12 @@ class StatsCollector(Collector):
         yield _OWN.gauge("rows_in_flight", "Rows inside requests that the engine has not answered.", stats.rows_in_flight)
         yield _OWN.gauge("requests_in_flight", "Requests that the engine has not answered.", stats.requests_in_flight)
         yield _OWN.counter("requests", "Requests sent to the engine, including repeats.", stats.requests_sent)
+        yield _OWN.histogram(
+            "request_duration_seconds", "From sending a request until it was known what became of it.", stats.requests
+        )
         yield _OWN.gauge("window_rows", "Rows that may be in flight now.", stats.window)
-        yield _OWN.counters("retries", "Requests sent again, by reason.", "reason", stats.retries)
-        yield _OWN.counters("dead_letters", "Rows given up, by reason.", "reason", stats.dead)
+        yield _OWN.counters("retries", "Requests sent again, by reason.", "reason", stats.retries, Retry)
+        yield _OWN.counters("dead_letters", "Rows given up, by reason.", "reason", stats.dead, Reason)
         yield _OWN.counters(
             "tokens", "Tokens that the engine reported.", "direction", {"in": stats.prompt_tokens, "out": stats.output_tokens}
         )
@@ -117,11 +138,18 @@ class Families:
     def gauge(self, name: str, text: str, value: float) -> Metric:
         return GaugeMetricFamily(self._prefix + name, text, value=value)
 
-    def counters(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    def counters(self, name: str, text: str, label: str, values: Mapping[str, float], known: Iterable[str] = ()) -> Metric:
+        """known: values of the label that have a series of 0 before anything was counted: `rate()` misses a first event
+        otherwise."""
         family = CounterMetricFamily(self._prefix + name, text, labels=[label])
         # A copy in one step: the request loop adds reasons in its own thread.
-        for key, value in dict(values).items():
+        for key, value in {**dict.fromkeys(map(str, known), 0.0), **dict(values)}.items():
             family.add_metric([key], value)
+        return family
+
+    def histogram(self, name: str, text: str, durations: Durations) -> Metric:
+        family = HistogramMetricFamily(self._prefix + name, text)
+        family.add_metric([], durations.buckets(), durations.total_s)
         return family
 
 

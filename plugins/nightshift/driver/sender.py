@@ -13,7 +13,7 @@ from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendR
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
 from nightshift.driver.scheduler import Group, Scheduler
-from nightshift.driver.stats import Stats
+from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.time_limit import Stopped, reading
 from nightshift.driver.window import Window
 from nightshift.store import StoreUnavailable
@@ -38,13 +38,11 @@ COPIES: Final = 3
 """Of a row's text while its request is made and sent: as payload, as JSON, and in the connection's buffer."""
 FETCHED_COPIES: Final = 8
 """Of an image's bytes while its request is made: as read, as base64 (4/3) in bytes, in text and in the URL, as JSON, sent."""
-UNSENT: Final = "descriptors"
-BUSY: Final = "busy"
 WHY: Final = {
-    Reason.TIMEOUT: "timeout",
-    Reason.ENGINE_ERROR: "failed",
-    Reason.INVALID_OUTPUT: "invalid_output",
-    Reason.REJECTED: "refused",
+    Reason.TIMEOUT: Retry.TIMEOUT,
+    Reason.ENGINE_ERROR: Retry.FAILED,
+    Reason.INVALID_OUTPUT: Retry.INVALID_OUTPUT,
+    Reason.REJECTED: Retry.REFUSED,
 }
 """How faults that lead to such dead letters are counted."""
 REASONS: Final = {why: reason for reason, why in WHY.items()}
@@ -127,9 +125,8 @@ class Sender:
             self._hooks.over()
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
-        self._stats.requests_sent += 1
         self._stats.times.sent(group.sent)
-        return await self._settle(group, request, await self._engine.send(request.path, request.body))
+        return await self._settle(group, request, await self._sent(request))
 
     async def request(self, payloads: list[Any], invalid: int) -> Canary:
         """A request of these payloads. Objects that they name are read here, while other requests are in flight.
@@ -142,11 +139,20 @@ class Sender:
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
         return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
+    async def _sent(self, request: Canary, *, canary: bool = False) -> SendResult:
+        """What became of one request. It is counted even if it is called back."""
+        clock, stats = asyncio.get_running_loop().time, self._stats
+        began = clock()
+        stats.requests_sent += 1
+        try:
+            return await self._engine.send(request.path, request.body, canary=canary)
+        finally:
+            stats.requests.add(clock() - began)
+
     async def _send_canary(self, canary: Canary) -> Fault | None:
         """Sends a request that was answered before, and throws its answer away; what went wrong, None if there was one."""
-        self._stats.requests_sent += 1
         self._stats.canaries += 1
-        while isinstance(outcome := await self._engine.send(canary.path, canary.body, canary=True), Unsent):
+        while isinstance(outcome := await self._sent(canary, canary=True), Unsent):
             await self._patience.pause(self._patience.jitter(1))
         match outcome:
             case Replied(body):
@@ -157,14 +163,14 @@ class Sender:
                 except (InvalidReply, WrongModel) as error:
                     return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
                 except NotDone:
-                    return Fault("aborted", "the engine aborted the request")
+                    return Fault(Retry.ABORTED, "the engine aborted the request")
                 return None
             case Busy(message, retry_after, status):
-                return Fault(BUSY, message, status, self._asked_to_wait(retry_after))
+                return Fault(Retry.BUSY, message, status, self._asked_to_wait(retry_after))
             case Failed(message, reason, status, lasting):
                 return Fault(WHY[reason], message, status, lasting=lasting)
             case _:
-                return Fault("gone" if isinstance(outcome, Gone) else WHY[Reason.REJECTED], outcome.message, outcome.status)
+                return Fault(Retry.GONE if isinstance(outcome, Gone) else WHY[Reason.REJECTED], outcome.message, outcome.status)
 
     async def _settle(self, group: Group, request: Canary, outcome: SendResult) -> Fault | None:
         """Hands an outcome to the scheduler; returns a fault that has to be judged first."""
@@ -183,7 +189,7 @@ class Sender:
             case Unsent(message):
                 log.warning("request not sent", extra={"fields": {"error": message}})
                 self._window.refused(asyncio.get_running_loop().time())
-                return Fault(UNSENT, message)
+                return Fault(Retry.DESCRIPTORS, message)
             case Busy(message, retry_after, status):
                 return self._turned_away(group, message, retry_after, status)
             case Failed(message, reason, status, lasting):
@@ -193,7 +199,7 @@ class Sender:
                 # What was refused as the engine was dead already did not kill it.
                 group.resting = not reached
                 if await self._health.alive(outcome):
-                    return Fault("gone", message, status)
+                    return Fault(Retry.GONE, message, status)
                 self._scheduler.returned(group)
         return None
 
@@ -204,7 +210,7 @@ class Sender:
         if not any(row.refusals for row in group.rows):
             self._window.refused(now)
             until = self._asked_to_wait(retry_after)
-        fault = Fault(BUSY, message, status, until)
+        fault = Fault(Retry.BUSY, message, status, until)
         if now - self._said_busy >= SAY_EVERY_S:
             self._said_busy = now
             log.warning("the engine turns requests away", extra={"fields": {"error": str(fault)[:200]}})
@@ -225,7 +231,7 @@ class Sender:
         try:
             answers = self._answers(request.payloads, body)
         except NotDone:
-            return Fault("aborted", "the engine aborted the request")
+            return Fault(Retry.ABORTED, "the engine aborted the request")
         except WrongModel as error:
             if not self.trial.heard_any:
                 raise
@@ -251,8 +257,8 @@ class Sender:
         self._stats.retries[fault.why] += 1
         group.resting = True
         # Without a connection nothing can be learned of the engine or the row.
-        verdict = Verdict.ENGINE if fault.why == UNSENT else await self.trial.verdict(group, fault)
-        if fault.why == UNSENT or verdict in (Verdict.ROWS, Verdict.CANARY):
+        verdict = Verdict.ENGINE if fault.why is Retry.DESCRIPTORS else await self.trial.verdict(group, fault)
+        if fault.why is Retry.DESCRIPTORS or verdict in (Verdict.ROWS, Verdict.CANARY):
             await self._patience.pause(self._patience.jitter(group.rows[0].tries))
         await self._patience.pause(fault.until - asyncio.get_running_loop().time())
         if verdict is Verdict.PROBE:
@@ -269,9 +275,9 @@ class Sender:
     def _count(self, group: Group, fault: Fault, verdict: Verdict) -> None:
         """The rows are to blame."""
         match fault.why:
-            case "gone" | "aborted":
+            case Retry.GONE | Retry.ABORTED:
                 self._scheduler.dropped(group, fault.message, fault.status)
-            case "busy":
+            case Retry.BUSY:
                 self._scheduler.dropped(group, fault.message, fault.status, busy=True, proven=verdict is Verdict.CANARY)
             case _ if verdict is Verdict.FINAL:
                 self._scheduler.refused(group, REASONS[fault.why], fault.message, fault.status)

@@ -105,6 +105,7 @@ class Worker:
         self._rng = rng
         self._stats = stats
         self._helper = index is None
+        self.dead_letters: int | None = None  # Of committed chunks, once this worker has counted them.
         self._stop, self._changed = asyncio.Event(), asyncio.Event()
         self._patience = Backoff(rng, self._stop)
         self._life = Life()
@@ -152,6 +153,11 @@ class Worker:
                 spawn=self._life.spawn,
             ),
         )
+
+    @property
+    def committed(self) -> Chunks:
+        """Committed chunks of the run, as far as this worker needs to know: of its home range all."""
+        return self._ranges.committed
 
     def drain(self) -> None:
         """From now on it sends nothing more, saves what is finished and returns. Calling it again is harmless."""
@@ -284,6 +290,7 @@ class Worker:
         if allowed is None:
             return
         noted = await self._patience.outlast(lambda: self._ledger.dead_letters_noted(allowed), "dead letters")
+        self.dead_letters = noted
         tolerance.judge(noted, allowed, f"committed chunks already have {noted} dead letters or more")
 
     async def _wait_for_change(self) -> None:

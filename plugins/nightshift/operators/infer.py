@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -130,9 +131,29 @@ class InferOperator(JobSetTask, RunOperator):
             role="helper" if helps else "owner",
             workers=live.workers or None,
             pins=self.record.pins,
+            observed=self._observed(live.profile),
         )
         request = newest(self.store, self.run)
         return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if request and request.paused else manifest
+
+    def _observed(self, profile: str) -> dict[str, str]:
+        """What the drivers' metrics say of the run that no driver can know."""
+        night: dict[str, Any] = {"deadline": self.remembered().deadline, **self._price(profile or self.spec.compute.profile)}
+        return {"NIGHTSHIFT_NIGHT": json.dumps(night)}
+
+    def _price(self, profile: str) -> dict[str, Any]:
+        """Of a worker's machines for an hour; {} if the deployment's prices do not have it."""
+        from nightshift.planner.bills import machine_of
+        from nightshift.planner.costs.prices import PricesError, load_prices
+
+        try:
+            prices = load_prices(self.settings.prices)
+        except PricesError as error:
+            self.log.warning("The metrics have no costs: %s", error)
+            return {}
+        machine = machine_of(self.spec, profile)
+        price = prices.machines.get(machine.name)
+        return {} if price is None else {"price": round(price * machine.count, 6), "currency": prices.currency}
 
     def whole(self, kept: FleetState) -> tuple[str, int]:
         return self._wanted().whole(kept)

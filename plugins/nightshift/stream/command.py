@@ -20,7 +20,7 @@ from nightshift.driver.bootstrap import first_window, meet
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.driver.metrics import StatsCollector, serve_metrics
+from nightshift.driver.metrics import BuildInfo, StatsCollector, serve_metrics
 from nightshift.driver.stats import Stats
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
 from nightshift.spec.stream import Messages
@@ -127,11 +127,10 @@ async def _work(
     starting = ["the sink", "Pub/Sub", "the engine"]
     running: list[Subscriber] = []
     if options.metrics_port is not None:
+        collectors = BuildInfo("stream"), StatsCollector(stats), StreamCollector(counts), TargetCollector(spec)
         serve_metrics(
             options.metrics_port,
-            StatsCollector(stats),
-            StreamCollector(counts),
-            TargetCollector(spec),
+            *collectors,
             address=options.metrics_address,
             missing=lambda: running[0].missing() if running else starting,
         )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nightshift.driver.metrics import Families
 from nightshift.spec import StreamSpec
 from nightshift.spec.stream import Messages
-from nightshift.stream.stats import LATENCY_S, StreamStats
+from nightshift.stream.stats import StreamStats
+from nightshift.tasks.base import Reason
 
-_PREFIX: Final = "nightshift_stream_"
-_OWN: Final = Families(_PREFIX)
+_OWN: Final = Families("nightshift_stream_")
 
 
 class StreamCollector(Collector):
@@ -38,16 +37,12 @@ class StreamCollector(Collector):
         yield _OWN.counter("messages_unread", "Messages held because the revision of their schema is not known.", stats.unread)
         outcomes = {"answered": stats.answered, "dead_letter": stats.dead}
         yield _OWN.counters("messages", "Messages with an outcome in the sink.", "outcome", outcomes)
-        yield _OWN.counters("dead_letters", "Messages given up, by reason.", "reason", stats.dead_reasons)
+        yield _OWN.counters("dead_letters", "Messages given up, by reason.", "reason", stats.dead_reasons, Reason)
         yield _OWN.counter("dead_letters_unannounced", "Dead letters that their topic refuses.", stats.unannounced)
         yield _OWN.counter("acknowledged", "Messages acknowledged.", stats.acknowledged)
         yield _OWN.counter("given_back", "Messages returned without an outcome.", stats.given_back)
         yield _OWN.counter("leases_extended", "Leases extended.", stats.extended)
-        counts = list(accumulate(stats.latency.counts))
-        bounds = [*map(str, LATENCY_S), "+Inf"]
-        latency = HistogramMetricFamily(_PREFIX + "latency_seconds", "From publishing to the answer in the sink.")
-        latency.add_metric([], list(zip(bounds, counts, strict=True)), stats.latency.total_s)
-        yield latency
+        yield _OWN.histogram("latency_seconds", "From publishing to the answer in the sink.", stats.latency)
 
 
 class TargetCollector(Collector):
@@ -58,7 +53,7 @@ class TargetCollector(Collector):
         self._subscription = spec.source.short_name if isinstance(spec.source, Messages) else ""
 
     def collect(self) -> Iterator[Metric]:
-        name, text = _PREFIX + "latency_target_seconds", "latency.target: a message's answer is late after it."
+        name, text = "nightshift_stream_latency_target_seconds", "latency.target: a message's answer is late after it."
         target = GaugeMetricFamily(name, text, labels=["subscription_id"])
         target.add_metric([self._subscription], self._target_s)
         yield target

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from nightshift.driver.stats import Durations
+
 LATENCY_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 """Upper bounds of the histogram of latencies."""
-
-
-@dataclass(slots=True)
-class Latencies:
-    """Seconds from publishing to the sink, as a histogram: counts[i] up to LATENCY_S[i], the last one beyond all."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_S) + 1))
-    total_s: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Adds one; the clocks of two machines may make it negative, which counts as 0."""
-        seconds = max(seconds, 0.0)
-        self.counts[bisect_left(LATENCY_S, seconds)] += 1
-        self.total_s += seconds
 
 
 @dataclass(slots=True)
@@ -32,7 +19,7 @@ class StreamStats:
     delivered: deliveries, of which repeated: of a message that is held already; over: of one that had its outcome; late: of one
     whose lease was over when it came. unread: messages that were held because the revision of their schema is not known.
     answered, dead: outcomes in the sink; unannounced: of the dead, those that their topic refuses. acknowledged, given_back:
-    messages. extended: leases. dead_reasons: of `dead`.
+    messages. extended: leases. dead_reasons: of `dead`. latency: from publishing to the sink.
     """
 
     held: int = 0
@@ -50,7 +37,7 @@ class StreamStats:
     given_back: int = 0
     extended: int = 0
     dead_reasons: Counter[str] = field(default_factory=Counter)
-    latency: Latencies = field(default_factory=Latencies)
+    latency: Durations = field(default_factory=lambda: Durations(LATENCY_S))
 
     def snapshot(self) -> dict[str, Any]:
         """The counts, for a log line."""

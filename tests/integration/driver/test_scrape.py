@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from aiohttp import web
@@ -18,6 +21,7 @@ from nightshift.status.survey import Survey
 from nightshift.store import open_store
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import PLUGINS, DriverProcess, PreparedRun, prepare
+from tests.integration.prometheus import Missing, program, scraping
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -34,20 +38,57 @@ class MeasuredDriver(DriverProcess):
             "JOB_COMPLETION_INDEX": "0",
             "ENGINE_URL": engine_url,
             "NIGHTSHIFT_METRICS_PORT": "0",
+            "NIGHTSHIFT_DEAD_LETTERS": "5",
+            "NIGHTSHIFT_NIGHT": '{"deadline": 1764288000, "price": 3.6, "currency": "USD"}',
         }
         command = [sys.executable, "-m", "nightshift.driver"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         self.log = []
 
+    def page(self, port: int) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
+            return str(reply.read().decode())
+
     def scrape(self, port: int) -> dict[tuple[str, str], float]:
         """Value by sample name and its one label's value."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as reply:
-            families = text_string_to_metric_families(reply.read().decode())
+        families = text_string_to_metric_families(self.page(port))
         return {
             (sample.name.removeprefix("nightshift_driver_"), next(iter(sample.labels.values()), "")): sample.value
             for family in families
             for sample in family.samples
         }
+
+
+QUERIES = (
+    "max(nightshift_run_rows) - sum(nightshift_run_home_rows_committed)",
+    "max(nightshift_run_deadline_timestamp_seconds)",
+    "max(nightshift_run_dead_letters_allowed)",
+    "count(nightshift_build_info{component='driver', nightshift_run!=''})",
+    "sum(nightshift_driver_dead_letters_total{reason='timeout'})",
+    "sum(nightshift_driver_cost_total{currency='USD'}) > bool 0",
+)
+
+
+def answer(prometheus: str, query: str) -> float:
+    """Once it is what two scrapes in a row have shown: what was scraped before is stale."""
+    before = None
+    deadline = time.monotonic() + GIVE_UP_S
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"{prometheus}/api/v1/query?{urlencode({'query': query})}", timeout=10) as reply:
+            found = json.load(reply)["data"]["result"]
+        value = float(found[0]["value"][1]) if found else None
+        if value is not None and value == before:
+            return value
+        before = value
+        time.sleep(1.5)
+    raise AssertionError(f"{query}: {before}")
+
+
+def linted(page: str) -> str:
+    """What promtool finds in a page."""
+    tool = program().with_name("promtool")
+    done = subprocess.run([tool, "check", "metrics"], input=page, text=True, capture_output=True)
+    return done.stdout + done.stderr
 
 
 def all_but_the_last(seen: dict[tuple[str, str], float]) -> bool:
@@ -68,14 +109,20 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
     texts: list[str | None] = [f"text {n}" for n in range(60)]
     texts[1] = None
     prepared = prepare(tmp_path, texts, chunk_rows=8)
-    with CannedEngine(stuck) as engine:
+    with CannedEngine(stuck) as engine, ExitStack() as open_:
         driver = MeasuredDriver(prepared, engine.url)
         request.addfinalizer(driver.process.kill)
         port = int(driver.wait_for("metrics")["port"])
+        try:
+            target = f"127.0.0.1:{port}", {"nightshift_run": prepared.run.run_id}
+            prometheus = open_.enter_context(scraping(tmp_path / "prometheus", [target]))
+        except Missing as missing:
+            pytest.skip(str(missing))
         deadline = time.monotonic() + GIVE_UP_S
         while not all_but_the_last(seen := driver.scrape(port)):
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)
+        page, asked = driver.page(port), {query: answer(prometheus, query) for query in QUERIES}
         status = Survey(open_store(prepared.url), prepared.run, prepared.url).refresh()
         release.set()
         code = driver.finish()
@@ -85,6 +132,16 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
     assert (seen["rows_total", "dead_letter"], seen["dead_letters_total", "bad_input"]) == (1, 1)
     assert (seen["rows_in_flight", ""], seen["requests_in_flight", ""]) == (4, 1)
     assert seen["requests_total", ""] >= 15
+    assert seen["request_duration_seconds_count", ""] == seen["requests_total", ""] - 1
+    assert linted(page) == ""
+    assert asked == {
+        "max(nightshift_run_rows) - sum(nightshift_run_home_rows_committed)": 4,
+        "max(nightshift_run_deadline_timestamp_seconds)": 1764288000,
+        "max(nightshift_run_dead_letters_allowed)": 5,
+        "count(nightshift_build_info{component='driver', nightshift_run!=''})": 1,
+        "sum(nightshift_driver_dead_letters_total{reason='timeout'})": 0,
+        "sum(nightshift_driver_cost_total{currency='USD'}) > bool 0": 1,
+    }
     assert seen["tokens_total", "in"] == sum(len(text) for text in texts[:56] if text)
     assert seen["bytes_total", "committed"] == sum(
         path.stat().st_size for path in prepared.work.glob("ledger/*.parquet") if not path.name.endswith("7.parquet")

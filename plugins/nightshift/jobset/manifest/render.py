@@ -11,6 +11,7 @@ and JobSet restarts every slice: committed work is kept, and a slice cannot cont
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from nightshift import exits
@@ -56,28 +57,29 @@ def render(
     role: Role = "owner",
     workers: int | None = None,
     pins: Pins = UNPINNED,
+    observed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The manifest of JobSet `name` for `run`.
 
     profile: replaces the job's own, as for a fallback. role: ``helper`` for an additional JobSet on the same run. workers: by
-    default as many as planned. pins: of the run; without them, model and images are as job and deployment name them.
-    Raises ValueError for a plan without rows, because there is nothing to run; for a profile that does not fit the
-    job's ``compute:``; as SettingsError, for a profile whose reservation has no name; and, as PatchError, for an override file
-    that cannot be read or merged.
+    default as many as planned. pins: of the run; without them, model and images are those of job and deployment. observed: see
+    `RenderRequest`. Raises ValueError for a plan without rows, because there is nothing to run; for a profile that does not fit
+    the job's ``compute:``; as SettingsError, for a profile whose reservation has no name; and, as PatchError, for an override
+    file that cannot be read or merged.
     """
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
-    worker = spec.compute.worker(profile)
     request = RenderRequest(
         name=name,
         spec=spec,
         settings=settings,
-        worker=worker,
+        worker=(worker := spec.compute.worker(profile)),
         pins=pins,
         run=run,
         workers=workers or plan.workers,
         rows=plan.rows,
         role=role,
+        observed=observed or {},
     )
     labels = _labels(request)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
@@ -91,9 +93,8 @@ def render(
     if settings.pod_patch:
         template = Patch(settings.pod_patch).apply(template)
     body = _one_host(request, template) if worker.hosts == 1 else _several_hosts(request, template)
-    annotations = {RUN_URL_ANNOTATION: run.url(settings.bucket), SPEC_HASH_ANNOTATION: spec_hash({"spec": body})}
-    if worker.hosts > 1:
-        annotations[EXCLUSIVE_TOPOLOGY_ANNOTATION] = NODE_POOL_LABEL
+    exclusive = {EXCLUSIVE_TOPOLOGY_ANNOTATION: NODE_POOL_LABEL} if worker.hosts > 1 else {}
+    annotations = {RUN_URL_ANNOTATION: run.url(settings.bucket), SPEC_HASH_ANNOTATION: spec_hash({"spec": body}), **exclusive}
     return {
         "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from nightshift.jobset.manifest.constants import LOAD_PATIENCE, Role
 from nightshift.profiles import WorkerShape
@@ -30,10 +31,14 @@ class ServerRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderRequest(ServerRequest):
-    """A run's JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run."""
+    """A run's JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run.
+
+    observed: variables of the driver that only observe (`nightshift.jobset.identity`).
+    """
 
     spec: JobSpec
     run: RunRef
     workers: int
     rows: int
     role: Role
+    observed: Mapping[str, str] = field(default_factory=dict)

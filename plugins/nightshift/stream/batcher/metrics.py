@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from nightshift.driver.metrics import BuildInfo
+from nightshift.stream.batcher.routes import NAMES
+
 _PREFIX: Final = "nightshift_batcher_"
 _COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _WAITS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
+
+# What the labels may say, so that each has a series of 0 from the start: `rate()` misses a first event otherwise.
+PASSED: Final = ("other", "headers", "body")
+REJECTED: Final = ("queue", "memory", "body", "slow", "head", "connections", "heads", "pipelined", "connection", "invalid")
+ERRORS: Final = ("busy", "failed", "timeout", "connection", "descriptors", "reply", "internal")
+GONE: Final = ("sending", "waiting", "sent")
 
 
 class Metrics:
@@ -24,15 +35,18 @@ class Metrics:
         self.batch_callers = self._histogram("batch_callers", "Callers merged into each request to the upstream.", _COUNTS)
         self.wait_seconds = self._histogram("wait_seconds", "From a caller's whole request until it was sent first.", _WAITS)
         self.upstream_seconds = self._histogram("upstream_seconds", "From a request to the upstream to its end.", _SECONDS)
-        self.callers = self._counter("callers", "Callers answered, by endpoint and status.", "endpoint", "status")
-        self.passed = self._counter("passed_through", "Requests passed through, by what they were.", "why")
-        self.rejected = self._counter("rejected", "Callers turned away before they waited, by reason.", "reason")
-        self.errors = self._counter("upstream_errors", "Requests to the upstream whose reply was no answer, by kind.", "kind")
-        self.refused = self._counter("refused", "Merged requests that were refused and sent again in parts.", "endpoint")
-        self.gone = self._counter("disconnected", "Callers that left before their answer, by when.", "when")
+        self.callers = self._counter("callers", "Callers answered, by endpoint and status.", endpoint=NAMES, status=("200",))
+        self.passed = self._counter("passed_through", "Requests passed through, by what they were.", why=PASSED)
+        self.rejected = self._counter("rejected", "Callers turned away before they waited, by reason.", reason=REJECTED)
+        self.errors = self._counter(
+            "upstream_errors", "Requests to the upstream whose reply was no answer, by kind.", kind=ERRORS
+        )
+        self.refused = self._counter("refused", "Merged requests that were refused and sent again in parts.", endpoint=NAMES)
+        self.gone = self._counter("disconnected", "Callers that left before their answer, by when.", when=GONE)
         self.waiting = self._gauge("waiting", "Callers whose request has not been sent.")
         self.in_hand = self._gauge("in_hand", "Callers from the beginning of their request to the end of their answer.")
         self.in_flight = self._gauge("upstream_in_flight", "Requests that the upstream has not answered.")
+        self.registry.register(BuildInfo("batcher"))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
 
@@ -40,8 +54,12 @@ class Metrics:
         """In the Prometheus text format."""
         return generate_latest(self.registry)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(_PREFIX + name, text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str, **labels: Sequence[str]) -> Counter:
+        """labels: their values that have a series from the start."""
+        counter = Counter(_PREFIX + name, text, list(labels), registry=self.registry)
+        for values in product(*labels.values()):
+            counter.labels(*values)
+        return counter
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(_PREFIX + name, text, registry=self.registry)
