@@ -67,12 +67,14 @@ class DoctorOperator(BaseOperator):
         from nightshift.doctor.findings import Failed, Report, is_bad
         from nightshift.doctor.job import file_of
         from nightshift.hooks.connections import AirflowConnections
+        from nightshift.triggers.night_gauges import send
 
         file = file_of(self.job, Path(self.jobs_folder)) if self.job else None
         report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
         report = Report((*report.findings, *self._orphans()))
         for finding, line in zip((*report.findings, None), report.lines(), strict=True):
             (self.log.error if isinstance(finding, Failed) else self.log.info)("%s", line)
+        send({"failed": sum(isinstance(each, Failed) for each in report.findings)}, {}, prefix="nightshift.checks.")
         if report.exit_code:
             bad = [each.check for each in report.findings if is_bad(each)]
             raise AirflowFailException(f"Not ready for a night: {', '.join(bad)}. The log has a line for each.")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.verdict.pod_ends import FailedContainer
     from nightshift.operators.deployment import Deployment
     from nightshift.operators.lineage.facets import Lineage
+    from nightshift.planner.costs.prices import Prices
     from nightshift.run.names import Work
 
 ROWS_SHOWN = 3
@@ -138,22 +139,28 @@ class InferOperator(JobSetTask, RunOperator):
 
     def _observed(self, profile: str) -> dict[str, str]:
         """What the drivers' metrics say of the run that no driver can know."""
-        night: dict[str, Any] = {"deadline": self.remembered().deadline, **self._price(profile or self.spec.compute.profile)}
+        night: dict[str, Any] = {"deadline": self.remembered().deadline}
+        if (price := self._price(profile or self.spec.compute.profile)) is not None:
+            night |= {"price": price, "currency": self._prices.currency}
         return {"NIGHTSHIFT_NIGHT": json.dumps(night)}
 
-    def _price(self, profile: str) -> dict[str, Any]:
-        """Of a worker's machines for an hour; {} if the deployment's prices do not have it."""
+    def _price(self, profile: str) -> float | None:
+        """Of a worker's machines for an hour; None if the deployment's prices do not have it."""
         from nightshift.planner.bills import machine_of
-        from nightshift.planner.costs.prices import PricesError, load_prices
+
+        machine = machine_of(self.spec, profile)
+        price = self._prices.machines.get(machine.name)
+        return None if price is None else round(price * machine.count, 6)
+
+    @cached_property
+    def _prices(self) -> Prices:
+        from nightshift.planner.costs.prices import Prices, PricesError, load_prices
 
         try:
-            prices = load_prices(self.settings.prices)
+            return load_prices(self.settings.prices)
         except PricesError as error:
             self.log.warning("The metrics have no costs: %s", error)
-            return {}
-        machine = machine_of(self.spec, profile)
-        price = prices.machines.get(machine.name)
-        return {} if price is None else {"price": round(price * machine.count, 6), "currency": prices.currency}
+            return Prices("")
 
     def whole(self, kept: FleetState) -> tuple[str, int]:
         return self._wanted().whole(kept)
@@ -208,7 +215,17 @@ class InferOperator(JobSetTask, RunOperator):
         speed = decision.speed if decision else None
         start_up_s = speed.start_up_s if speed else float(self.spec.compute.worker().load_seconds)
         rate = speed.rows_per_second if speed else 0.0
-        return Night(self.spec, self.run, self.plan, rate, start_up_s, limits, self.deployment.has_profiles)
+        return Night(
+            self.spec,
+            self.run,
+            self.plan,
+            rate,
+            start_up_s,
+            limits,
+            self.deployment.has_profiles,
+            price=self._price,
+            currency=self._prices.currency,
+        )
 
     def seconds(self) -> float:
         return self.spec.deadline_seconds
@@ -281,10 +298,16 @@ class InferOperator(JobSetTask, RunOperator):
     def ended(self, name: str, seen: Observation) -> None:
         """Records what no worker knows: how long its pods took to start, and which were taken away. The task seal reads it."""
         from nightshift.jobset.verdict.starts import starts_of, taken_of
-        from nightshift.run.pod_startup import Starts, save_starts
+        from nightshift.run.pod_startup import STAGES, Starts, save_starts
+        from nightshift.triggers.night_gauges import send
 
+        starts = starts_of(seen)
+        for stage in STAGES:
+            slowest = max((each[stage] for each in starts.values() if stage in each), default=None)
+            tags = {"nightshift_job": self.run.job, "nightshift_run": self.run.run_id, "stage": stage}
+            send({"start_up_seconds": slowest}, tags)
         try:
-            save_starts(self.store, self.run, name, Starts(starts_of(seen), taken_of(seen)))
+            save_starts(self.store, self.run, name, Starts(starts, taken_of(seen)))
         except Exception as error:
             self.log.warning("How long the pods of JobSet %s took to start is not recorded: %r", name, error)
 

@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.triggers.first_ending import first_ending
 from nightshift.triggers.log_flush import logged_lines_taken
+from nightshift.triggers.night_gauges import NightGauges
 from nightshift.triggers.polling import BACKOFF_FACTOR, BACKOFF_MAX_S, SETTLE_S
 from nightshift.triggers.shielded import run_shielded
 
@@ -145,11 +146,15 @@ class KubernetesJobSetTrigger(BaseTrigger):
         followers = [self._follower(each) for each in self.jobsets]
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
         watch = None if self.look is None else await asyncio.to_thread(self._watch, self.look)
-        found = await first_ending(
-            [follower.run() for follower in followers],
-            watch.until_needed(self._counts, self._paused, self._reachable) if watch else None,
-            lambda: asyncio.gather(*(follower.note() for follower in followers)),
-        )
+        try:
+            found = await first_ending(
+                [follower.run() for follower in followers],
+                watch.until_needed(self._counts, self._paused, self._reachable) if watch else None,
+                lambda: asyncio.gather(*(follower.note() for follower in followers)),
+            )
+        finally:
+            if watch:
+                watch.close()
         # See `SETTLE_S`: Airflow takes a task that resumes too early for dead.
         await asyncio.sleep(max(0.0, SETTLE_S - (time.monotonic() - began)))
         if not await logged_lines_taken():
@@ -165,7 +170,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
     def _watch(self, look: dict[str, Any]) -> FleetWatch:
         from nightshift.hooks.credentials import open_bucket
 
-        return FleetWatch(look, self.deadline, self.log, open_bucket)
+        return FleetWatch(look, self.deadline, self.log, open_bucket, NightGauges(look["run"]))
 
     def _counts(self) -> dict[str, Any]:
         return {name: asdict(follower.counts()) for name, follower in self._followers.items()}

@@ -14,6 +14,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.triggers.first_ending import first_ending
 from nightshift.triggers.jobset import jobset_event
+from nightshift.triggers.night_gauges import NightGauges
 from nightshift.triggers.polling import DeadlinePassed, poll
 from nightshift.triggers.shielded import run_shielded
 
@@ -83,11 +84,16 @@ class LocalJobSetTrigger(BaseTrigger):
         from nightshift.jobset.fleet.watch import FleetWatch
         from nightshift.jobset.kubernetes.follow import Followed
 
-        lookout = (
-            None if self.look is None else await asyncio.to_thread(FleetWatch, self.look, self.deadline, self.log, open_bucket)
-        )
+        lookout = None
+        if (look := self.look) is not None:
+            gauges = NightGauges(look["run"])
+            lookout = await asyncio.to_thread(FleetWatch, look, self.deadline, self.log, open_bucket, gauges)
         needed = lookout.until_needed(lambda: self._counts, lambda: self._paused) if lookout else None
-        found = await first_ending([self._follow()], needed)
+        try:
+            found = await first_ending([self._follow()], needed)
+        finally:
+            if lookout:
+                lookout.close()
         jobset, followed = (self.jobsets[0], Followed("look")) if found is None else found[1]
         before = None
         if found is None:

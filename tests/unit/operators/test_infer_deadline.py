@@ -146,7 +146,7 @@ class TestLook:
         )
         (jobset,) = look["jobsets"].values()
         assert jobset.pop("ready_at") == pytest.approx(time.time() + 600, abs=60)
-        assert jobset == {"profile": "cpu", "workers": 2, "helps": False, "hosts": 1}
+        assert jobset == {"profile": "cpu", "workers": 2, "helps": False, "hosts": 1, "price": None}
         assert look["terms"]["start_up_s"] == 600
         assert (look["terms"]["room"], look["terms"]["stated"], look["terms"]["helped"]) == (8, False, 0)
 

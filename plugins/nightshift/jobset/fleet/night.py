@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ class Night:
 
     start_up_s: of a JobSet, from its start to its first row. many_machines: whether another JobSet gets machines of its own;
     the local runtime has only one.
+    price(profile): of one of its workers for an hour, in `currency`; None if unknown.
     """
 
     spec: JobSpec
@@ -34,6 +35,8 @@ class Night:
     start_up_s: float
     limits: Limits
     many_machines: bool
+    price: Callable[[str], float | None] = lambda _: None
+    currency: str = ""
 
     def hosts(self, profile: str) -> int:
         return self.spec.compute.worker(profile).hosts
@@ -56,6 +59,7 @@ class Night:
                 helps=live.helps,
                 hosts=self.hosts(live.profile or self.spec.compute.profile),
                 ready_at=live.since + self.start_up_s,
+                price=self.price(live.profile or self.spec.compute.profile),
             )
             for name, live in members.items()
         }
@@ -75,4 +79,5 @@ class Night:
             state=state or WatchState(self.speed),
             jobsets=jobsets,
             terms=terms,
+            currency=self.currency,
         )

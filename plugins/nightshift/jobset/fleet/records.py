@@ -17,13 +17,17 @@ VERSION: Final = 2
 
 @dataclass(frozen=True)
 class WatchedJobSet:
-    """A JobSet that the task waits for. hosts: pods of one worker. ready_at: Unix time at which its start-up should be over."""
+    """A JobSet that the task waits for. hosts: pods of one worker. ready_at: Unix time at which its start-up should be over.
+
+    price: of one worker for an hour, in the currency of `WatchTerms`; None if it is not known.
+    """
 
     profile: str
     workers: int
     helps: bool
     hosts: int
     ready_at: float
+    price: float | None = None
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class WatchTerms:
     """What a trigger needs to forecast a run's end.
 
     run: prefix of its folder. rows, chunk_rows, plan_uid: the plan's; '' in release 0.2.0. seqs: ``max_num_seqs``.
-    state: of the last watch. jobsets: by name.
+    state: of the last watch. jobsets: by name. currency: of prices.
     """
 
     run: str
@@ -42,6 +46,7 @@ class WatchTerms:
     jobsets: Mapping[str, WatchedJobSet]
     terms: Terms
     plan_uid: str = ""
+    currency: str = ""
 
     def to_json(self) -> dict[str, Any]:
         terms = {name: value for name, value in asdict(self.terms).items() if name != "useful"}
@@ -51,6 +56,7 @@ class WatchTerms:
             "chunk_rows": self.chunk_rows,
             "plan_uid": self.plan_uid,
             "seqs": self.seqs,
+            "currency": self.currency,
             **asdict(self.state),
             "jobsets": {name: asdict(each) for name, each in self.jobsets.items()},
             "terms": {**terms, "profiles": list(self.terms.profiles)},

@@ -10,16 +10,17 @@ and each try would cost a retry.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from nightshift.jobset.fleet.forecast import Forecast, Rows
+    from nightshift.jobset.fleet.forecast import Fleet, Forecast, Rows
     from nightshift.jobset.kubernetes.follow import Log
     from nightshift.run.pauses import PauseRequest
 
@@ -30,13 +31,47 @@ Counts = Mapping[str, Mapping[str, Any]]
 """By JobSet: the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`."""
 
 
+@dataclass(frozen=True)
+class NightNow:
+    """A run at one moment. end_s: forecast seconds to its last row; None if unknown, inf if it will never end. left_s: until
+    its deadline. wanted, running: workers. cost: of the JobSets that the task waits for, since it does; cost_at_end: if the
+    forecast holds. Both None if a price is missing."""
+
+    rows: int
+    committed: int
+    end_s: float | None
+    left_s: float
+    late: bool
+    wanted: int
+    running: int
+    cost: float | None = None
+    cost_at_end: float | None = None
+    currency: str = ""
+
+
+class Gauges(Protocol):
+    """Where a night is shown. seen(now): after each check. over(): when nobody watches it here any longer."""
+
+    def seen(self, now: NightNow) -> None: ...
+
+    def over(self) -> None: ...
+
+
 class FleetWatch:
     """For one trigger. terms: JSON of a `WatchTerms`. deadline: Unix time.
 
-    open_bucket: opens the deployment's bucket. report: what the task gets with the trigger's event.
+    open_bucket: opens the deployment's bucket. gauges: shown what is known. report: what the task gets
+    with the trigger's event.
     """
 
-    def __init__(self, terms: Mapping[str, Any], deadline: float, log: Log, open_bucket: Callable[[], ObjectStore]) -> None:
+    def __init__(
+        self,
+        terms: Mapping[str, Any],
+        deadline: float,
+        log: Log,
+        open_bucket: Callable[[], ObjectStore],
+        gauges: Gauges | None = None,
+    ) -> None:
         # Made in a thread: the triggerer's event loop would stand still while these are imported.
         from nightshift.jobset.fleet.deadline import decide
         from nightshift.jobset.fleet.forecast import Watch
@@ -47,6 +82,7 @@ class FleetWatch:
         self._deadline = deadline
         self._log = log
         self._open_bucket = open_bucket
+        self._gauges = gauges
         self._watch = Watch(self._terms.state, self._terms.chunk_rows, start_up_s=self._terms.terms.start_up_s)
         self._late = self._terms.state.late_since is not None
         self._logged = False
@@ -75,6 +111,10 @@ class FleetWatch:
                     self._log.warning("The run's folder cannot be read, so the end of the night is unknown: %r", error)
                 self._silent = True
 
+    def close(self) -> None:
+        if self._gauges:
+            self._gauges.over()
+
     async def _is_not_followed(self, paused: Collection[str]) -> bool:
         """Whether some JobSet does not follow a request to pause or resume, which was only written."""
         request = await asyncio.to_thread(self._pause_request)
@@ -89,7 +129,10 @@ class FleetWatch:
 
         now = time.time()
         rows = await asyncio.to_thread(self._rows, now - self._watch.window_s(now))
-        forecast = self._watch.forecast(now, rows, self._fleets(counts), deadline=self._deadline, paused=paused)
+        fleets = self._fleets(counts)
+        forecast = self._watch.forecast(now, rows, fleets, deadline=self._deadline, paused=paused)
+        if self._gauges:
+            self._gauges.seen(self._now(rows, fleets, forecast))
         asked = {name: Asked(each.profile, each.workers, each.helps) for name, each in self._terms.jobsets.items()}
         terms = replace(self._terms.terms, useful=max(1, rows.left // self._terms.seqs))
         decision = self._decide(forecast, asked, terms)
@@ -99,7 +142,7 @@ class FleetWatch:
         self._log_forecast(forecast, rows, decision.why)
         return bool(decision.workers)
 
-    def _fleets(self, counts: Counts) -> dict[str, Any]:
+    def _fleets(self, counts: Counts) -> dict[str, Fleet]:
         from nightshift.jobset.fleet.forecast import Fleet
 
         fleets = {}
@@ -107,6 +150,24 @@ class FleetWatch:
             count = counts[name]
             fleets[name] = Fleet(each.workers, count["running"] // each.hosts, count["worked_s"] / each.hosts, each.ready_at)
         return fleets
+
+    def _now(self, rows: Rows, fleets: Mapping[str, Fleet], forecast: Forecast) -> NightNow:
+        now = NightNow(
+            rows.done + rows.left,
+            rows.done,
+            forecast.end_s,
+            forecast.left_s,
+            forecast.late,
+            sum(each.wanted for each in fleets.values()),
+            sum(each.running for each in fleets.values()),
+        )
+        prices = {name: each.price for name, each in self._terms.jobsets.items()}
+        if None in prices.values():
+            return now
+        cost = sum((price or 0) * fleets[name].worked_s / 3600 for name, price in prices.items())
+        rate = sum((price or 0) * forecast.fleets[name].workers / 3600 for name, price in prices.items() if forecast.fleets)
+        at_end = None if now.end_s is None or math.isinf(now.end_s) else cost + rate * now.end_s
+        return replace(now, cost=cost, cost_at_end=at_end, currency=self._terms.currency)
 
     def _log_forecast(self, forecast: Forecast, rows: Rows, why: str) -> None:
         """Once, and at each change between late and in time."""
