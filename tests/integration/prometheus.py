@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,40 +10,21 @@ from typing import Final
 
 import yaml
 
-from local.environments import cache_dir
 from local.ports import new_port
+from tests.integration.debian import Missing, unpacked
 from tests.integration.emulators import HOST, Emulator
 
+__all__ = ["Missing", "program", "scraping"]
+
 NAME: Final = "prometheus"
-
-
-class Missing(Exception):
-    """There is no Prometheus, and it cannot be fetched here; the message says why."""
 
 
 def program() -> Path:
     """Raises Missing."""
     if found := shutil.which(NAME):
         return Path(found)
-    home = cache_dir() / NAME
-    target = home / "usr" / "bin" / NAME
-    home.mkdir(parents=True, exist_ok=True)
-    with open(home.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists():
-            _fetch(home)
-    return target
-
-
-def _fetch(home: Path) -> None:
-    if not shutil.which("apt-get"):
-        raise Missing("there is no prometheus on the PATH, and this is not Debian or Ubuntu, whose package could be fetched")
-    done = subprocess.run(["apt-get", "download", "-qq", NAME], cwd=home, text=True, capture_output=True)
-    if done.returncode != 0:
-        raise Missing(f"'apt-get download {NAME}' failed: {done.stderr[-500:]}")
-    for package in home.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "-x", package, home], check=True)
-        package.unlink()
+    file = f"usr/bin/{NAME}"
+    return unpacked(file, NAME) / file
 
 
 @contextmanager

@@ -186,6 +186,79 @@ def test_files_need_no_secret_and_no_way_to_a_database() -> None:
     assert 5432 not in [port["port"] for rule in policy["egress"] for port in rule["ports"]]
 
 
+IAM = "postgresql://texts%40acme.iam@10.1.2.3:6432/catalog"
+
+
+@pytest.mark.parametrize(
+    ("url", "to", "ports"),
+    [
+        ("", None, [5432, 5433, 6432]),
+        ("postgresql://u:p@10.1.2.3/d", ["10.1.2.3/32"], [5432]),
+        ("postgresql://u:p@10.1.2.3:6432/d", ["10.1.2.3/32"], [6432]),
+        ("postgresql://u:p@10.1.2.3:5433,10.1.2.4:7777/d", ["10.1.2.3/32", "10.1.2.4/32"], [5433, 7777]),
+        ("postgresql://u:p@[fd00::1]/d", ["fd00::1/128"], [5432]),
+        ("postgresql://u:p@db.internal:7777/d", None, [7777]),
+        ("postgresql://u:p@10.1.2.3,db.internal/d", None, [5432]),
+        # A proxy in the pod, as a container of its own.
+        ("postgresql://u:p@127.0.0.1:5432/d", None, [5433, 3307]),
+        (IAM, ["10.1.2.3/32"], [6432]),
+    ],
+)
+def test_subscribers_reach_the_database_at_its_ports(url: str, to: list[str] | None, ports: list[int]) -> None:
+    policies = [each for each in render(replace(an_order(PLAIN, SETTINGS), sink_url=url)) if each["kind"] == "NetworkPolicy"]
+    rule = policies[0]["spec"]["egress"][-1]
+
+    assert policies[0]["metadata"]["name"] == "package-texts-subscriber"
+    assert [each["port"] for each in rule["ports"]] == ports
+    assert [each["ipBlock"]["cidr"] for each in rule.get("to", [])] == (to or [])
+
+
+def test_a_password_is_never_in_the_manifests(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(EXAMPLE, scaling=SCALING), "stream.yaml")
+    text = preview(StreamOptions(path), {"NIGHTSHIFT_SINK_URL": "postgresql://u:geheim@10.1.2.3:6432/d"})
+
+    assert "geheim" not in text
+    assert "name: package-texts-sink" in text
+    assert "every address" not in text
+
+
+def test_a_subscriber_that_logs_in_with_a_token_has_the_account_and_no_secret(tmp_path: Path) -> None:
+    path = write(tmp_path, changed(EXAMPLE, scaling=SCALING), "stream.yaml")
+    text = preview(StreamOptions(path), {"NIGHTSHIFT_SINK_URL": IAM})
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+    account = found["ServiceAccount", "package-texts-subscriber"]["metadata"]["annotations"]
+    [container] = found["Deployment", "package-texts-subscriber"]["spec"]["template"]["spec"]["containers"]
+
+    assert account["iam.gke.io/gcp-service-account"] == "texts@acme.iam.gserviceaccount.com"
+    scopes = [each.rpartition("/")[2] for each in account["iam.gke.io/scopes-override"].split(",")]
+    assert scopes == ["cloud-platform", "userinfo.email", "openid", "alloydb.login", "sqlservice.login"]
+    assert {"name": "NIGHTSHIFT_SINK_URL", "value": IAM} in container["env"]
+    assert "secretKeyRef" not in text
+    assert "# Subscribers act as texts@acme.iam.gserviceaccount.com" in text
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("postgresql://ann%40acme.com@10.1.2.3/d", "NIGHTSHIFT_SINK_URL: ann@acme.com is a person's account"),
+        ("postgresql://u:a@b@h/d", "NIGHTSHIFT_SINK_URL is not an address of PostgreSQL"),
+        (f"{IAM}?sslmode=disable", "NIGHTSHIFT_SINK_URL: sslmode=disable would send the access token"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused(url: str, said: str) -> None:
+    with pytest.raises(Unrenderable) as caught:
+        render(replace(an_order(PLAIN, SETTINGS), sink_url=url))
+
+    assert str(caught.value).startswith(said)
+
+
+def test_files_have_no_database_whatever_the_environment_says() -> None:
+    order = replace(an_order(PLAIN, SETTINGS, sink={"files": "gs://bucket/answers", "column": "embedding"}), sink_url=IAM)
+
+    assert order.database is None
+    assert "NIGHTSHIFT_SINK_URL" not in "".join(map(to_yaml, render(order)))
+
+
 def test_a_watched_folder_cannot_be_scaled_by_its_backlog() -> None:
     [problem] = refused(source={"prefix": "gs://bucket/in", "key": ["name", "version"]})
 

@@ -17,9 +17,9 @@ from nightshift.stream.in_flight import PULL_MOST, SIZE_GUESS, InFlight, Lanes
 from nightshift.stream.leases import KEPT, LEAST_S, MOST_S, Leases
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.ports import BadUrl, Collect, Unsettled
-from nightshift.stream.postgres import check_url
 from nightshift.stream.schema import literal
 from nightshift.stream.settle import Settler
+from nightshift.stream.sink_address import parse
 from nightshift.stream.stats import StreamStats
 
 pytestmark = pytest.mark.unit
@@ -390,11 +390,11 @@ def test_a_prediction_is_written_as_its_column_reads_it(prediction: Any, kind: s
 class TestTheAddressOfASink:
     @pytest.mark.parametrize("url", ["postgresql://u:a@b@h/d", "postgresql://u:a/b@h/d"])
     def test_a_password_that_libpq_would_take_for_something_else_is_refused(self, url: str) -> None:
-        with pytest.raises(BadUrl, match="write @ / : in its password as %40 %2F %3A"):
-            check_url(url)
+        with pytest.raises(BadUrl, match="write @ / : in its user and password as %40 %2F %3A"):
+            parse(url)
 
     def test_one_that_is_written_as_it_should_be_is_taken(self) -> None:
-        check_url("postgresql://u:a%40b%2Fc@h:5432,i:5433/d%40e")
+        parse("postgresql://u:a%40b%2Fc@h:5432,i:5433/d%40e")
 
 
 async def test_a_delivery_during_the_acknowledgement_is_acknowledged_too() -> None:

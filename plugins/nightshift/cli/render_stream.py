@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,8 @@ from nightshift.stream.manifests.render_request import CANARY_PERCENT, StreamReq
 from nightshift.stream.manifests.subscriber import SINK_KEY, sink_secret
 
 _PROJECT: Final = ("NIGHTSHIFT_PROJECT", "PROJECT")
+
+_SINK_URL: Final = "NIGHTSHIFT_SINK_URL"
 
 GROUP: Final = "streams"
 
@@ -63,7 +65,7 @@ def preview(options: StreamOptions, environment: Mapping[str, str]) -> str:
     if settings.local_folder:
         # It runs JobSets alone.
         settings = replace(settings, runtime=Settings.runtime)
-    request = StreamRequest(spec, options.file.read_text(encoding="utf-8"), settings, variant)
+    request = StreamRequest(spec, options.file.read_text(encoding="utf-8"), settings, variant, environment.get(_SINK_URL, ""))
     documents = "---\n".join(to_yaml(document) for document in render(request))
     return "".join(f"# {line}\n" for line in _header(request, options.file, missing=missing)) + documents
 
@@ -79,18 +81,11 @@ def _header(request: StreamRequest, file: Path, *, missing: bool) -> list[str]:
         f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",
         f"They answer at most {scaling.messages_per_second_max:g} messages a second. If more arrive, the backlog grows.",
     ]
-    if request.spec.sink.PORT:
-        lines.append(
-            f"Not in here: the Secret {sink_secret(request)}, whose key {SINK_KEY} is the sink's URL (docs/use/streams.md)."
-        )
+    lines += _about_database(request)
     if missing:
         lines.append("{} is not set here: {} is a placeholder.".format(*_PROJECT))
     if settings.pod_patch:
         lines.append("NIGHTSHIFT_POD_PATCH is for the pods of runs, and is not merged here: patch these with kustomize.")
-    if request.spec.sink.PORT:
-        lines.append(
-            f"Subscribers may reach every address at port {request.spec.sink.PORT}; name your database's in the NetworkPolicy."
-        )
     if request.variant.gateway:
         lines.append(
             "Every address may reach the servers and the endpoint picker: name the gateway's in their NetworkPolicies."
@@ -101,3 +96,17 @@ def _header(request: StreamRequest, file: Path, *, missing: bool) -> list[str]:
                 "gateway of GKE takes no server for healthy without them."
             )
     return lines
+
+
+def _about_database(request: StreamRequest) -> Iterator[str]:
+    database = request.database
+    if database is None:
+        return
+    if database.service_account:
+        yield f"Subscribers act as {database.service_account}, which logs in to the database with its token."
+    else:
+        yield f"Not in here: the Secret {sink_secret(request)}, whose key {SINK_KEY} is the sink's URL (docs/use/streams.md)."
+    if not database.addresses:
+        ports = ", ".join(map(str, database.ports))
+        why = "names no address" if request.sink_url else "is not set here"
+        yield f"{_SINK_URL} {why}: subscribers may reach every address at port {ports}."

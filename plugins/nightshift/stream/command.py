@@ -104,7 +104,7 @@ def _each(error: BaseException) -> list[BaseException]:
 def _missing(spec: StreamSpec, options: Options) -> list[str]:
     """What is not set and is needed, a line for each."""
     engine = [] if options.engine_url else ["ENGINE_URL, or --engine-url is not set."]
-    database = spec.sink.PORT is not None and not options.sink_url
+    database = bool(spec.sink.PORTS) and not options.sink_url
     return engine + (["NIGHTSHIFT_SINK_URL is not set."] if database else [])
 
 

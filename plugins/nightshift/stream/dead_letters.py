@@ -15,10 +15,13 @@ from nightshift.spec.sinks.postgres import TableSink
 from nightshift.stream import redriven_ids
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unwritable
-from nightshift.stream.postgres import Session, check_url
+from nightshift.stream.postgres import Session
 from nightshift.stream.schema import age
+from nightshift.stream.sink_address import parse
 
 if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
+
     from nightshift.spec import StreamSpec
 
 T = TypeVar("T")
@@ -51,16 +54,17 @@ class DeadLetter:
 
 class DeadLetterTable:
     """The table of dead letters of one stream. url: as `nightshift.stream.postgres.PostgresSink` takes it.
+    credentials: of a Google account that it may name; by default the environment's.
 
     Every method raises Unavailable and SinkRefused. Raises BadUrl.
     """
 
-    def __init__(self, url: str, spec: StreamSpec) -> None:
-        check_url(url)
+    def __init__(self, url: str, spec: StreamSpec, credentials: Credentials | None = None) -> None:
+        address = parse(url)
         assert isinstance(spec.sink, TableSink), "nightshift.stream.names.redriven_from says so before"
         self._shown = spec.sink.dead_letters_table
         self._table = sql.Identifier(*self._shown.split("."))
-        self._session = Session(url)
+        self._session = Session(address, credentials)
 
     async def select(self, selection: Selection) -> tuple[list[DeadLetter], int]:
         """Those that are selected, in the order in which they were published; and how many more there are beyond `most`."""

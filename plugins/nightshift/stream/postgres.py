@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -21,10 +21,15 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from nightshift.spec import StreamSpec
+from nightshift.stream.google_login import Token
 from nightshift.stream.messages import Answered, Dead, Message
-from nightshift.stream.ports import BadUrl, Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
+from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
 from nightshift.stream.schema import Table, literal
+from nightshift.stream.sink_address import ENCRYPTED, Address, parse
 from nightshift.tasks.base import TaskKind
+
+if TYPE_CHECKING:
+    from google.auth.credentials import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +55,7 @@ _AWAY: Final = ("08", "25", "28", "3D", "40", "53", "57", "58")
 """Classes of SQLSTATE that tell of the server's state, or of other transactions; all others refuse what was asked."""
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _LOCKED: Final = re.compile(
-    r'authentication failed for user|no pg_hba\.conf entry for|role ".*" (?:does not exist|is not permitted to log in)'
+    r'authentication failed|no pg_hba\.conf entry for|role ".*" (?:does not exist|is not permitted to log in)'
     r'|database ".*" does not exist|no password supplied'
 )
 _CONNECTION: Final[dict[str, Any]] = {
@@ -88,11 +93,11 @@ class PostgresSink:
     collect = COLLECT
 
     def __init__(self, url: str, table: Table, model: str) -> None:
-        check_url(url)
+        address = parse(url)
         self._table = table
         self._model = model
         # Asking must not wait for a long write.
-        self._asking, self._writing = Session(url), Session(url)
+        self._asking, self._writing = Session(address), Session(address)
         self._most = COLLECT.rows
         self._last: list[Any] | None = None
 
@@ -288,14 +293,16 @@ class Session:
     """One connection, opened when it is needed and again when it breaks; one transaction at a time.
 
     Nothing outlives a transaction, neither a setting nor a prepared statement, so that a pool such as PgBouncer may give each
-    one another connection of the server's.
+    one another connection of the server's. credentials: of a Google account that logs in; by default the environment's.
     """
 
-    def __init__(self, url: str) -> None:
-        given = psycopg.conninfo.conninfo_to_dict(url)
-        self._url = url
-        self._parameters = {name: value for name, value in _CONNECTION.items() if name not in given}
-        limits = [(name, value) for name, value in _LIMITS.items() if name not in str(given.get("options") or "")]
+    def __init__(self, address: Address, credentials: Credentials | None = None) -> None:
+        self._url = address.url
+        self._parameters = {name: value for name, value in _CONNECTION.items() if name not in address.given}
+        self._token = Token(credentials) if address.google_account else None
+        if self._token and not address.is_local and not address.sslmode:
+            self._parameters["sslmode"] = ENCRYPTED[0]
+        limits = [(name, value) for name, value in _LIMITS.items() if name not in str(address.given.get("options") or "")]
         self._limits = sql.SQL("SELECT {}").format(
             sql.SQL(", ").join(sql.SQL("set_config({}, {}, true)").format(*each) for each in limits)
         )
@@ -331,8 +338,9 @@ class Session:
             await self._drop()
 
     async def _connect(self) -> Connection:
+        login: dict[str, Any] = {"password": await self._token.read()} if self._token else {}
         connection = await psycopg.AsyncConnection.connect(
-            self._url, autocommit=True, prepare_threshold=None, **self._parameters
+            self._url, autocommit=True, prepare_threshold=None, **self._parameters, **login
         )
         # Each statement must see what was committed before it, whatever the database's default is.
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
@@ -367,19 +375,6 @@ def _is_locked(error: BaseException) -> bool:
     code of a connection that was refused, so the words decide; those of a server that speaks another language do not.
     """
     return isinstance(error, psycopg.OperationalError) and _LOCKED.search(str(error)) is not None
-
-
-def check_url(url: str) -> None:
-    """Raises BadUrl. libpq's own words are not used: they repeat the address, or parts of it, which may be its password's."""
-    try:
-        parts = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        raise BadUrl("NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: postgresql://USER:PASSWORD@HOST/DATABASE") from None
-    # Of a password with @ or / in it, libpq takes the rest for host, port or database.
-    host, port, database = (str(parts.get(name) or "") for name in ("host", "port", "dbname"))
-    odd_port = bool(port) and not port.replace(",", "").isdigit()
-    if odd_port or "@" in host[1:] or ("@" in database and "user" not in parts):
-        raise BadUrl("NIGHTSHIFT_SINK_URL is not an address of PostgreSQL: write @ / : in its password as %40 %2F %3A")
 
 
 def _holdable(text: str) -> str:

@@ -81,8 +81,10 @@ class Redriven:
 
 
 async def redrive(url: str, spec: StreamSpec, asked: Redrive, credentials: Credentials | None = None) -> Redriven:
-    """url: of the database. Raises Unavailable, after which a repeat goes on; SinkRefused, PubSubRefused, BadUrl."""
-    table = DeadLetterTable(url, spec)
+    """url: of the database. credentials: for Pub/Sub, and for the database if a Google account logs in there.
+
+    Raises Unavailable, after which a repeat goes on; SinkRefused, PubSubRefused, BadUrl."""
+    table = DeadLetterTable(url, spec, credentials)
     try:
         found, more = await table.select(asked.selection)
         topic = asked.topic or await topic_of(asked.subscription, credentials)

@@ -17,12 +17,15 @@ from nightshift.spec.stream import Messages
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.ports import SinkRefused
 from nightshift.stream.table_checks import (
+    SEARCHED,
+    check_extension,
     check_generated,
     check_late,
     check_required,
     check_statement,
     check_value,
     claim,
+    note_index,
     sample,
 )
 
@@ -108,6 +111,8 @@ class Table:
         self._key_types = tuple(columns[key] for key in self.keys)
         await self._fit(connection)
         await claim(connection, self.name, self._spec, shared=self._sink.shared)
+        if self.prediction_type in SEARCHED:
+            await note_index(connection, self.name, self._sink.column, self.prediction_type)
 
     async def _fit(self, connection: Connection) -> None:
         """Whether answers and dead letters can be written. Raises SinkRefused."""
@@ -172,15 +177,14 @@ class Table:
             await connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(self.name, sql.Identifier(MESSAGE_ID)))
 
     async def _wanted_type(self, connection: Connection) -> str:
-        """A vector where pgvector is installed and the job says how long, else what holds the Arrow type."""
+        """A vector if the job says how long, else what holds the Arrow type. Raises SinkRefused if vectors are not known."""
         import pyarrow as pa
 
         kind = self._prediction
         dimensions = getattr(self._spec.request, "dimensions", None)
         if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
-            found = await connection.execute("SELECT to_regtype('vector') IS NOT NULL")
-            row = await found.fetchone()
-            if row and row[0] and dimensions:
+            if dimensions:
+                await check_extension(connection, self._sink.table, self._sink.column)
                 return f"vector({dimensions})"
             return "double precision[]" if pa.types.is_float64(kind.value_type) else "real[]"
         if pa.types.is_string(kind):

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 Connection = psycopg.AsyncConnection[TupleRow]
 
+SEARCHED: Final = ("vector", "halfvec")
+"""pgvector's types of which it makes an index (HNSW: up to 2,000 and 4,000 dimensions; its README, "HNSW")."""
 MARK: Final = "nightshift: "
 """Begins the line. A JSON object follows: job, task, key (its columns), column (that of the prediction)."""
 _NO_FIT: Final = (psycopg.DataError, errors.CannotCoerce, errors.DatatypeMismatch, errors.InternalError_)
@@ -100,6 +102,34 @@ async def check_value(connection: Connection, table: sql.Identifier, column: str
 async def check_statement(connection: Connection, statement: sql.Composed, parameters: int) -> None:
     """Whether the server plans a statement, and this account may execute it. Raises what it says."""
     await connection.execute(sql.SQL("EXPLAIN {}").format(statement), [None] * parameters)
+
+
+async def check_extension(connection: Connection, table: str, column: str) -> None:
+    """Whether the database knows vectors. Raises SinkRefused."""
+    found = await connection.execute("SELECT to_regtype('vector') IS NOT NULL, current_database()")
+    row = await found.fetchone()
+    if row and not row[0]:
+        raise SinkRefused(
+            f"the table {table} cannot be made: request.dimensions asks for a vector, and the database {row[1]} has no type "
+            "vector. CREATE EXTENSION vector (pgvector) there; or make the table yourself, with "
+            f"{sql.Identifier(column).as_string(None)} real[] NOT NULL"
+        )
+
+
+async def note_index(connection: Connection, table: sql.Identifier, column: str, kind: str) -> None:
+    """Tells once, when a subscriber starts, that searches read the whole table. Which distance they use, nobody knows here."""
+    found = await connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey::int2[]) "
+        "WHERE indrelid = to_regclass(%s) AND attname = %s)",
+        [table.as_string(None), column],
+    )
+    row = await found.fetchone()
+    if row and not row[0]:
+        statement = sql.SQL("CREATE INDEX CONCURRENTLY ON {} USING hnsw ({} {})").format(
+            table, sql.Identifier(column), sql.SQL(f"{kind}_cosine_ops")
+        )
+        fields = {"table": table.as_string(None), "statement": statement.as_string(None)}
+        log.info("no index on the predictions: a search reads the whole table", extra={"fields": fields})
 
 
 def sample(dimensions: int | None, prediction: Any) -> Any:

@@ -21,11 +21,12 @@ class SinkSection(Section):
     """The key that only this sink has, and must have."""
     MODULE: ClassVar[str]
     """The module of `nightshift.stream` whose ``make(spec, kind, model, url)`` makes the sink. model: for provenance. url: of a
-    sink with a PORT."""
+    sink with PORTS."""
     CLAIMS: ClassVar[tuple[str, ...]] = ()
     """The keys of what a stream must have for itself alone (`clash`, `loaded_into`)."""
-    PORT: ClassVar[int | None] = None
-    """Of a database, whose URL is NIGHTSHIFT_SINK_URL. None for what is reached by https with the account of the process."""
+    PORTS: ClassVar[tuple[int, ...]] = ()
+    """Of a database, whose URL is NIGHTSHIFT_SINK_URL: where it may listen if that is not known. Empty for what is reached by
+    https with the account of the process."""
     UNORDERED: ClassVar[str] = ""
     """Why it does not matter which of two messages of an ordering key is answered first; empty if it does."""
 

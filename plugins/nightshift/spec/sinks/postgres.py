@@ -26,7 +26,8 @@ class TableSink(SinkSection):
 
     KEY: ClassVar = "table"
     MODULE: ClassVar = "postgres"
-    PORT: ClassVar = 5432
+    PORTS: ClassVar = (5432, 5433, 6432)
+    """PostgreSQL's own; that of AlloyDB's connectors and Auth Proxy; that of poolers, AlloyDB's managed one among them."""
 
     table: SqlTable = Field(
         description="table or schema.table; created if it does not exist. Dead letters are kept in TABLE_dead_letters.",

@@ -14,6 +14,7 @@ from nightshift.run.pins import UNPINNED
 from nightshift.settings import GKE_CLUSTER, GKE_FORM, Settings
 from nightshift.spec import StreamSpec
 from nightshift.spec.stream import Messages, Scaling
+from nightshift.stream.manifests.database import Database
 
 SUBSCRIBER: Final = "subscriber"
 SERVER: Final = "server"
@@ -44,12 +45,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """text: of the stream's file. settings: of this deployment. Everything that cannot be rendered is in `problems`."""
+    """text: of the stream's file. settings: of this deployment. sink_url: of the database, if it is known here; its password
+    does not come into the manifests. Everything that cannot be rendered is in `problems`.
+    """
 
     spec: StreamSpec
     text: str
     settings: Settings
     variant: Variant = Variant()
+    sink_url: str = ""
 
     @property
     def scaling(self) -> Scaling:
@@ -102,6 +106,11 @@ class StreamRequest:
     def replicas_of_subscribers(self) -> tuple[int, int]:
         return self.scaling.subscribers.min, self.scaling.subscribers_max
 
+    @property
+    def database(self) -> Database | None:
+        """None for a sink without one. Raises ValueError if `sink_url` cannot be read."""
+        return Database.of(self.sink_url, self.spec.sink.PORTS) if self.spec.sink.PORTS else None
+
     def problems(self) -> Iterator[str]:
         """A line for each thing that keeps this from being rendered: FIELD or OPTION: problem. remedy."""
         variant, stated = self.variant, self.spec.scaling is not None
@@ -123,6 +132,14 @@ class StreamRequest:
             yield f"--engine-url: {variant.engine_url!r} is not a URL. Write http://HOST[:PORT][/PATH]."
         if variant.gateway and not variant.engine_url:
             yield "--gateway: Subscribers have to know its address. Pass --engine-url http://ADDRESS[/PATH] too."
+        try:
+            if (database := self.database) and database.person:
+                yield (
+                    f"NIGHTSHIFT_SINK_URL: {database.person} is a person's account, and pods log in as a service account's. "
+                    "Write NAME%40PROJECT.iam as its user."
+                )
+        except ValueError as error:
+            yield str(error)
         if variant.canary:
             yield from self._problems_of_canary(variant.canary)
 

@@ -8,12 +8,18 @@ from typing import Any, Final
 from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
 from nightshift.jobset.manifest.escaping import literal
 from nightshift.jobset.manifest.pod_template import across_zones, client_of, identity, scratch
+from nightshift.stream.google_login import SCOPES as LOGIN_SCOPES
 from nightshift.stream.manifests.objects import an_object, budget, deployment, from_collectors, monitoring, policy, tcp
 from nightshift.stream.manifests.render_request import PORTS, SERVER, SUBSCRIBER, StreamRequest
 
 FOLDER: Final = "/etc/nightshift"
 FILE: Final = "stream.yaml"
 SINK_KEY: Final = "url"
+_SCOPES: Final = (
+    "https://www.googleapis.com/auth/cloud-platform",
+    "https://www.googleapis.com/auth/userinfo.email",
+    "openid",
+)
 _ALIVE: Final = {"httpGet": {"path": "/metrics", "port": "metrics"}, "timeoutSeconds": 10}
 """It says that the process runs and nothing more: a subscriber without an engine or a database is well, and waits."""
 _READY: Final = {"httpGet": {"path": "/nightshift/readyz", "port": "metrics"}, "timeoutSeconds": 10}
@@ -21,15 +27,29 @@ _READY: Final = {"httpGet": {"path": "/nightshift/readyz", "port": "metrics"}, "
 
 
 def objects(request: StreamRequest) -> list[dict[str, Any]]:
-    name = request.name(SUBSCRIBER)
     return [
-        an_object(request, "ServiceAccount", "v1", name, SUBSCRIBER, {"automountServiceAccountToken": False}),
+        _account(request),
         _file(request),
         _deployment(request),
         budget(request, SUBSCRIBER),
         monitoring(request, SUBSCRIBER, "metrics"),
         _policy(request),
     ]
+
+
+def _account(request: StreamRequest) -> dict[str, Any]:
+    """AlloyDB and Cloud SQL know Google's service accounts only, so a subscriber that logs in as one acts as it altogether."""
+    account = an_object(
+        request, "ServiceAccount", "v1", request.name(SUBSCRIBER), SUBSCRIBER, {"automountServiceAccountToken": False}
+    )
+    if (database := request.database) and database.service_account:
+        scopes = (*_SCOPES, *LOGIN_SCOPES)
+        account["metadata"]["annotations"] = {
+            "iam.gke.io/gcp-service-account": database.service_account,
+            # GKE's metadata server has no tokens for logins otherwise.
+            "iam.gke.io/scopes-override": ",".join(scopes),
+        }
+    return account
 
 
 def sink_secret(request: StreamRequest) -> str:
@@ -49,7 +69,6 @@ def _file(request: StreamRequest) -> dict[str, Any]:
 
 
 def _deployment(request: StreamRequest) -> dict[str, Any]:
-    address = {"name": "NIGHTSHIFT_SINK_URL", "valueFrom": {"secretKeyRef": {"name": sink_secret(request), "key": SINK_KEY}}}
     container = client_of(
         request.settings,
         name=SUBSCRIBER,
@@ -58,8 +77,7 @@ def _deployment(request: StreamRequest) -> dict[str, Any]:
         env=[
             {"name": "ENGINE_URL", "value": literal(request.engine_url)},
             {"name": "NIGHTSHIFT_PROJECT", "value": literal(request.settings.project)},
-            # A pod does not start while a Secret that it names is missing.
-            *([address] if request.spec.sink.PORT else []),
+            *_sink_url(request),
         ],
     )
     container["livenessProbe"] = {**_ALIVE, "periodSeconds": 30, "failureThreshold": 4}
@@ -74,12 +92,21 @@ def _deployment(request: StreamRequest) -> dict[str, Any]:
     return deployment(request, SUBSCRIBER, pod)
 
 
+def _sink_url(request: StreamRequest) -> list[dict[str, Any]]:
+    """A pod does not start while a Secret that it names is missing, so it names none if there is nothing secret."""
+    database = request.database
+    if database is None:
+        return []
+    if database.url:
+        return [{"name": "NIGHTSHIFT_SINK_URL", "value": literal(database.url)}]
+    return [{"name": "NIGHTSHIFT_SINK_URL", "valueFrom": {"secretKeyRef": {"name": sink_secret(request), "key": SINK_KEY}}}]
+
+
 def _policy(request: StreamRequest) -> dict[str, Any]:
     """Pub/Sub and Cloud Storage are https, which k8s/base/network.yaml allows."""
     if request.variant.engine_url:
         engine: dict[str, Any] = {"ports": [tcp(request.route.port or PORTS[request.route.scheme])]}
     else:
         engine = {"to": [{"podSelector": {"matchLabels": request.labels(SERVER)}}], "ports": [tcp(ENGINE_PORT)]}
-    # The Secret alone knows the database's address, and most are private.
-    sink = [{"ports": [tcp(request.spec.sink.PORT)]}] if request.spec.sink.PORT else []
+    sink = [request.database.egress] if request.database else []
     return policy(request, SUBSCRIBER, ingress=[from_collectors(METRICS_PORT)], egress=[engine, *sink])
