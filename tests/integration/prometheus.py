@@ -27,6 +27,14 @@ def program() -> Path:
     return unpacked(file, NAME) / file
 
 
+def promtool() -> Path:
+    """Beside Prometheus, as its package and its archive have it. Raises Missing."""
+    found = program().resolve().with_name("promtool")
+    if not found.exists():
+        raise Missing(f"there is a prometheus on the PATH, but no promtool beside it: {found}")
+    return found
+
+
 @contextmanager
 def scraping(folder: Path, targets: Sequence[tuple[str, dict[str, str]]]) -> Iterator[str]:
     """Its URL. targets: HOST:PORT and the labels that its metrics get; read every second."""
