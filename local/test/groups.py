@@ -68,7 +68,7 @@ def _group(name: str, places: str, covers: str, needs: str, gate_s: int, all_s: 
 
 
 GROUPS: Final = (
-    _group("unit", "tests local", "plugins/nightshift local tests dags docs", "test driver", 120, 120),
+    _group("unit", "tests local", "plugins/nightshift local tests dags docs monitoring", "test driver", 120, 120),
     _group(
         "simulation",
         "tests/simulation",
@@ -104,6 +104,7 @@ GROUPS: Final = (
         30,
         270,
     ),
+    _group("integration/monitoring", "tests/integration/monitoring", "monitoring", "test emulators", 20, 240),
     _group(
         "integration/package",
         "tests/integration/package",

@@ -184,6 +184,19 @@ def test_the_image_cache_is_accepted(restricted: Namespace, tmp_path: Path) -> N
     assert all(each["storage"]["bootDiskSize"] > 100 for spec in classes for each in spec["spec"]["priorities"])
 
 
+@pytest.mark.usefixtures("vendors_kinds")
+def test_the_alerts_are_accepted(restricted: Namespace, tmp_path: Path) -> None:
+    shutil.copytree(K8S, tmp_path / "k8s")
+    path = tmp_path / "k8s/overlays/gke-gpu-spot/kustomization.yaml"
+    path.write_text(path.read_text() + "  - ../../components/alert-rules\n")
+    [rules] = [each for each in overlay("gke-gpu-spot", root=tmp_path / "k8s") if each["kind"] == "GlobalRules"]
+
+    assert "serverside-applied" in dry_run(restricted, [rules])
+    rules["spec"]["groups"][0]["rules"][0]["summary"] = "x"
+    with pytest.raises(StartError, match="summary"):
+        dry_run(restricted, [rules])
+
+
 def test_what_airflow_may_do_is_in_every_overlay() -> None:
     for name in OVERLAYS:
         [role] = [document for document in overlay(name) if document["kind"] == "Role"]
