@@ -132,4 +132,5 @@ def policy_text(group: Group, rule: Rule, runbook: str) -> str:
 
 
 def _text(message: Any) -> str:
-    return json.dumps(MessageToDict(type(message).pb(message)), indent=2, ensure_ascii=False) + "\n"
+    # Sorted: a message does not keep the order of a map.
+    return json.dumps(MessageToDict(type(message).pb(message)), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
