@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "jobset": {"exits", "fields", "profiles", "run", "settings", "spec", "store", "tasks"},
     "warehouse": {"formats", "run", "settings", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "fields", "formats", "jobset", "run", "settings", "spec", "store", "tasks", "warehouse"},
-    "doctor": {"", "jobset", "run", "settings", "spec", "store", "warehouse"},
+    "doctor": {"", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "spec", "store", "warehouse"},
     "triggers": {"", "fields", "hooks", "jobset", "settings", "spec", "store", "warehouse"},
     "operators": {

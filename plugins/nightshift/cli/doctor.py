@@ -18,16 +18,18 @@ from nightshift.hooks.connections import AirflowConnections
 from nightshift.settings import Settings
 
 DESCRIPTION: Final = (
-    "Checks this deployment's settings, account, bucket, datasets and cluster, and with a job its query, queue, quota, "
-    "images and model too. Run it where Airflow runs: it uses Airflow's connections. The DAG nightshift_doctor does "
-    "the same in a worker, and checks the triggerer too."
+    "Checks this deployment's settings, account, bucket, datasets and cluster; with a job its query, queue, quota, nodes, "
+    "images and model too; with a stream its Pub/Sub, database, autoscalers and gateway. Run it where Airflow runs: it uses "
+    "Airflow's connections. The DAG nightshift_doctor does the same in a worker, and checks the triggerer too."
 )
 EPILOG: Final = "Exit codes: 0 all checks that ran are ok; 1 something is wrong; 2 wrong command line."
 
 
 @dataclass(frozen=True)
 class Options:
-    file: Path | None = option(nargs="?", type=Path, metavar="JOB_FILE", help="a job's YAML file, as in dags/jobs/")
+    file: Path | None = option(
+        nargs="?", type=Path, metavar="FILE", help="the YAML file of a job, as in dags/jobs/, or of a stream"
+    )
     as_json: bool = flag("--json", "one JSON object (keys: docs/operate/doctor.md)")
 
 
@@ -38,7 +40,7 @@ def run(
 ) -> int:
     """Prints what was found."""
     if options.file is not None and not options.file.is_file():
-        print(f"{options.file}: there is no such file. Name a job's YAML file, as in dags/jobs/.", file=sys.stderr)
+        print(f"{options.file}: there is no such file. Name the YAML file of a job or a stream.", file=sys.stderr)
         return exits.BAD_INPUT
     report = diagnose(os.environ if environment is None else environment, connect, job_file=options.file)
     print(json.dumps(report.to_json()) if options.as_json else "\n".join(report.lines()))

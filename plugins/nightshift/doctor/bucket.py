@@ -56,7 +56,7 @@ def there(here: Surroundings) -> Iterator[Finding]:
 
 def metadata(here: Surroundings) -> Reply:
     """The reply of ``buckets.get``."""
-    return here.connections.google().ask("GET", f"{_address(here)}?fields=location")
+    return here.connections.google().ask("GET", f"{_address(here)}?fields=location,customPlacementConfig")
 
 
 def permissions(here: Surroundings) -> Iterator[Finding]:

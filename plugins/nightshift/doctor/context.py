@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
     from nightshift.jobset.kubernetes.api import JobSetApi
-    from nightshift.spec import JobSpec
+    from nightshift.profiles import WorkerShape
+    from nightshift.spec import JobSpec, StreamSpec
     from nightshift.spec.notifiers import Named
     from nightshift.warehouse import Warehouse
     from nightshift.warehouse.permission_probe import Trial
@@ -69,6 +71,14 @@ class Triggerer:
     settings: Mapping[str, object] | None = None
 
 
+@dataclass(frozen=True)
+class Database:
+    """Of an Airflow connection. login: its user; '' if it names none."""
+
+    host: str
+    login: str = ""
+
+
 class Connections(Protocol):
     """Airflow's way to each service. Every call may raise any exception: it becomes a finding of the check."""
 
@@ -92,10 +102,14 @@ class Connections(Protocol):
         """None if JobSets run on the local runtime."""
         ...
 
+    def database(self) -> Database | None:
+        """Of the streams' tables; None if Airflow has no connection to one."""
+        ...
+
 
 @dataclass(frozen=True)
 class Surroundings:
-    """One deployment, and the job that is asked about, if any.
+    """One deployment, and the job or the stream that is asked about, if any.
 
     triggerer: None if it was not asked. environment: the process's variables. now: Unix time.
     """
@@ -106,6 +120,7 @@ class Surroundings:
     triggerer: Triggerer | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     now: Callable[[], float] = time.time
+    stream: StreamSpec | None = None
 
     @property
     def storage(self) -> str:
@@ -120,6 +135,31 @@ class Surroundings:
         """The job, for checks that need the check `job`."""
         assert self.job is not None
         return self.job
+
+    @property
+    def named_stream(self) -> StreamSpec:
+        """The stream, for checks that need the check `stream`."""
+        assert self.stream is not None
+        return self.stream
+
+    @property
+    def work(self) -> JobSpec | StreamSpec:
+        """The job or the stream, for checks that need one."""
+        return self.stream or self.named_job
+
+    @property
+    def workers(self) -> dict[str, WorkerShape]:
+        """By profile: what the job may run on, its fallbacks included; or a stream's servers. Empty if neither is named.
+
+        A fallback that the job's worker does not fit is left out.
+        """
+        if self.stream:
+            return {self.stream.compute.profile: self.stream.compute.worker()}
+        found: dict[str, WorkerShape] = {}
+        for profile in self.job.compute.profiles if self.job else ():
+            with suppress(ValueError):
+                found[profile] = self.named_job.compute.worker(profile)
+        return found
 
     @property
     def partition(self) -> str:

@@ -39,6 +39,19 @@ class Skipped:
 
 Finding = Ok | Failed | Skipped
 
+
+class NotKnown(Exception):
+    """Ends a check that cannot be answered from here: `Skipped`. The text says why, and what would allow it."""
+
+
+class Wrong(Exception):
+    """Ends a check that has failed: `Failed`, with what the check breaks. fix: the command that helps."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(problem)
+        self.fix = fix
+
+
 _STATES: Final = {Ok: "ok", Failed: "failed", Skipped: "skipped"}
 
 

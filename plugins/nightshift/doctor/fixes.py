@@ -36,8 +36,12 @@ def own_prefix(settings: Settings, member: str, role: str, prefix: str) -> str:
     return f"{add} && gcloud storage buckets remove-iam-policy-binding {bucket} {who} --role={role} --condition=None"
 
 
-def project_role(settings: Settings, role: str, email: str | None) -> str:
-    return f"gcloud projects add-iam-policy-binding {settings.project} {_granted(role, email)}"
+def project_role(project: str, role: str, email: str | None) -> str:
+    return f"gcloud projects add-iam-policy-binding {project} {_granted(role, email)}"
+
+
+def enable(service: str, project: str) -> str:
+    return f"gcloud services enable {service} --project={project}"
 
 
 def _granted(role: str, email: str | None) -> str:

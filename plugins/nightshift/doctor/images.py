@@ -52,17 +52,17 @@ class Image:
 
 
 def ask(here: Surroundings) -> Iterator[Finding]:
-    """A finding for each image: the driver's, and those of the engines of the job's profiles."""
+    """A finding for each image: the driver's, or a stream's subscribers', and those of the engines of the profiles."""
     if here.settings.local_folder:
         yield Skipped(NAME, "on the local runtime an image is only a name")
         return
     google = here.connections.google()
-    yield _one("driver_image", here.settings.driver_image, google)
-    if here.job is None:
+    client = "stream_image" if here.stream else "driver_image"
+    yield _one(client, str(getattr(here.settings, client)), google)
+    if not here.workers:
         yield Skipped("server image", "no job was named, and its profile decides which engine's image it is")
         return
-    workers = [here.job.compute.worker(profile) for profile in here.job.compute.profiles]
-    for setting in sorted({image_setting(worker, here.settings) for worker in workers}):
+    for setting in sorted({image_setting(worker, here.settings) for worker in here.workers.values()}):
         yield _one(setting, str(getattr(here.settings, setting)), google)
 
 

@@ -1,4 +1,4 @@
-"""The job that is asked about: its file, by path or by the job's name."""
+"""The job or the stream that is asked about: its file, by path or by the name in it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from pathlib import Path
 from typing import Final
 
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
-from nightshift.spec import JobSpec, SpecErrors, load
+from nightshift.spec import JobSpec, SpecErrors, StreamSpec, load
 from nightshift.spec.folder import job_files
+from nightshift.spec.loading import content_of, parse
 
 NAME: Final = "job"
+STREAM: Final = "stream"
 
 
-def asked(path: Path | None) -> tuple[Finding, JobSpec | None]:
-    """path: of a job's file; None if no job was named. The job is None then, and if its file has mistakes."""
+def asked(path: Path | None) -> tuple[Finding, JobSpec | StreamSpec | None]:
+    """path: of the file of a job or a stream; None if none was named. The spec is None then, and if the file has mistakes."""
     if path is None:
         return Skipped(NAME, "no job was named"), None
     try:
-        spec = load(path)
+        spec, _ = parse(content_of(path, path), path)
     except SpecErrors as error:
         return Failed(NAME, str(error), "its DAG: Airflow does not show it", f"nightshift validate {path}"), None
+    if isinstance(spec, StreamSpec):
+        return Ok(STREAM, f"{spec.job}: {spec.task} on {spec.compute.profile}, {spec.summary}"), spec
     return Ok(NAME, f"{spec.job}: {spec.task} on {', '.join(spec.compute.profiles)}"), spec
 
 

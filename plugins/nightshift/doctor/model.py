@@ -17,7 +17,7 @@ NAME: Final = "model"
 
 def ask(here: Surroundings) -> Iterator[Finding]:
     """Raises `nightshift.run.hub_revision.HubUnavailable` if plan would, and StoreUnavailable."""
-    job = here.named_job
+    job = here.work
     scheme, _, place = job.model.uri.partition("://")
     breaks = f"plan of {job.job}, or its engines, which load the model"
     if scheme == "gs":

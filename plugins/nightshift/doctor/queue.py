@@ -70,6 +70,12 @@ def quotas(here: Surroundings) -> Iterator[Finding]:
         yield Failed(name, wrong, f"infer of {job.job} on {profile}: its JobSet stays suspended", fix)
 
 
+def pod_of(here: Surroundings, profile: str) -> dict[str, Any]:
+    """The spec of the job's pods on a profile. Raises PatchError and ValueError, as the check `manifest` says."""
+    template: dict[str, Any] = _rendered(here, profile)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return template
+
+
 def _plain(quantity: Decimal) -> str:
     return f"{quantity.normalize():f}"
 

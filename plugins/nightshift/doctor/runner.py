@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Failed, Finding, Report, Skipped, is_bad
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Report, Skipped, Wrong, is_bad
 
 LIMIT_S: Final = 75.0
 """Seconds. Longer than the longest wait of a client for one answer (`nightshift.warehouse.jobs`), so that the client's
@@ -20,14 +20,16 @@ AGAIN: Final = "nightshift doctor"
 class Check:
     """One thing to ask.
 
-    ask: gives a finding or several. breaks: what of a night fails if it cannot be answered. needs: names of checks that have to
-    be well first. limit_s: seconds, for the whole check.
+    ask: gives a finding or several; it may end with NotKnown or Wrong. breaks: what of a night fails if it cannot be answered.
+    needs: names of checks that have to be well first. explained_by: names of checks whose failure is the cause if this one
+    fails, too; if they could only not be asked, this one is. limit_s: seconds, for the whole check.
     """
 
     name: str
     ask: Callable[[Surroundings], Iterable[Finding]]
     breaks: str
     needs: tuple[str, ...] = ()
+    explained_by: tuple[str, ...] = ()
     limit_s: float = LIMIT_S
 
 
@@ -35,14 +37,22 @@ def examine(checks: Sequence[Check], surroundings: Surroundings) -> Report:
     """Asks everything, in order. Never raises for what a check does."""
     found: dict[str, list[Finding]] = {}
     for check in checks:
-        obstacle = next((each for need in check.needs if (each := _obstacle(check, need, found[need]))), None)
+        obstacles = (
+            *(_obstacle(check, need, found[need]) for need in check.needs),
+            *(_cause(check, name, found[name]) for name in check.explained_by),
+        )
+        obstacle = next((each for each in obstacles if each), None)
         found[check.name] = [obstacle] if obstacle else _ask(check, surroundings)
     return Report(tuple(finding for findings in found.values() for finding in findings))
 
 
+def _cause(check: Check, name: str, found: Sequence[Finding]) -> Skipped | None:
+    return Skipped(check.name, f"{name} is not ok", needs=name) if any(isinstance(each, Failed) for each in found) else None
+
+
 def _obstacle(check: Check, need: str, found: Sequence[Finding]) -> Skipped | None:
-    if any(isinstance(each, Failed) for each in found):
-        return Skipped(check.name, f"{need} is not ok", needs=need)
+    if cause := _cause(check, need, found):
+        return cause
     silent = next((each for each in found if isinstance(each, Skipped)), None)
     if silent is None:
         return None
@@ -57,6 +67,10 @@ def _ask(check: Check, surroundings: Surroundings) -> list[Finding]:
         try:
             for finding in check.ask(surroundings):
                 found.append(finding)  # noqa: PERF402 - one by one: what is known when the time is over is kept
+        except NotKnown as error:
+            found.append(Skipped(check.name, str(error)))
+        except Wrong as error:
+            found.append(Failed(check.name, str(error), check.breaks, error.fix))
         except Exception as error:
             failed.append(error)
 

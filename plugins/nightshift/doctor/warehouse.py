@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from nightshift.doctor import bucket, fixes
+from nightshift.doctor import bucket, colocation, fixes
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.warehouse import WarehouseError, WarehouseUnavailable
@@ -35,36 +35,34 @@ def dataset(here: Surroundings) -> Iterator[Finding]:
 
 
 def location(here: Surroundings) -> Iterator[Finding]:
-    """One BigQuery job reads and writes in one location: bucket, dataset and setting name the same
-    (docs/operate/warehouse.md)."""
-    wanted = here.settings.location.upper()
-    found = {
-        f"gs://{here.settings.bucket}": str(json.loads(bucket.metadata(here).body)["location"]).upper(),
-        here.dataset: str(here.connections.trial().location(here.dataset)).upper(),
-    }
-    if set(found.values()) == {wanted}:
-        yield Ok(LOCATION, f"bucket, dataset and NIGHTSHIFT_LOCATION: {wanted}")
-        return
-    places = ", ".join(f"{name} is in {place}" for name, place in found.items())
+    """One BigQuery job reads and writes in one location: that of the dataset, which the setting names, with the bucket in it
+    (`nightshift.doctor.colocation`, docs/operate/warehouse.md)."""
+    wanted, name = here.settings.location, f"gs://{here.settings.bucket}"
+    placed = colocation.Bucket.of(json.loads(bucket.metadata(here).body))
+    dataset_in = str(here.connections.trial().location(here.dataset)).upper()
     breaks = "extract and publish: a BigQuery job cannot read or write elsewhere"
-    wrong = f"{places}, and NIGHTSHIFT_LOCATION is {here.settings.location}"
-    shared = set(found.values())
-    if len(shared) == 1:
-        yield Failed(LOCATION, wrong, breaks, fixes.setting("NIGHTSHIFT_LOCATION", shared.pop()))
-        return
-    place = f"--location={here.settings.location}"
-    if found[here.dataset] == wanted:
-        fix = f"gcloud storage buckets create gs://ANOTHER {place}, then NIGHTSHIFT_BUCKET=ANOTHER"
+    places = f"{name} is in {placed.location}, {here.dataset} is in {dataset_in}"
+    wrong = f"{places}, and NIGHTSHIFT_LOCATION is {wanted}"
+    reached, charged = colocation.is_in(placed, dataset_in), colocation.is_charged(placed, dataset_in)
+    if dataset_in == wanted.upper() and reached:
+        yield Ok(LOCATION, f"bucket {placed.location}, dataset and NIGHTSHIFT_LOCATION {dataset_in}")
+    elif dataset_in == wanted.upper() and charged:
+        yield Ok(LOCATION, f"{places}: BigQuery reads and writes there, and the transfer between regions is charged")
+    elif reached or charged:
+        yield Failed(LOCATION, wrong, breaks, fixes.setting("NIGHTSHIFT_LOCATION", dataset_in))
+    elif dataset_in == wanted.upper():
+        fix = f"gcloud storage buckets create gs://ANOTHER --location={wanted}, then NIGHTSHIFT_BUCKET=ANOTHER"
+        yield Failed(LOCATION, wrong, breaks, fix)
     else:
-        fix = f"bq {place} mk --dataset {here.settings.project}:ANOTHER, then NIGHTSHIFT_DATASET=ANOTHER"
-    yield Failed(LOCATION, wrong, breaks, fix)
+        fix = f"bq --location={wanted} mk --dataset {here.settings.project}:ANOTHER, then NIGHTSHIFT_DATASET=ANOTHER"
+        yield Failed(LOCATION, wrong, breaks, fix)
 
 
 def jobs(here: Surroundings) -> Iterator[Finding]:
     try:
         here.connections.trial().run_job()
     except WarehouseError as error:
-        fix = fixes.project_role(here.settings, "bigquery.jobUser", here.connections.google().email)
+        fix = fixes.project_role(here.settings.project, "bigquery.jobUser", here.connections.google().email)
         yield Failed(JOBS, str(error), "plan, extract and publish: every one runs jobs", fix)
     else:
         yield Ok(JOBS, f"in {here.settings.project}, by a dry run")

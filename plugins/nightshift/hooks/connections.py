@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
-    from nightshift.doctor.context import Components, Google
+    from nightshift.doctor.context import Components, Database, Google
     from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.settings import Settings
     from nightshift.spec.notifiers import Named
@@ -67,6 +67,18 @@ class AirflowConnections:
 
     def cluster(self) -> JobSetApi | None:
         return self._cluster
+
+    def database(self) -> Database | None:
+        from airflow.sdk import Connection
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        from nightshift.doctor.context import Database
+
+        try:
+            connection = Connection.get(self._settings.postgres_conn_id)
+        except AirflowNotFoundException:
+            return None
+        return Database(str(connection.host), connection.login or "") if connection.host else None
 
     @cached_property
     def _google(self) -> Google:

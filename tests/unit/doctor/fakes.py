@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from local.google_cloud.state import State
 from nightshift import DISTRIBUTION, __version__
-from nightshift.doctor.context import Components, Reply, Surroundings, Triggerer
+from nightshift.doctor.context import Components, Database, Reply, Surroundings, Triggerer
 from nightshift.doctor.findings import Failed, Finding
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.jobset.kubernetes.api import JobSetApi
@@ -18,6 +19,7 @@ from nightshift.spec import JobSpec
 from nightshift.spec.notifiers import Named
 from nightshift.warehouse import WarehouseError
 from tests.canned_cluster import CannedApi, Cluster
+from tests.google_deployment import AIRFLOW, StateApi, reply_of
 
 Ask = Callable[[Surroundings], Iterable[Finding]]
 ACCOUNT = "airflow@acme.iam.gserviceaccount.com"
@@ -114,6 +116,7 @@ class FakeConnections:
     bigquery: FakeTrial = field(default_factory=FakeTrial)
     queries: FakeWarehouse = field(default_factory=FakeWarehouse)
     api: JobSetApi | None = field(default_factory=lambda: CannedApi(Cluster()))
+    sink: Database | None = None
 
     def components(self) -> Components:
         return self.seen
@@ -135,6 +138,29 @@ class FakeConnections:
 
     def cluster(self) -> JobSetApi | None:
         return self.api
+
+    def database(self) -> Database | None:
+        return self.sink
+
+
+@dataclass
+class StateGoogle(FakeGoogle):
+    """The APIs of a pretended Google Cloud, for everything but what `replies` has."""
+
+    state: State = field(default_factory=State)
+
+    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
+        if f"{method} {url.partition('?')[0]}" in self.replies:
+            return super().ask(method, url, headers=headers)
+        self.asked.append(f"{method} {url}")
+        assert self.email
+        return reply_of(self.state, method, url, self.email)
+
+
+def on(state: State, **replies: Any) -> FakeConnections:
+    """To a pretended Google Cloud, whose bucket and datasets are well."""
+    account = StateGoogle(google(**replies).replies, email=AIRFLOW, state=state)
+    return FakeConnections(account=account, api=StateApi(state), sink=Database("10.9.0.2", "airflow@acme.iam"))
 
 
 def here(

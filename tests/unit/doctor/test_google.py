@@ -197,7 +197,7 @@ class TestWarehouse:
         assert fix in found.fix
 
     def test_capitals_do_not_matter(self) -> None:
-        assert only(warehouse.location, here(location="eu")) == Ok("location", "bucket, dataset and NIGHTSHIFT_LOCATION: EU")
+        assert only(warehouse.location, here(location="eu")) == Ok("location", "bucket EU, dataset and NIGHTSHIFT_LOCATION EU")
 
     def test_jobs_may_run(self) -> None:
         assert isinstance(only(warehouse.jobs, here()), Ok)

@@ -120,6 +120,10 @@ class JobSetApi:
         """Any document of the API, such as ``/version``. Raises JobSetNotFound if the API has none at that path."""
         return self._json("GET", path, f"read {path}")
 
+    def read_all(self, path: str, selector: str = "") -> list[dict[str, Any]]:
+        """All objects of the list at a path. selector: on their labels. Raises JobSetNotFound if the API has no such list."""
+        return self._list(path, f"list {path}", labelSelector=selector)
+
     def whoami(self) -> str:
         """The user that the cluster takes the credentials for (``SelfSubjectReview``, stable since Kubernetes 1.28)."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}

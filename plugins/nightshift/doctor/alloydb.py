@@ -1,0 +1,118 @@
+"""The AlloyDB behind a stream's table, as far as its API says: states, network, IAM authentication, the database's users.
+
+Which instance it is, is told by the address of Airflow's connection to the streams' database. What only the database knows (its
+extensions, the rights of a role) a subscriber checks at its start. Fields: AlloyDB API v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nightshift.doctor import gke, google_api
+from nightshift.doctor.context import Surroundings
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok
+from nightshift.spec.sinks.postgres import TableSink
+
+NAME: Final = "alloydb"
+NETWORK: Final = "alloydb network"
+LOGIN: Final = "alloydb login"
+FLAG: Final = "alloydb.iam_authentication"
+IAM_USER: Final = "ALLOYDB_IAM_USER"
+BREAKS: Final = "the stream: answers wait in memory, and pulling stops"
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """instance, cluster: of the API. login: the user of Airflow's connection; '' if it names none."""
+
+    instance: Document
+    cluster: Document
+    login: str
+
+    @property
+    def flags(self) -> str:
+        """Of gcloud, for the instance."""
+        _, project, _, region, _, cluster, *_ = str(self.instance["name"]).split("/")
+        return f"--cluster={cluster} --region={region} --project={project}"
+
+    @property
+    def short_name(self) -> str:
+        return str(self.instance["name"]).rpartition("/")[2]
+
+
+def states(here: Surroundings) -> Iterator[Finding]:
+    found = _found(here)
+    describe = f"gcloud alloydb instances describe {found.short_name} {found.flags}"
+    for what, document in (("cluster", found.cluster), ("instance", found.instance)):
+        if document.get("state") != "READY":
+            yield Failed(NAME, f"the {what} {document['name']} is {document.get('state')}", BREAKS, describe)
+            return
+    yield Ok(NAME, f"{found.instance['name']}, READY")
+
+
+def network(here: Surroundings) -> Iterator[Finding]:
+    """Whether pods can reach its private address: private services access puts it into one network."""
+    found, cluster = _found(here), gke.cluster(here)
+    if found.cluster.get("pscConfig", {}).get("pscEnabled"):
+        raise NotKnown("it is reached by Private Service Connect, whose endpoint is the network's own")
+    theirs = str(found.cluster.get("networkConfig", {}).get("network") or found.cluster.get("network", ""))
+    ours = str(cluster.get("networkConfig", {}).get("network", ""))
+    if theirs.rpartition("/networks/")[2] != ours.rpartition("/networks/")[2]:
+        again = f"gcloud alloydb clusters create ANOTHER --network={ours} --region=REGION --project={gke.place(here).project}"
+        yield Failed(NETWORK, f"it is in {theirs}, and the pods are in {ours}, without a way between them", BREAKS, again)
+    else:
+        yield Ok(NETWORK, f"{theirs}, as the pods")
+
+
+def login(here: Surroundings) -> Iterator[Finding]:
+    """IAM authentication: the instance's flag, and the user."""
+    found = _found(here)
+    cluster = str(found.instance["name"]).partition("/instances/")[0]
+    project = cluster.split("/")[1]
+    users = list(
+        google_api.read_all(here.connections.google(), google_api.ALLOYDB, f"v1/{cluster}/users", "users", project=project)
+    )
+    iam = [str(each["name"]).rpartition("/")[2] for each in users if each.get("userType") == IAM_USER]
+    named = next((each for each in users if str(each["name"]).rpartition("/")[2] == found.login), None)
+    if found.login and named is None:
+        kind = "IAM_BASED" if "@" in found.login else "BUILT_IN"
+        create = f"gcloud alloydb users create {found.login} --type={kind} {found.flags}"
+        yield Failed(LOGIN, f"it has no user {found.login}, whom Airflow's connection names", BREAKS, create)
+    elif iam and found.instance.get("databaseFlags", {}).get(FLAG) not in ("on", "true"):
+        update = f"gcloud alloydb instances update {found.short_name} {found.flags} --database-flags={FLAG}=on"
+        wrong = f"{', '.join(iam)} can only log in by IAM, and the instance's flag {FLAG} is not on"
+        yield Failed(LOGIN, wrong, BREAKS, f"{update} (and its other flags: the list is replaced)")
+    elif found.login:
+        yield Ok(LOGIN, f"{found.login}, {'by IAM' if found.login in iam else 'with a password'}")
+    else:
+        yield Ok(LOGIN, f"users by IAM: {', '.join(iam) or 'none'}; Airflow's connection names none")
+
+
+def _found(here: Surroundings) -> Found:
+    """The instance that has the address of Airflow's connection. Raises NotKnown if none has."""
+    if not isinstance(here.named_stream.sink, TableSink):
+        raise NotKnown(f"the sink of {here.named_stream.job} is no database")
+    database, settings = here.connections.database(), here.settings
+    if database is None:
+        raise NotKnown(
+            f"Airflow has no connection {settings.postgres_conn_id} to the streams' database, so its address is not known here"
+        )
+    google, project = here.connections.google(), settings.project
+    path = f"v1/projects/{project}/locations/-/clusters/-/instances"
+    for instance in google_api.read_all(google, google_api.ALLOYDB, path, "instances", project=project):
+        if database.host in (instance.get("ipAddress"), instance.get("publicIpAddress"), _dns(instance)):
+            cluster = str(instance["name"]).partition("/instances/")[0]
+            return Found(
+                instance, google_api.read(google, google_api.ALLOYDB, f"v1/{cluster}", project=project), database.login
+            )
+    raise NotKnown(
+        f"no AlloyDB instance of {project} has the address {database.host}: it may be another PostgreSQL, or a proxy"
+    )
+
+
+def _dns(instance: Document) -> str | None:
+    name = instance.get("pscInstanceConfig", {}).get("pscDnsName")
+    return str(name).removesuffix(".") if name else None

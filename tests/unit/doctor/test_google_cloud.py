@@ -1,0 +1,554 @@
+"""The whole doctor on a pretended Google Cloud: all well, then one fault after the other, each named alone and with its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from obstore.store import MemoryStore
+
+from local.google_cloud import state as types
+from local.google_cloud.kubernetes_api import API_SERVICE, CRD
+from local.google_cloud.state import full_name
+from nightshift.doctor.checks import diagnose
+from nightshift.doctor.findings import Failed, Ok, Report, Skipped
+from tests.google_deployment import (
+    AGENT,
+    AIRFLOW,
+    CLUSTER,
+    CLUSTERS,
+    DATA,
+    DATABASE,
+    DEAD,
+    QUOTAS,
+    SUBSCRIBER,
+    SUBSCRIPTION,
+    SUBSCRIPTION_OF_DEAD,
+    TOPIC,
+    Deployment,
+    healthy,
+)
+from tests.unit.doctor.fakes import on
+
+pytestmark = pytest.mark.unit
+
+HPA = "autoscaling/HorizontalPodAutoscaler"
+PRIORITY = "scheduling.k8s.io/PriorityClass"
+CLASS = "cloud.google.com/ComputeClass"
+POOL = f"{CLUSTER}/nodePools/l4-spot"
+
+
+@pytest.fixture(autouse=True)
+def _own_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = MemoryStore()
+    monkeypatch.setattr("nightshift.store.open_store", lambda _, credentials: memory)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Deployment:
+    return healthy(tmp_path)
+
+
+def examine(made: Deployment, stream: bool, connections: Any = None) -> Report:
+    file = made.stream_file if stream else made.job_file
+    return diagnose(made.environment, lambda _: connections or on(made.state), job_file=file)
+
+
+def a_class(made: Deployment) -> None:
+    """The job leaves the choice of machines to a ComputeClass."""
+    made.job["compute"] = {"profile": "gpu-l4-any", "workers": 4}
+
+
+NOT_ASKED = {"triggerer", "notifiers", "driver image", "server image", "model"}
+"""What is no fault of a deployment: nobody triggered the DAG, images are on Docker Hub, and the Hub is off here."""
+
+
+class TestAllIsWell:
+    def test_for_a_job(self, made: Deployment) -> None:
+        report = examine(made, stream=False)
+
+        assert report.problems == (), report.lines()
+        assert report.exit_code == 0
+        assert {each.check for each in report.findings if isinstance(each, Skipped)} == NOT_ASKED | {"compute classes"}
+        found = {each.check: each.found for each in report.findings if isinstance(each, Ok)}
+        assert found["nodes gpu-l4-spot"] == "l4-spot (g2-standard-8, at most 16 nodes): room for 16 workers"
+        assert found["priority class"] == "nightshift-batch has the value -10"
+
+    def test_for_a_job_with_a_compute_class(self, made: Deployment) -> None:
+        a_class(made)
+        report = examine(made, stream=False)
+
+        assert report.problems == (), report.lines()
+        assert Ok("nodes gpu-l4-any", "ComputeClass nightshift-gpu-l4-x1 makes them") in report.findings
+
+    def test_for_a_stream(self, made: Deployment) -> None:
+        report = examine(made, stream=True)
+
+        assert report.problems == (), report.lines()
+        assert report.exit_code == 0
+        silent = {each.check for each in report.findings if isinstance(each, Skipped)}
+        assert silent == (NOT_ASKED - {"driver image"}) | {"stream image", "compute classes"}
+        found = {each.check: each.found for each in report.findings if isinstance(each, Ok)}
+        assert found["pool texts-server"] == "with its picker texts-server-epp"
+        assert found["alloydb login"] == "airflow@acme.iam, by IAM"
+
+    def test_what_is_asked_of_google_needs_no_more_than_the_roles_of_the_page(self, made: Deployment) -> None:
+        page = (Path(__file__).parents[3] / "docs/operate/doctor.md").read_text()
+        bindings = [
+            binding
+            for name in (DATA, CLUSTERS)
+            for binding in made.policy(types.PROJECT, full_name("cloudresourcemanager", "projects", name))
+        ]
+
+        assert [each["role"] for each in bindings if f"`{each['role'].removeprefix('roles/')}`" not in page] == []
+
+
+def low_priority(made: Deployment) -> None:
+    made.of_cluster(PRIORITY, "nightshift-batch")["value"] = -100
+
+
+def no_priority(made: Deployment) -> None:
+    made.remove(PRIORITY, "nightshift-batch")
+
+
+def low_pods(made: Deployment) -> None:
+    pod = {
+        "metadata": {"name": "notes-0"},
+        "spec": {"priority": -100, "priorityClassName": "old"},
+        "status": {"phase": "Pending"},
+    }
+    made.state.put("k8s.io/Pod", f"{CLUSTER}/k8s/namespaces/nightshift/pods/notes-0", pod)
+
+
+def low_default(made: Deployment) -> None:
+    del made.environment["NIGHTSHIFT_PRIORITY_CLASS"]
+    found = {"metadata": {"name": "cheap"}, "value": -50, "globalDefault": True}
+    made.state.put(PRIORITY, f"{CLUSTER}/k8s/priorityclasses/cheap", found)
+
+
+def addon_off(key: str) -> Callable[[Deployment], None]:
+    def off(made: Deployment) -> None:
+        addons = made.cluster["addonsConfig"]
+        addons[key] = {"enabled": False} if "enabled" in addons[key] else {"disabled": True}
+
+    off.__name__ = f"off_{key}"
+    return off
+
+
+def mounted_without_fuse(made: Deployment) -> None:
+    made.environment["NIGHTSHIFT_WEIGHTS"] = "mount"
+    addon_off("gcsFuseCsiDriverConfig")(made)
+
+
+def no_gateway_api(made: Deployment) -> None:
+    made.cluster["networkConfig"]["gatewayApiConfig"] = {"channel": "CHANNEL_DISABLED"}
+
+
+def no_prometheus(made: Deployment) -> None:
+    made.cluster["monitoringConfig"] = {}
+
+
+def no_workload_identity(made: Deployment) -> None:
+    made.cluster["workloadIdentityConfig"] = {}
+    made.state.of(types.NODE_POOL)[POOL]["config"]["workloadMetadataConfig"] = {"mode": "GKE_METADATA"}
+
+
+def no_policies(made: Deployment) -> None:
+    made.cluster["networkConfig"]["datapathProvider"] = "LEGACY_DATAPATH"
+
+
+def no_endpoint(made: Deployment) -> None:
+    made.cluster["controlPlaneEndpointsConfig"] = {}
+
+
+def degraded(made: Deployment) -> None:
+    made.cluster.update({"status": "DEGRADED", "conditions": [{"code": "UNKNOWN", "message": "nodes do not register"}]})
+
+
+def old_cluster(made: Deployment) -> None:
+    made.cluster["currentMasterVersion"] = "1.32.9-gke.100"
+
+
+def no_cluster(made: Deployment) -> None:
+    made.environment["NIGHTSHIFT_RUNTIME"] = made.environment["NIGHTSHIFT_RUNTIME"].replace(
+        "clusters/nightshift", "clusters/gone"
+    )
+
+
+def no_pool(made: Deployment) -> None:
+    made.state.remove(types.NODE_POOL, POOL)
+
+
+def pool_on_demand(made: Deployment) -> None:
+    made.state.of(types.NODE_POOL)[POOL]["config"]["spot"] = False
+
+
+def small_pool(made: Deployment) -> None:
+    made.state.of(types.NODE_POOL)[POOL]["autoscaling"]["totalMaxNodeCount"] = 2
+
+
+def tainted_pool(made: Deployment) -> None:
+    taint = {"key": "team", "value": "others", "effect": "NO_SCHEDULE"}
+    made.state.of(types.NODE_POOL)[POOL]["config"]["taints"] = [taint]
+
+
+def node_metadata(made: Deployment) -> None:
+    made.state.of(types.NODE_POOL)[POOL]["config"]["workloadMetadataConfig"] = {"mode": "GCE_METADATA"}
+
+
+def no_crd(made: Deployment) -> None:
+    a_class(made)
+    made.remove(CRD, "computeclasses.cloud.google.com")
+
+
+def no_class(made: Deployment) -> None:
+    a_class(made)
+    made.remove(CLASS, "nightshift-gpu-l4-x1")
+
+
+def sick_class(made: Deployment) -> None:
+    a_class(made)
+    words = {"type": "Health", "status": "False", "reason": "NodepoolMisconfigured", "message": "no such reservation"}
+    made.of_cluster(CLASS, "nightshift-gpu-l4-x1")["status"] = {"conditions": [words]}
+
+
+def class_makes_nothing(made: Deployment) -> None:
+    a_class(made)
+    made.of_cluster(CLASS, "nightshift-gpu-l4-x1")["spec"]["nodePoolAutoCreation"] = {"enabled": False}
+
+
+def class_of_others(made: Deployment) -> None:
+    a_class(made)
+    for rule in made.of_cluster(CLASS, "nightshift-gpu-l4-x1")["spec"]["priorities"]:
+        rule["machineType"] = "g2-standard-12"
+
+
+def class_too_early(made: Deployment) -> None:
+    a_class(made)
+    made.cluster["currentMasterVersion"] = "1.33.1-gke.100"
+
+
+def no_quota(quota: str) -> Callable[[Deployment], None]:
+    def fault(made: Deployment) -> None:
+        prefix = full_name("cloudquotas", "projects", CLUSTERS, "locations", "global", "quotaPreferences")
+        made.state.remove(types.QUOTA, f"{prefix}/{quota}")
+
+    assert quota in QUOTAS
+    fault.__name__ = f"no_quota_of_{quota}"
+    return fault
+
+
+def no_compute_api(made: Deployment) -> None:
+    made.state.remove(types.SERVICE, full_name("serviceusage", "projects", CLUSTERS, "services", "compute.googleapis.com"))
+
+
+def no_pubsub_api(made: Deployment) -> None:
+    made.state.remove(types.SERVICE, full_name("serviceusage", "projects", DATA, "services", "pubsub.googleapis.com"))
+
+
+def deleted_topic(made: Deployment) -> None:
+    made.state.remove(types.TOPIC, TOPIC)
+
+
+def push(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["pushConfig"] = {"pushEndpoint": "https://example.com"}
+
+
+def to_bigquery(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["bigqueryConfig"] = {"table": "acme.d.t"}
+
+
+def no_order(made: Deployment) -> None:
+    made.stream["source"] |= {"ordering": True}
+
+
+def short_retention(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["messageRetentionDuration"] = "3600s"
+
+
+def no_dead_letter_policy(made: Deployment) -> None:
+    del made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["deadLetterPolicy"]
+
+
+def dead_letters_unread(made: Deployment) -> None:
+    made.state.remove(types.SUBSCRIPTION, SUBSCRIPTION_OF_DEAD)
+
+
+def dead_letters_with_schema(made: Deployment) -> None:
+    made.state.of(types.TOPIC)[DEAD]["schemaSettings"] = {"schema": "projects/acme/schemas/s", "encoding": "JSON"}
+
+
+def no_dead_letter_topic(made: Deployment) -> None:
+    made.stream["dead_letters"]["topic"] = "forgotten"
+
+
+def dead_letters_come_back(made: Deployment) -> None:
+    made.stream["dead_letters"]["topic"] = "texts"
+
+
+def unbound(kind: str, name: str, member: str) -> Callable[[Deployment], None]:
+    def fault(made: Deployment) -> None:
+        bindings = made.policy(kind, name)
+        bindings[:] = [each for each in bindings if member not in each["members"]]
+
+    fault.__name__ = f"unbound_{name.rpartition('/')[2]}_{member.partition(':')[0]}"
+    return fault
+
+
+def database_stopped(made: Deployment) -> None:
+    made.state.of(types.ALLOYDB_INSTANCE)[f"{DATABASE}/instances/primary"]["state"] = "STOPPED"
+
+
+def database_elsewhere(made: Deployment) -> None:
+    made.state.of(types.ALLOYDB)[DATABASE]["networkConfig"] = {"network": "projects/acme/global/networks/private"}
+
+
+def no_iam_flag(made: Deployment) -> None:
+    made.state.of(types.ALLOYDB_INSTANCE)[f"{DATABASE}/instances/primary"]["databaseFlags"] = {}
+
+
+def no_database_user(made: Deployment) -> None:
+    made.state.remove(types.ALLOYDB_USER, f"{DATABASE}/users/airflow@acme.iam")
+
+
+def no_adapter(made: Deployment) -> None:
+    made.remove(API_SERVICE, "v1beta1.external.metrics.k8s.io")
+
+
+def other_project(made: Deployment) -> None:
+    """As release 0.2.0 rendered it: the selector without the project."""
+    metric = made.of_cluster(HPA, "texts-subscriber")["spec"]["metrics"][0]["external"]["metric"]
+    del metric["selector"]["matchLabels"]["resource.labels.project_id"]
+
+
+def adapter_without_role(made: Deployment) -> None:
+    message = "unable to get external metric: Permission monitoring.timeSeries.list denied (or the resource may not exist)."
+    words = {"type": "ScalingActive", "status": "False", "reason": "FailedGetExternalMetric", "message": message}
+    made.of_cluster(HPA, "texts-subscriber")["status"] = {"conditions": [words]}
+
+
+def no_gateway(made: Deployment) -> None:
+    made.remove("gateway.networking.k8s.io/Gateway", "inference")
+
+
+def gateway_not_programmed(made: Deployment) -> None:
+    words = {"type": "Programmed", "status": "False", "reason": "Invalid", "message": "no proxy-only subnet"}
+    made.of_cluster("gateway.networking.k8s.io/Gateway", "inference")["status"] = {"conditions": [words]}
+
+
+def route_refused(made: Deployment) -> None:
+    words = {"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound", "message": "no pool"}
+    made.of_cluster("gateway.networking.k8s.io/HTTPRoute", "texts")["status"] = {"parents": [{"conditions": [words]}]}
+
+
+def no_health_check(made: Deployment) -> None:
+    made.remove("networking.gke.io/HealthCheckPolicy", "texts-server")
+
+
+def health_of_root(made: Deployment) -> None:
+    policy = made.of_cluster("networking.gke.io/HealthCheckPolicy", "texts-server")
+    policy["spec"]["default"]["config"]["httpHealthCheck"]["requestPath"] = "/"
+
+
+def no_backend_policy(made: Deployment) -> None:
+    made.remove("networking.gke.io/GCPBackendPolicy", "texts-server")
+
+
+def no_picker(made: Deployment) -> None:
+    made.remove("k8s.io/Service", "texts-server-epp")
+
+
+NIGHT: list[tuple[Callable[[Deployment], None], str, str]] = [
+    (low_priority, "priority class", "kubectl create priorityclass nightshift-batch --value=-10"),
+    (no_priority, "priority class", "kubectl apply --server-side -f k8s/components/priority/priority-class.yaml"),
+    (low_default, "priority class", "kubectl create priorityclass cheap --value=-10"),
+    (low_pods, "priority of pods", "kubectl create priorityclass old --value=-10"),
+    (no_cluster, "gke cluster", f"gcloud container clusters list --project={CLUSTERS}"),
+    (degraded, "gke cluster", "gcloud container clusters describe nightshift"),
+    (old_cluster, "gke cluster", "gcloud container clusters upgrade nightshift"),
+    (no_endpoint, "gke cluster", "--enable-dns-access"),
+    (mounted_without_fuse, "add-on GcsFuseCsiDriver", "--update-addons=GcsFuseCsiDriver=ENABLED"),
+    (no_workload_identity, "add-on workload identity", f"--workload-pool={CLUSTERS}.svc.id.goog"),
+    (no_policies, "add-on NetworkPolicy enforcement", "--enable-network-policy"),
+    (no_pool, "nodes gpu-l4-spot", "--accelerator=type=nvidia-l4,count=1,gpu-driver-version=latest --spot"),
+    (pool_on_demand, "nodes gpu-l4-spot", "gcloud container node-pools create gpu-l4-spot"),
+    (small_pool, "nodes gpu-l4-spot", "--node-pool=l4-spot --enable-autoscaling --total-max-nodes=4"),
+    (tainted_pool, "nodes gpu-l4-spot", "gcloud container node-pools create"),
+    (node_metadata, "nodes gpu-l4-spot", "node-pools update l4-spot --cluster=nightshift"),
+    (no_crd, "compute classes", "kubectl wait --for=create crd/computeclasses.cloud.google.com"),
+    (no_class, "nodes gpu-l4-any", "-f k8s/components/compute-classes-gpu/gpu-l4.yaml"),
+    (sick_class, "nodes gpu-l4-any", "kubectl describe computeclass nightshift-gpu-l4-x1"),
+    (class_makes_nothing, "nodes gpu-l4-any", "-f k8s/components/compute-classes-gpu/gpu-l4.yaml"),
+    (class_of_others, "nodes gpu-l4-any", "-f k8s/components/compute-classes-gpu/gpu-l4.yaml"),
+    (class_too_early, "nodes gpu-l4-any", "--cluster-version=1.33.3"),
+    (no_compute_api, "compute quotas", f"gcloud services enable compute.googleapis.com --project={CLUSTERS}"),
+    *(
+        (no_quota(quota), f"compute quota {metric}", f"--quota-id={quota}{dimensions} --preferred-value={amount}")
+        for quota, metric, dimensions, amount in (
+            (
+                "PREEMPTIBLE-NVIDIA-L4-GPUS-per-project-region",
+                "PREEMPTIBLE_NVIDIA_L4_GPUS",
+                " --dimensions=region=europe-west4",
+                4,
+            ),
+            ("GPUS-ALL-REGIONS-per-project", "GPUS_ALL_REGIONS", "", 4),
+            ("CPUS-per-project-region", "PREEMPTIBLE_CPUS", " --dimensions=region=europe-west4", 32),
+            ("SSD-TOTAL-GB-per-project-region", "SSD_TOTAL_GB", " --dimensions=region=europe-west4", 680),
+        )
+    ),
+]
+STREAM: list[tuple[Callable[[Deployment], None], str, str]] = [
+    (
+        addon_off("horizontalPodAutoscaling"),
+        "add-on HorizontalPodAutoscaling",
+        "--update-addons=HorizontalPodAutoscaling=ENABLED",
+    ),
+    (no_prometheus, "add-on managed Prometheus", "--enable-managed-prometheus"),
+    (no_pubsub_api, "subscription", f"gcloud services enable pubsub.googleapis.com --project={DATA}"),
+    (deleted_topic, "subscription", "gcloud pubsub subscriptions create projects/acme/subscriptions/texts --topic=TOPIC"),
+    (push, "subscription", "gcloud pubsub subscriptions modify-push-config"),
+    (to_bigquery, "subscription", "gcloud pubsub subscriptions create ANOTHER"),
+    (no_order, "subscription", "--enable-message-ordering"),
+    (short_retention, "retention", "--message-retention-duration=7d"),
+    (no_dead_letter_policy, "dead-letter policy", "--dead-letter-topic=TOPIC --max-delivery-attempts=50"),
+    (dead_letters_unread, "dead-letter policy", "gcloud pubsub subscriptions create texts-dead --project=acme"),
+    (dead_letters_with_schema, "dead-letter policy", "--clear-schema-settings"),
+    (no_dead_letter_topic, "dead-letter topic", "gcloud pubsub topics create projects/acme/topics/forgotten"),
+    (dead_letters_come_back, "dead-letter topic", "dead_letters.topic: ANOTHER"),
+    (
+        unbound(types.TOPIC, DEAD, AGENT),
+        "Pub/Sub's service agent, publisher",
+        f"--member={AGENT} --role=roles/pubsub.publisher",
+    ),
+    (
+        unbound(types.SUBSCRIPTION, SUBSCRIPTION, AGENT),
+        "Pub/Sub's service agent, subscriber",
+        f"--member={AGENT} --role=roles/pubsub.subscriber",
+    ),
+    (
+        unbound(types.TOPIC, DEAD, SUBSCRIBER),
+        "subscriber's rights, publisher",
+        "sa/texts-subscriber --role=roles/pubsub.publisher",
+    ),
+    (
+        unbound(types.SUBSCRIPTION, SUBSCRIPTION, SUBSCRIBER),
+        "subscriber's rights, subscriber",
+        "sa/texts-subscriber --role=roles/pubsub.subscriber",
+    ),
+    (database_stopped, "alloydb", "gcloud alloydb instances describe primary --cluster=vectors"),
+    (database_elsewhere, "alloydb network", "--network=projects/acme-gpu/global/networks/default"),
+    (no_iam_flag, "alloydb login", "--database-flags=alloydb.iam_authentication=on"),
+    (no_database_user, "alloydb login", "gcloud alloydb users create airflow@acme.iam --type=IAM_BASED"),
+    (no_adapter, "metrics adapter", "kubectl get apiservices"),
+    (other_project, "autoscaler texts-subscriber", "nightshift render STREAM_FILE (texts) | kubectl apply"),
+    (adapter_without_role, "autoscaler texts-subscriber", "--role=roles/monitoring.viewer"),
+    (no_gateway, "gateway", "kubectl get gateways --namespace=gateways"),
+    (gateway_not_programmed, "gateway", "kubectl describe gateway inference --namespace=gateways"),
+    (route_refused, "route", "kubectl describe httproute texts --namespace=nightshift"),
+    (no_health_check, "pool texts-server", "nightshift render STREAM_FILE (texts) --engine-url=URL --gateway=GATEWAY"),
+    (health_of_root, "pool texts-server", "--gateway=GATEWAY | kubectl apply"),
+    (no_backend_policy, "pool texts-server", "--gateway=GATEWAY | kubectl apply"),
+    (no_picker, "pool texts-server", "--gateway=GATEWAY | kubectl apply"),
+]
+FAULTS = [(False, *each) for each in NIGHT] + [(True, *each) for each in STREAM]
+
+
+@pytest.mark.parametrize(("stream", "fault", "check", "fix"), FAULTS, ids=[each[1].__name__ for each in FAULTS])
+def test_a_fault_is_named_alone_and_with_its_fix(
+    made: Deployment, stream: bool, fault: Callable[[Deployment], None], check: str, fix: str
+) -> None:
+    fault(made)
+
+    report = examine(made, stream)
+
+    assert [each.check for each in report.problems] == [check], report.lines()
+    [problem] = report.problems
+    assert fix in problem.fix, problem
+    assert problem.breaks
+    assert report.exit_code == 1
+
+
+def test_addresses_count_the_nodes_that_are_always_there(made: Deployment) -> None:
+    """Six workers and the three nodes of the default pool are more than the eight addresses of a new project."""
+    made.job["compute"]["workers"] = 6
+    no_quota("IN-USE-ADDRESSES-per-project-region")(made)
+
+    [problem] = examine(made, stream=False).problems
+
+    assert problem.check == "compute quota IN_USE_ADDRESSES"
+    assert "6 workers need 9 in europe-west4 of acme-gpu, and IN_USE_ADDRESSES is 8" in problem.problem
+
+
+def test_private_nodes_have_no_addresses(made: Deployment) -> None:
+    made.job["compute"]["workers"] = 6
+    no_quota("IN-USE-ADDRESSES-per-project-region")(made)
+    made.cluster["networkConfig"]["defaultEnablePrivateNodes"] = True
+
+    assert examine(made, stream=False).problems == ()
+
+
+class TestWhatMayNotBeAsked:
+    """It is skipped, with the reason and the command that allows it, and never ok."""
+
+    @pytest.mark.parametrize(
+        ("role", "stream", "checks", "permission"),
+        [
+            ("container.clusterViewer", False, {"gke cluster"}, "container.clusters.get"),
+            ("compute.viewer", False, {"compute quotas"}, "compute.regions.get"),
+            ("pubsub.viewer", True, {"subscription"}, "pubsub.subscriptions.get"),
+            ("alloydb.viewer", True, {"alloydb"}, "alloydb.instances.list"),
+            ("iam.securityReviewer", True, {"Pub/Sub's service agent", "subscriber's rights"}, "getIamPolicy"),
+        ],
+    )
+    def test_without_a_role(self, made: Deployment, role: str, stream: bool, checks: set[str], permission: str) -> None:
+        for project in (DATA, CLUSTERS):
+            bindings = made.policy(types.PROJECT, full_name("cloudresourcemanager", "projects", project))
+            bindings[:] = [each for each in bindings if each["role"] != f"roles/{role}"]
+
+        report = examine(made, stream)
+
+        assert report.problems == ()
+        silent = {each.check: each.because for each in report.findings if isinstance(each, Skipped)}
+        assert checks <= silent.keys()
+        for check in checks:
+            assert permission in silent[check]
+            assert f"--member=serviceAccount:{AIRFLOW} --role=roles/{role}" in silent[check]
+        assert not checks & {each.check for each in report.findings if isinstance(each, Ok)}
+
+    def test_without_the_rights_in_the_cluster(self, made: Deployment) -> None:
+        made.remove("rbac.authorization.k8s.io/ClusterRoleBinding", "nightshift-doctor")
+
+        report = examine(made, stream=True)
+
+        assert report.problems == ()
+        silent = {each.check: each.because for each in report.findings if isinstance(each, Skipped)}
+        for check in ("priority class", "autoscalers", "gateway", "route", "pools"):
+            assert "kubectl apply -f k8s/components/doctor/reader.yaml" in silent[check]
+
+    def test_an_api_of_the_doctor_alone_that_is_off_is_no_fault(self, made: Deployment) -> None:
+        made.job["compute"] = {"profile": "gpu-h200-spot", "fallback": [], "workers": 1}
+        gpu = {"acceleratorType": "nvidia-h200-141gb", "acceleratorCount": "8"}
+        config = {"machineType": "a3-ultragpu-8g", "spot": True, "accelerators": [gpu], "diskType": "hyperdisk-balanced"}
+        fields = {"config": config, "autoscaling": {"enabled": True, "totalMaxNodeCount": 1}}
+        made.state.put(types.NODE_POOL, f"{CLUSTER}/nodePools/h200", fields)
+        name = full_name("serviceusage", "projects", CLUSTERS, "services", "cloudquotas.googleapis.com")
+        asked = [each for each in examine(made, stream=False).findings if each.check.endswith("H200_GPUS")]
+        made.state.remove(types.SERVICE, name)
+        off = [each for each in examine(made, stream=False).findings if each.check.endswith("H200_GPUS")]
+
+        assert isinstance(asked[0], Failed)
+        assert "--quota-id=PREEMPTIBLE-NVIDIA-H200-GPUS-per-project-region" in asked[0].fix
+        assert isinstance(off[0], Skipped)
+        assert "gcloud services enable cloudquotas.googleapis.com --project=acme-gpu" in off[0].because
+
+    def test_a_subscription_that_is_gone_explains_what_hangs_on_it(self, made: Deployment) -> None:
+        made.stream["source"]["subscription"] = "elsewhere"
+
+        report = examine(made, stream=True)
+
+        assert "subscription" in [each.check for each in report.problems]
+        assert {each.check for each in report.findings if isinstance(each, Skipped) and each.needs == "subscription"} == {
+            *("retention", "dead-letter policy", "Pub/Sub's service agent", "dead-letter topic", "subscriber's rights")
+        }
