@@ -36,12 +36,24 @@ class BuildError(Exception):
 class Module:
     """One folder of `programs/`. programs: name -> Go package. manifests: file -> (Go module, folder in it), for kustomize if
     the folder has instructions for it.
+
+    sources: the folder `programs/`, the cluster's own unless another part of `local/` has one. Its parent names the cache's.
     """
 
     name: str
     programs: dict[str, str]
     manifests: dict[str, tuple[str, str]] = field(default_factory=dict)
     tags: str = ""
+    sources: Path = SOURCES
+
+    @property
+    def home(self) -> Path:
+        """Where it is built: its folder in the cache, named by a digest of its files."""
+        digest = hashlib.sha256(RECIPE.encode())
+        for file in sorted((self.sources / self.name).rglob("*")):
+            if file.is_file():
+                digest.update(str(file.relative_to(self.sources)).encode() + b"\0" + file.read_bytes())
+        return cache_dir() / self.sources.parent.name / f"{self.name}-{digest.hexdigest()[:16]}"
 
 
 _KUBERNETES: Final = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
@@ -101,7 +113,7 @@ class Programs:
     """What was built: `programs["kubectl"]` and `manifest("jobset-crds.yaml")` are local paths."""
 
     def __init__(self) -> None:
-        self._homes = {name: _home(module) for module in EVERYTHING for name in (*module.programs, *module.manifests)}
+        self._homes = {name: module.home for module in EVERYTHING for name in (*module.programs, *module.manifests)}
 
     def __getitem__(self, program: str) -> Path:
         return self._homes[program] / "bin" / program
@@ -117,19 +129,24 @@ class Programs:
 
 def built(modules: Iterable[Module] = MODULES) -> bool:
     """Whether all of them are there; of MODULES: whether a cluster can start."""
-    return all((_home(module) / ".complete").exists() for module in modules)
+    return all((module.home / ".complete").exists() for module in modules)
 
 
 def obstacle(modules: Iterable[Module] = MODULES) -> str | None:
     """Why nothing can be built here, or None; also None if all of them are built already."""
     if built(modules):
         return None
+    return without_go("the cluster's programs")
+
+
+def without_go(what: str) -> str | None:
+    """Why `what` (a plural) cannot be built here, or None."""
     if not _go_program():
-        return f"the cluster's programs are built from source and there is no 'go' on the PATH or in {GO_PLACE}"
+        return f"{what} are built from source and there is no 'go' on the PATH or in {GO_PLACE}"
     version = _go(SOURCES, "version").strip()
     found = re.search(r"go(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < GO_MIN:
-        return f"the cluster's programs need Go {GO_MIN[0]}.{GO_MIN[1]} or later, and this is {version}"
+        return f"{what} need Go {GO_MIN[0]}.{GO_MIN[1]} or later, and this is {version}"
     return None
 
 
@@ -141,7 +158,7 @@ def ensure(say: Callable[[str], None], modules: Sequence[Module] = MODULES) -> P
             raise BuildError(f"{reason[0].upper()}{reason[1:]}. {advice}")
         # kubectl renders the manifests of the others, so its module comes first.
         for module in modules:
-            _ensure(module, say)
+            make(module, say)
     return Programs()
 
 
@@ -150,12 +167,13 @@ def on_demand(name: str, say: Callable[[str], None]) -> Path:
     [module] = [each for each in ON_DEMAND if name in each.programs]
     if not built([module]) and not _go_program():
         raise BuildError(f"{name} is built from source and there is no 'go' on the PATH or in {GO_PLACE}. Install it.")
-    _ensure(module, say)
+    make(module, say)
     return Programs()[name]
 
 
-def _ensure(module: Module, say: Callable[[str], None]) -> None:
-    home = _home(module)
+def make(module: Module, say: Callable[[str], None]) -> None:
+    """Builds one module unless that was done before; safe to call from several processes at once. Raises BuildError."""
+    home = module.home
     home.parent.mkdir(parents=True, exist_ok=True)
     with open(home.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -171,7 +189,7 @@ def _build(module: Module, home: Path, say: Callable[[str], None]) -> None:
     shutil.rmtree(home, ignore_errors=True)
     (home / "bin").mkdir(parents=True)
     (home / "manifests").mkdir()
-    source = SOURCES / module.name
+    source = module.sources / module.name
     flags = ["-trimpath", "-ldflags", f"-s -w {_version_flags(module)}", "-tags", module.tags]
     for program, package in module.programs.items():
         say(f"building {program}")
@@ -193,17 +211,9 @@ def _version_flags(module: Module) -> str:
     """The version that Kubernetes' programs report: without it they report v0.0.0 and refuse each other."""
     if module.name != "kubernetes":
         return ""
-    version = _go(SOURCES / module.name, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").strip()
+    version = _go(module.sources / module.name, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes").strip()
     name, (major, minor) = "k8s.io/component-base/version", version.lstrip("v").split(".")[:2]
     return f"-X {name}.gitVersion={version} -X {name}.gitMajor={major} -X {name}.gitMinor={minor}"
-
-
-def _home(module: Module) -> Path:
-    digest = hashlib.sha256(RECIPE.encode())
-    for file in sorted((SOURCES / module.name).rglob("*")):
-        if file.is_file():
-            digest.update(str(file.relative_to(SOURCES)).encode() + b"\0" + file.read_bytes())
-    return cache_dir() / "cluster" / f"{module.name}-{digest.hexdigest()[:16]}"
 
 
 def _go(folder: Path, *arguments: str) -> str:

@@ -1,0 +1,56 @@
+# The same list as step 2 of k8s/README.md (a test compares them), and what only Terraform calls.
+
+variable "projects" {
+  type = set(string)
+}
+
+variable "extra" {
+  type = list(string)
+}
+
+locals {
+  services = concat([
+    "alloydb.googleapis.com",
+    "artifactregistry.googleapis.com",
+    "bigquery.googleapis.com",
+    "cloudbuild.googleapis.com",
+    "cloudquotas.googleapis.com",
+    "cloudresourcemanager.googleapis.com",
+    "composer.googleapis.com",
+    "compute.googleapis.com",
+    "container.googleapis.com",
+    "containerfilesystem.googleapis.com",
+    "iam.googleapis.com",
+    "iamcredentials.googleapis.com",
+    "logging.googleapis.com",
+    "monitoring.googleapis.com",
+    "pubsub.googleapis.com",
+    "servicenetworking.googleapis.com",
+    "storage.googleapis.com",
+  ], var.extra)
+}
+
+resource "google_project_service" "enabled" {
+  for_each = { for pair in setproduct(var.projects, local.services) : "${pair[0]}/${pair[1]}" => pair }
+
+  project = each.value[0]
+  service = each.value[1]
+  # Someone else in the project may use it too.
+  disable_on_destroy = false
+}
+
+data "google_project" "each" {
+  for_each   = var.projects
+  project_id = each.key
+  depends_on = [google_project_service.enabled]
+}
+
+# Whoever takes a project's id from here waits until its APIs are enabled.
+output "projects" {
+  value      = { for each in var.projects : each => each }
+  depends_on = [google_project_service.enabled]
+}
+
+output "numbers" {
+  value = { for each in var.projects : each => data.google_project.each[each].number }
+}

@@ -1,0 +1,126 @@
+# The roles of k8s/README.md, "Roles", which says why each is needed; a test compares the two lists. One file for each holder.
+# Names of datasets, jobs and streams come from the variables, so that what is made is known before anything exists.
+
+locals {
+  principals = "principal://iam.googleapis.com/projects/${var.cluster_number}/locations/global/workloadIdentityPools/${var.workload_pool}/subject"
+  objects    = "projects/_/buckets/${var.bucket}/objects"
+}
+
+# Nodes
+
+resource "google_project_iam_member" "nodes" {
+  for_each = toset(["roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"])
+  project  = var.cluster_project
+  role     = each.key
+  member   = var.node_account.member
+}
+
+resource "google_artifact_registry_repository_iam_member" "nodes" {
+  for_each   = toset(["own", "docker_hub"])
+  project    = var.cluster_project
+  location   = var.region
+  repository = var.images[each.key]
+  role       = "roles/artifactregistry.reader"
+  member     = var.node_account.member
+}
+
+# Airflow
+
+resource "google_project_iam_member" "airflow" {
+  for_each = toset(["roles/composer.worker", "roles/bigquery.jobUser"])
+  project  = var.project
+  role     = each.key
+  member   = var.airflow_account.member
+}
+
+resource "google_project_iam_member" "airflow_cluster" {
+  project = var.cluster_project
+  role    = "roles/container.clusterViewer"
+  member  = var.airflow_account.member
+}
+
+resource "google_storage_bucket_iam_member" "airflow" {
+  for_each = toset(["roles/storage.objectUser", "roles/storage.legacyBucketReader"])
+  bucket   = var.bucket
+  role     = each.key
+  member   = var.airflow_account.member
+}
+
+resource "google_bigquery_dataset_iam_member" "airflow_reads" {
+  count      = length(var.source_datasets)
+  project    = var.project
+  dataset_id = var.source_datasets[count.index]
+  role       = "roles/bigquery.dataViewer"
+  member     = var.airflow_account.member
+}
+
+resource "google_bigquery_dataset_iam_member" "airflow_writes" {
+  count      = length(var.target_datasets)
+  project    = var.project
+  dataset_id = var.target_datasets[count.index]
+  role       = "roles/bigquery.dataEditor"
+  member     = var.airflow_account.member
+}
+
+resource "google_artifact_registry_repository_iam_member" "airflow" {
+  for_each   = toset(["wheels", "pypi", "all"])
+  project    = var.project
+  location   = var.region
+  repository = var.packages[each.key]
+  role       = "roles/artifactregistry.reader"
+  member     = var.airflow_account.member
+}
+
+# You
+
+resource "google_service_account_iam_member" "operators" {
+  for_each           = { for pair in setproduct(["nodes", "airflow", "builder"], var.operators) : join("/", pair) => pair }
+  service_account_id = { nodes = var.node_account.name, airflow = var.airflow_account.name, builder = var.builder_account.name }[each.value[0]]
+  role               = "roles/iam.serviceAccountUser"
+  member             = each.value[1]
+}
+
+# Builds
+
+resource "google_project_iam_member" "builder_logs" {
+  project = var.project
+  role    = "roles/logging.logWriter"
+  member  = var.builder_account.member
+}
+
+# `gcloud builds submit` puts the clone into a bucket of this name.
+resource "google_project_iam_member" "builder_source" {
+  project = var.project
+  role    = "roles/storage.objectViewer"
+  member  = var.builder_account.member
+
+  condition {
+    title      = "source"
+    expression = "resource.name.startsWith(\"projects/_/buckets/${var.project}_cloudbuild/\") || resource.name == \"projects/_/buckets/${var.project}_cloudbuild\""
+  }
+}
+
+resource "google_artifact_registry_repository_iam_member" "builder_images" {
+  project    = var.cluster_project
+  location   = var.region
+  repository = var.images["own"]
+  role       = "roles/artifactregistry.writer"
+  member     = var.builder_account.member
+}
+
+resource "google_artifact_registry_repository_iam_member" "builder_wheel" {
+  project    = var.project
+  location   = var.region
+  repository = var.packages["wheels"]
+  role       = "roles/artifactregistry.writer"
+  member     = var.builder_account.member
+}
+
+output "airflow_ready" {
+  description = "The address of Airflow's account, once it has its roles: an environment that is made before them fails after half an hour."
+  value       = var.airflow_account.email
+  depends_on = [
+    google_project_iam_member.airflow, google_artifact_registry_repository_iam_member.airflow,
+    google_storage_bucket_iam_member.airflow, google_service_account_iam_member.operators,
+  ]
+}

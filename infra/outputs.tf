@@ -1,0 +1,57 @@
+output "credentials" {
+  description = "Lets kubectl call the cluster."
+  value       = "gcloud container clusters get-credentials ${var.name} --project=${local.cluster_project} --location=${var.region} --dns-endpoint"
+}
+
+output "deployment" {
+  description = "The overlay's deployment.yaml: the names of this deployment, and an account for each job."
+  value = join("---\n", concat([yamlencode({
+    apiVersion = "v1"
+    kind       = "ConfigMap"
+    metadata   = { name = "deployment", annotations = { "config.kubernetes.io/local-config" = "true" } }
+    data = {
+      project    = local.cluster_project
+      node       = module.accounts.nodes.email
+      airflow    = module.accounts.airflow.email
+      airflowId  = module.accounts.airflow.unique_id
+      imageCache = "${var.name}-images"
+      # Of the same name as a reservation that is made here, or one that does not exist: then ComputeClasses begin with Spot.
+      reservation = var.name
+    }
+    })], [
+    for job in concat(var.jobs, keys(var.streams)) : yamlencode({
+      apiVersion                   = "v1"
+      kind                         = "ServiceAccount"
+      metadata                     = { name = "nightshift-${job}", namespace = "nightshift" }
+      automountServiceAccountToken = false
+    })
+  ]))
+}
+
+output "substitutions" {
+  description = "What Cloud Build needs to build the images and the wheel."
+  value = join(",", [
+    "_DRIVER_IMAGE=${module.registry.driver_image}",
+    "_STREAM_IMAGE=${module.registry.stream_image}",
+    "_WHEELS=${module.registry.uploads}",
+  ])
+}
+
+output "builder" {
+  value = module.accounts.builder.name
+}
+
+output "settings" {
+  description = "NIGHTSHIFT_* variables, for `nightshift` on your own machine."
+  value       = join("\n", [for name, value in module.composer.settings : "export ${name}=${value}"])
+}
+
+output "airflow" {
+  description = "Airflow's web page."
+  value       = module.composer.web
+}
+
+output "database" {
+  description = "Address and user of AlloyDB; null without it."
+  value       = one([for each in module.alloydb : { address = each.address, user = each.user }])
+}
