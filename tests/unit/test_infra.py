@@ -1,7 +1,4 @@
-"""`infra/` against the part of the Google provider's schema that it uses, and against the facts that stand elsewhere too.
-
-OpenTofu itself runs it in `tests/integration/infra`.
-"""
+"""`infra/` against the part of the Google provider's schema that it uses, and against the facts that stand elsewhere too."""
 
 from __future__ import annotations
 

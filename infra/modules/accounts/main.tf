@@ -53,3 +53,13 @@ output "builder" {
 output "streams" {
   value = google_service_account.streams
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    service_account_nodes   = google_service_account.nodes
+    service_account_airflow = google_service_account.airflow
+    service_account_builder = google_service_account.builder
+    service_account_streams = google_service_account.streams
+  }
+}

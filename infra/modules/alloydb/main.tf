@@ -97,3 +97,12 @@ output "address" {
 output "user" {
   value = google_alloydb_user.streams.user_id
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    alloydb_cluster_this     = google_alloydb_cluster.this
+    alloydb_instance_primary = google_alloydb_instance.primary
+    alloydb_user_streams     = google_alloydb_user.streams
+  }
+}

@@ -54,3 +54,10 @@ output "projects" {
 output "numbers" {
   value = { for each in var.projects : each => data.google_project.each[each].number }
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    project_service_enabled = google_project_service.enabled
+  }
+}

@@ -41,3 +41,10 @@ resource "google_billing_budget" "month" {
     spend_basis       = "FORECASTED_SPEND"
   }
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    billing_budget_month = google_billing_budget.month
+  }
+}

@@ -181,3 +181,13 @@ output "workload_pool" {
 output "node_pools" {
   value = sort([for each in google_container_node_pool.accelerators : each.name])
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    compute_reservation_made         = google_compute_reservation.made
+    container_node_pool_accelerators = google_container_node_pool.accelerators
+    container_cluster_this           = google_container_cluster.this
+    container_node_pool_default      = google_container_node_pool.default
+  }
+}

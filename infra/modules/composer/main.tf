@@ -147,3 +147,13 @@ output "web" {
 output "settings" {
   value = var.settings
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    storage_bucket_airflow     = google_storage_bucket.airflow
+    storage_bucket_object_pip  = google_storage_bucket_object.pip
+    storage_bucket_object_dags = google_storage_bucket_object.dags
+    composer_environment_this  = google_composer_environment.this
+  }
+}

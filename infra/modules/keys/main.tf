@@ -56,3 +56,10 @@ output "key" {
   value      = var.key
   depends_on = [google_kms_crypto_key_iam_member.agents]
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    kms_crypto_key_iam_member_agents = google_kms_crypto_key_iam_member.agents
+  }
+}

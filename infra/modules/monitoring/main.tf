@@ -56,3 +56,11 @@ resource "google_monitoring_alert_policy" "each" {
     auto_close = each.value.alertStrategy.autoClose
   }
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    monitoring_dashboard_each    = google_monitoring_dashboard.each
+    monitoring_alert_policy_each = google_monitoring_alert_policy.each
+  }
+}

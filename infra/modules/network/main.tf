@@ -164,3 +164,18 @@ output "service_access" {
   value      = one(google_compute_network.made[*].id)
   depends_on = [google_service_networking_connection.service_access]
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    compute_network_made                         = google_compute_network.made
+    compute_subnetwork_made                      = google_compute_subnetwork.made
+    compute_router_made                          = google_compute_router.made
+    compute_router_nat_made                      = google_compute_router_nat.made
+    compute_global_address_service_access        = google_compute_global_address.service_access
+    service_networking_connection_service_access = google_service_networking_connection.service_access
+    compute_firewall_webhooks                    = google_compute_firewall.webhooks
+    compute_subnetwork_iam_member_shared         = google_compute_subnetwork_iam_member.shared
+    project_iam_member_shared                    = google_project_iam_member.shared
+  }
+}

@@ -115,3 +115,15 @@ output "subscriptions" {
 output "dead_letter_topics" {
   value = { for name, each in google_pubsub_topic.dead_letters : name => each.name }
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    pubsub_topic_messages                = google_pubsub_topic.messages
+    pubsub_topic_dead_letters            = google_pubsub_topic.dead_letters
+    pubsub_subscription_messages         = google_pubsub_subscription.messages
+    pubsub_subscription_dead_letters     = google_pubsub_subscription.dead_letters
+    pubsub_topic_iam_member_agent        = google_pubsub_topic_iam_member.agent
+    pubsub_subscription_iam_member_agent = google_pubsub_subscription_iam_member.agent
+  }
+}

@@ -166,3 +166,14 @@ output "cpu_server_image" {
 output "tpu_server_image" {
   value = "${local.images}/${google_artifact_registry_repository.docker_hub.repository_id}/vllm/vllm-tpu:${local.tpu}"
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    artifact_registry_repository_images     = google_artifact_registry_repository.images
+    artifact_registry_repository_docker_hub = google_artifact_registry_repository.docker_hub
+    artifact_registry_repository_wheels     = google_artifact_registry_repository.wheels
+    artifact_registry_repository_pypi       = google_artifact_registry_repository.pypi
+    artifact_registry_repository_packages   = google_artifact_registry_repository.packages
+  }
+}

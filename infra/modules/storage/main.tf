@@ -80,3 +80,11 @@ output "bucket" {
 output "datasets" {
   value = { for name, each in google_bigquery_dataset.each : name => each.dataset_id }
 }
+
+output "made" {
+  description = "All resources, for the tests of the root."
+  value = {
+    storage_bucket_runs   = google_storage_bucket.runs
+    bigquery_dataset_each = google_bigquery_dataset.each
+  }
+}
