@@ -18,13 +18,13 @@ from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH
 from nightshift.stream.ports import SinkRefused
 from nightshift.stream.table_checks import (
     SEARCHED,
-    check_extension,
     check_generated,
     check_late,
     check_required,
     check_statement,
     check_value,
     claim,
+    ensure_vectors,
     note_index,
     sample,
 )
@@ -184,7 +184,7 @@ class Table:
         dimensions = getattr(self._spec.request, "dimensions", None)
         if pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
             if dimensions:
-                await check_extension(connection, self._sink.table, self._sink.column)
+                await ensure_vectors(connection, self._sink.table, self._sink.column)
                 return f"vector({dimensions})"
             return "double precision[]" if pa.types.is_float64(kind.value_type) else "real[]"
         if pa.types.is_string(kind):

@@ -104,16 +104,23 @@ async def check_statement(connection: Connection, statement: sql.Composed, param
     await connection.execute(sql.SQL("EXPLAIN {}").format(statement), [None] * parameters)
 
 
-async def check_extension(connection: Connection, table: str, column: str) -> None:
-    """Whether the database knows vectors. Raises SinkRefused."""
+async def ensure_vectors(connection: Connection, table: str, column: str) -> None:
+    """Makes the database know pgvector's types, if it does not yet. Raises SinkRefused."""
     found = await connection.execute("SELECT to_regtype('vector') IS NOT NULL, current_database()")
     row = await found.fetchone()
-    if row and not row[0]:
+    if row and row[0]:
+        return
+    try:
+        async with connection.transaction():
+            await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+    except psycopg.Error as error:
+        said = str(error).strip().splitlines()[0]
         raise SinkRefused(
-            f"the table {table} cannot be made: request.dimensions asks for a vector, and the database {row[1]} has no type "
-            "vector. CREATE EXTENSION vector (pgvector) there; or make the table yourself, with "
-            f"{sql.Identifier(column).as_string(None)} real[] NOT NULL"
-        )
+            f"the table {table} cannot be made: request.dimensions asks for a vector, which the database {row and row[1]} does "
+            f"not know, and this user may not make it: {said}. An administrator runs CREATE EXTENSION vector (pgvector) there; "
+            f"or make the table yourself, with {sql.Identifier(column).as_string(None)} real[] NOT NULL"
+        ) from error
+    log.info("made the extension vector", extra={"fields": {"database": row and row[1]}})
 
 
 async def note_index(connection: Connection, table: sql.Identifier, column: str, kind: str) -> None:
