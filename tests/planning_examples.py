@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from nightshift.planner.costs.prices import load_prices
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Refused, decide, fixed
 from nightshift.planner.record import Record, Workload
@@ -117,7 +118,7 @@ def section(number: int, example: Example) -> str:
         f"{spec.engine.max_num_seqs}, compute {{{', '.join(f'{name}: {value}' for name, value in example.compute.items())}}}"
     )
     try:
-        decision = decide(spec, example.rows, known, example.limits)
+        decision = decide(spec, example.rows, known, example.limits, load_prices().machines)
         workers, _, reasons = fixed(decision, spec, example.rows, 0)
         assert workers == decision.workers
         said = [f"- {reason}" for reason in reasons]

@@ -116,7 +116,7 @@ def test_the_table_of_disks(words: str, profile: str, span: Span) -> None:
 
 def test_the_rule_for_disks() -> None:
     assert f"weights + {SPARE_GIB}; {SPARE_GIB} if the weights come from a bucket" in TEXT
-    assert f"| cache + {SCRATCH_GIB} |" in TEXT
+    assert f"| both caches + {SCRATCH_GIB} |" in TEXT
     assert f"(weights + {SPARE_GIB + 2 * SCRATCH_GIB}) + 120, rounded up to 10" in TEXT
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,14 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nightshift.planner.costs.bill import Bill, Delivered, Machine, bill, estimate, operations
+from nightshift.planner.costs.bill import Bill, Delivered, Machine, Rung, bill, estimate, operations
 from nightshift.planner.costs.prices import OURS, Prices, PricesError, load_prices
 from nightshift.planner.costs.report import by_job, latest, lines
 from nightshift.planner.costs.split import PARTS, Life, Parts, apportion, split
 from nightshift.planner.measured import Seen, measure
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
-from nightshift.profiles import PROFILES, Span, fit
+from nightshift.profiles import PROFILES, Profile, Provisioning, Span, fit, misfits
+from nightshift.profiles.hardware import Tpu
 from nightshift.run.chunks import Part
 from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.pod_startup import RAN, Starts
@@ -94,7 +96,8 @@ class TestParts:
             if (cost := rung.cost(rung.parts)) is not None:
                 assert cost["paid"] == sum(cost[name] for name in PARTS)
                 assert abs(
-                    Fraction(rung.parts.paid) * Fraction(0.6) * Fraction(0.375) / 3_600_000 - Fraction(cost["paid"], 10**6)
+                    Fraction(rung.parts.paid) * Fraction(0.6) * rung.machine.whole(rung.workers) / 3_600_000
+                    - Fraction(cost["paid"], 10**6)
                 ) <= Fraction(1, 2 * 10**6)
         said = made.to_json()
         for rung in said["rungs"]:
@@ -118,6 +121,18 @@ class TestParts:
         assert sum(found) == (total if any(shares) else 0)
         if whole := sum(shares):
             assert all(abs(each - total * share / whole) < 1 for each, share in zip(found, shares, strict=True))
+
+    @pytest.mark.parametrize(("workers", "machines"), [(1, 1), (3, 1), (8, 1), (9, 2), (16, 2), (17, 3)])
+    def test_workers_that_share_a_machine_pay_for_whole_ones(self, workers: int, machines: int) -> None:
+        shape = fit(PROFILES["gpu-h200-spot"], Span())
+        count = Machine(shape.price_name, shape.machines).whole(workers)
+
+        assert shape.machines_of(workers) == count * workers == machines
+        half = Machine("g2-standard-24", 0.5)
+        rung = Rung("p", half, 7.2, parts=Parts(useful=3_600_000), estimate=Parts(useful=3_600_000), workers=1, planned=2)
+        assert rung.cost(rung.parts) == {**dict.fromkeys(PARTS, 0), "paid": 7_200_000, "useful": 7_200_000}
+        assert (rung.cost(rung.estimate) or {})["paid"] == 3_600_000, "two workers of half a machine each"
+        assert rung.to_json()["machines_per_worker"] == 1.0
 
     def test_a_share_below_0_is_refused(self) -> None:
         with pytest.raises(ValueError, match="below 0"):
@@ -183,11 +198,23 @@ class TestStarts:
         assert (profile["machine_s"]["paid"], profile["starts_assumed"]) == (3 * 100.0 + 10.0 + 30.0 + 20.0, 1)
 
 
+def spans_of(profile: Profile) -> list[Span]:
+    """Of each machine that it has."""
+    if isinstance(profile.hardware, Tpu):
+        spans = [Span(topology=name) for name in profile.hardware.slices]
+    elif profile.hardware:
+        spans = [Span(tensor_parallel=machine.accelerators) for machine in profile.hardware.machines]
+    else:
+        spans = [Span()]
+    return [span for span in spans if not list(misfits(profile, span))]
+
+
 class TestPrices:
-    def test_ours_say_a_date_and_a_source_for_each(self) -> None:
+    @pytest.mark.parametrize("region", OURS)
+    def test_ours_say_a_date_and_a_source_for_each(self, region: str) -> None:
         import yaml
 
-        body = yaml.safe_load(OURS.read_text())
+        body = yaml.safe_load(OURS[region].read_text())
         entries = [*body["machines"].values(), *body["bigquery"].values(), *body["storage"].values()]
 
         assert all(entry["date"] and entry["source"] in body["sources"] for entry in entries)
@@ -199,11 +226,36 @@ class TestPrices:
             load_prices().machines
         )
 
+    @pytest.mark.parametrize("region", OURS)
+    def test_what_has_no_price_in_ours_is_on_the_page(self, region: str) -> None:
+        """So each profile has a price, or is said to have none."""
+        page = (Path(__file__).parents[2] / "docs/operate/costs.md").read_text()
+        [none] = re.findall(rf"^\| {region} \| (.*) \|$", page, re.MULTILINE)
+        unpriced = set()
+        for profile in PROFILES.values():
+            for span in spans_of(profile):
+                shape = fit(profile, span)
+                bought = profile.provisioning in (Provisioning.FLEX_START, Provisioning.RESERVATION)
+                if shape.price_name not in load_prices(region).machines and shape.paid and not bought:
+                    unpriced.add(shape.paid.name)
+
+        assert unpriced == set(re.findall(r"`([^`]+)`", none))
+
+    def test_ours_are_of_two_regions(self) -> None:
+        assert load_prices() == load_prices("us-central1")
+        assert load_prices("europe-west4").name == "the list prices of europe-west4 in this release"
+        with pytest.raises(PricesError, match="This release has list prices of europe-west4 and us-central1; for others write"):
+            load_prices("mars-north1")
+
     def test_a_file_of_yours_takes_their_place(self, tmp_path: Path) -> None:
         file = tmp_path / "prices.json"
-        file.write_text('{"currency": "EUR", "machines": {"cpu": {"on-demand": 0.05}, "g2-standard-8": {"flex-start": 0.4}}}')
+        file.write_text(
+            '{"currency": "EUR", "machines": {"cpu": {"on-demand": 0.05}, '
+            '"g2-standard-8": {"flex-start": 0.4, "reservation": 0}}}'
+        )
 
-        assert load_prices(file) == Prices("EUR", {"cpu": 0.05, "g2-standard-8-flex": 0.4}, name=str(file))
+        bought = {"g2-standard-8-flex": 0.4, "g2-standard-8-reservation": 0.0}
+        assert load_prices(file) == Prices("EUR", {"cpu": 0.05, **bought}, name=str(file))
 
     @pytest.mark.parametrize(
         ("body", "problem"),

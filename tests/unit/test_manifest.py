@@ -196,6 +196,12 @@ class TestEveryWorker:
                 root = env["NIGHTSHIFT_MODEL_ROOT"]
                 assert {root, f"--model={root}"} & set(server["args"])
 
+    def test_no_node_is_removed_from_under_a_worker(self, compute: dict[str, Any]) -> None:
+        """By the cluster autoscaler, because other nodes would do."""
+        template = job_of(manifest(compute=compute))["template"]
+
+        assert template["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+
     def test_a_kubelet_puts_no_variable_into_what_others_have_written(self, compute: dict[str, Any]) -> None:
         """It replaces ``$(NAME)`` in commands, arguments and variables, and the engine logs its arguments."""
         secret, odd = "$(HF_TOKEN)", "$(HF_TOKEN) $$(HF_TOKEN) $$ $x $"
@@ -432,7 +438,8 @@ class TestDisk:
         rendered = manifest(model=BUCKET_MODEL, compute={"profile": "gpu-h100", "hosts": 2})
 
         assert cache_limit(rendered) == 8
-        assert "gke-gcsfuse/ephemeral-storage-limit" not in job_of(rendered)["template"]["metadata"]["annotations"]
+        assert not [name for name in job_of(rendered)["template"]["metadata"]["annotations"] if "gcsfuse" in name]
+        assert "gke-gcsfuse-cache" not in {each["name"] for each in pod_of(rendered)["volumes"]}
 
     def test_what_is_mounted_lies_in_the_mounts_own_cache(self) -> None:
         mounted = replace(SETTINGS, weights="mount")
@@ -440,7 +447,26 @@ class TestDisk:
         rendered = render(spec, RUN, PLAN, mounted, name="night", pins=Pins(weights_bytes=16 << 30))
 
         assert cache_limit(rendered) == 8
-        assert job_of(rendered)["template"]["metadata"]["annotations"]["gke-gcsfuse/ephemeral-storage-limit"] == "18Gi"
+        [own] = [each for each in pod_of(rendered)["volumes"] if each["name"] == "gke-gcsfuse-cache"]
+        assert own["emptyDir"] == {"sizeLimit": "18Gi"}
+        server, _ = containers_of(rendered)
+        # In the template, so that Kueue counts it: GKE's container is only in pods.
+        assert server["resources"]["requests"]["ephemeral-storage"] == f"{8 + 18 + 2}Gi"
+
+    def test_what_mounts_a_bucket_is_not_held_to_the_defaults_of_its_driver(self) -> None:
+        """A quarter of a CPU and 256 MiB, for tens of GB."""
+        rendered = manifest(replace(SETTINGS, weights="mount"), model=BUCKET_MODEL, compute__profile="gpu-l4")
+        annotations = job_of(rendered)["template"]["metadata"]["annotations"]
+
+        assert {name.removeprefix("gke-gcsfuse/"): value for name, value in annotations.items() if "gcsfuse" in name} == {
+            "volumes": "true",
+            **dict.fromkeys(("cpu-limit", "memory-limit", "ephemeral-storage-limit"), "0"),
+            "cpu-request": "500m",
+            "memory-request": "1Gi",
+            "ephemeral-storage-request": "0",
+        }
+        [weights] = [each for each in pod_of(rendered)["volumes"] if each["name"] == "weights"]
+        assert weights["csi"]["volumeAttributes"]["skipCSIBucketAccessCheck"] == "true"
 
     def test_on_the_local_runtime_nothing_is_sent_to_a_volume(self) -> None:
         server, _ = containers_of(manifest(replace(SETTINGS, runtime="local:/state")))

@@ -135,7 +135,7 @@ def test_a_quota_and_prices(job: Path, told: Told) -> None:
 def test_without_prices_of_yours_the_list_prices_of_the_release_are_shown(job: Path, plan: Plan, told: Told) -> None:
     said = told()[1]
 
-    assert (said["currency"], said["prices"]) == ("USD", "the list prices of this release")
+    assert (said["currency"], said["prices"]) == ("USD", "the list prices of us-central1 in this release")
     (chosen,) = [row for row in said["table"] if row["chosen"]]
     assert chosen["cost"] == pytest.approx(chosen["hours"] * 0.512012)
     shown = plan(str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json")).stdout

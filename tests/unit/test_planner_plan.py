@@ -555,7 +555,7 @@ class TestRemedies:
 
 
 class TestMoney:
-    def test_ways_are_ranked_by_their_price_if_each_has_one(self) -> None:
+    def test_ways_are_ranked_by_their_price_and_what_has_none_comes_last(self) -> None:
         spec = a_spec(**CHAT)
         known = Known(tokens_of(spec), model_of(configs.LLAMA3_8B))
         some = {"g2-standard-8-spot": 0.3}
@@ -566,23 +566,33 @@ class TestMoney:
         flat = {f"{name}-spot": 1.0 if name != "ct5lp-hightpu-4t" else 0.001 for name in machines}
         asked = (spec, 10**6, known, Limits(workers_max=8))
 
-        with pytest.raises(
-            Refused, match=r"the fewest accelerator hours \(there is no price for each of these machines\) first"
-        ):
+        words = r"What would fit, the fewest accelerator hours first \(no price is known for these machines\): 1\. .*no price\."
+        with pytest.raises(Refused, match=words):
+            decide(*asked, {})
+        with pytest.raises(Refused, match="the cheapest first, and last what has no price: ") as refused:
             decide(*asked, some)
+        costs = [way.cost for way in refused.value.ways]
+        assert None not in costs[: -costs.count(None)]
+        assert costs[0] is not None, "never proposed first"
+        assert refused.value.ways[-1].sentence.endswith(", no price")
         with pytest.raises(Refused, match="the cheapest first") as refused:
             decide(*asked, flat)
         costs = [way.cost for way in refused.value.ways]
         assert costs == sorted(costs, key=lambda cost: cost or 0.0)
 
-    def test_a_worker_of_half_a_machine_costs_half_of_it(self) -> None:
+    def test_a_machine_is_paid_whole(self) -> None:
         spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-h100", "rows_per_worker_per_second": 10}})
         question = question_of(spec, 1000, UNKNOWN, Limits())
         found = answer(question)
 
-        # 700 s of one H100 of a machine with 8.
-        assert cost(question, found, {"a3-highgpu-8g": 80.0}) == pytest.approx(700 / 3600 * 10)
+        # 700 s of one H100: the invoice has the machine with 8.
+        assert cost(question, found, {"a3-highgpu-8g": 80.0}) == pytest.approx(700 / 3600 * 80)
         assert cost(question, found, {"a3-highgpu-8g-spot": 80.0}) is None
+        two = replace(found, workers=9)
+        assert cost(question, two, {"a3-highgpu-8g": 80.0}) == pytest.approx(2 * 700 / 3600 * 80)
+        assert decide(spec, 1000, UNKNOWN).reasons[1] == (
+            "the cost is of 1 whole machine (a3-highgpu-8g, 8 accelerators); a worker uses 1 accelerator of one"
+        )
 
 
 def test_the_table_has_the_fallbacks_and_says_what_each_would_do() -> None:

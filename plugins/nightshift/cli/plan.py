@@ -70,7 +70,7 @@ class Options:
         "--prices",
         type=Path,
         metavar="FILE",
-        help="YAML: what machines cost (docs/operate/costs.md); by default NIGHTSHIFT_PRICES, else this release's list prices",
+        help="what machines cost: a YAML file, or a region (docs/operate/costs.md); by default NIGHTSHIFT_PRICES",
     )
     as_json: bool = flag("--json", "one JSON object (docs/operate/capacity.md)")
 

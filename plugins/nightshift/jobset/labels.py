@@ -24,6 +24,8 @@ QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 KUEUE_JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
 
+SAFE_TO_EVICT_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""On a pod: whether a node may be removed for being too idle although the pod runs there."""
 NODE_POOL_LABEL: Final = "cloud.google.com/gke-nodepool"
 
 RUN_LABEL: Final = "nightshift.dev/run"

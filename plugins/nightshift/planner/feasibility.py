@@ -156,12 +156,12 @@ def accelerator_hours(question: SizingRequest, found: Sizing) -> float | None:
 
 
 def cost(question: SizingRequest, found: Sizing, prices: Prices) -> float | None:
-    """In the currency of the prices; None if the machine has none there, or the speed is unknown."""
+    """In the currency of the prices, of whole machines; None if the machine has none there, or the speed is unknown."""
     shape = question.shape
     price = prices.get(shape.price_name)
     if price is None or found.finish_s is None:
         return None
-    return found.workers * shape.machines * found.finish_s / 3600 * price
+    return shape.machines_of(found.workers) * found.finish_s / 3600 * price
 
 
 def rate(per_second: float) -> str:

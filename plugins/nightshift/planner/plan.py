@@ -43,7 +43,7 @@ class Refused(ValueError):
     def __init__(self, problems: tuple[str, ...], ways: tuple[Suggestion, ...], ranking: str, *, searched: bool = True) -> None:
         self.problems, self.ways, self.ranking = problems, ways, ranking
         ends = [f"{number}. {way.sentence}." for number, way in enumerate(ways, 1)]
-        help_ = f" What would fit, {ranking} first: {' '.join(ends)}" if ends else f" {NO_WAY}" if searched else ""
+        help_ = f" What would fit, {ranking}: {' '.join(ends)}" if ends else f" {NO_WAY}" if searched else ""
         super().__init__(f"The run does not fit: {'; '.join(problems)}.{help_}")
 
 
@@ -184,7 +184,7 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
                 f"the plan has {n(decision.workers, 'worker')} for {decision.rows:,} rows; for the {rows:,} exported rows "
                 f"each would need {minutes(work_s)}, but the deadline leaves {minutes(decision.usable_s)}"
             )
-            raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "the cheapest", searched=False)
+            raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "", searched=False)
     chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes)
     workers = _busy(decision.workers, rows, chunk)
     if workers < decision.workers:
@@ -229,8 +229,10 @@ def _as_exported(decision: Decision, spec: JobSpec, rows: int) -> int:
 
 
 def _ranking(ways: tuple[Suggestion, ...]) -> str:
-    priced = bool(ways) and all(way.cost is not None for way in ways)
-    return "the cheapest" if priced else "the fewest accelerator hours (there is no price for each of these machines)"
+    priced = [way.cost is not None for way in ways]
+    if not any(priced):
+        return "the fewest accelerator hours first (no price is known for these machines)"
+    return "the cheapest first" if all(priced) else "the cheapest first, and last what has no price"
 
 
 def _busy(workers: int, rows: int, chunk: int) -> int:
@@ -250,4 +252,10 @@ def _reasons(question: SizingRequest, found: Sizing) -> list[str]:
         allowed = f"the deadline of {minutes(question.deadline_s)} allows {minutes(question.usable_s)} of work"
         after = f"after {minutes(speed.start_up_s)} of start-up ({speed.start_up_words})"
         reasons = [f"{n(found.workers, 'worker')}{stated} x {work}; {allowed} {after}"]
+    shape = question.shape
+    if shape.paid and shape.shares:
+        machines = shape.machines_of(found.workers)
+        size = f"{shape.paid.name}, {n(shape.paid.accelerators, 'accelerator')}"
+        each = n(shape.accelerators, "accelerator")
+        reasons.append(f"the cost is of {n(machines, 'whole machine')} ({size}); a worker uses {each} of one")
     return reasons

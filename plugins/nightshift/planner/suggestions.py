@@ -58,15 +58,17 @@ class Suggestion:
 
     @property
     def sentence(self) -> str:
-        price = f", {self.cost:,.2f}" if self.cost is not None else ""
-        done = f"{n(self.answer.workers, 'worker')}, done in {minutes(self.answer.finish_s or 0)}"
-        return f"{self.words}: {done}, {self.hours:,.1f} accelerator hours{price}"
+        price = "no price" if self.cost is None else f"{self.cost:,.2f}"
+        shape, workers = self.question.shape, self.answer.workers
+        whole = f" on {n(shape.machines_of(workers), 'whole machine')}" if shape.shares else ""
+        done = f"{n(workers, 'worker')}{whole}, done in {minutes(self.answer.finish_s or 0)}"
+        return f"{self.words}: {done}, {self.hours:,.1f} accelerator hours, {price}"
 
 
 def suggestions_for(
     question: SizingRequest, spec: JobSpec, known: Known, prices: Prices | None = None
 ) -> tuple[Suggestion, ...]:
-    """The cheapest three: by cost, if every way has a price, else by accelerator hours. Fewer rows come last: that is less work
+    """The cheapest three, by cost; after them what has no price, by accelerator hours. Fewer rows come last: that is less work
     done.
 
     One of the three stays with the job's own accelerator, if any such way fits.
@@ -77,8 +79,7 @@ def suggestions_for(
         hours = accelerator_hours(other, reply)
         if reply.fits and hours is not None:
             found.append(Suggestion(change, words, other, reply, hours, cost(other, reply, prices or {})))
-    priced = all(way.cost is not None for way in found)
-    found.sort(key=lambda way: (not way.whole, (way.cost or 0.0) if priced else way.hours))
+    found.sort(key=lambda way: (not way.whole, way.cost is None, way.hours if way.cost is None else way.cost))
     # One for each change and profile: three sizes of one machine would be one way.
     distinct: dict[tuple[Change, str], Suggestion] = {}
     for way in found:

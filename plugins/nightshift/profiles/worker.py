@@ -52,12 +52,32 @@ class WorkerShape:
         provisioning, hardware = self.profile.provisioning, self.profile.hardware
         if provisioning is Provisioning.ANY:
             provisioning = Provisioning.ON_DEMAND if is_sold(hardware, Provisioning.ON_DEMAND) else Provisioning.FLEX_START
-        return f"{self.machine.name}{provisioning}" if self.machine else "cpu"
+        return f"{self.paid.name}{provisioning}" if self.paid else "cpu"
+
+    @property
+    def paid(self) -> Machine | None:
+        """The machine that costs are of: its own; of a way that the cluster chooses, the one that it may get on demand."""
+        hardware = self.profile.hardware
+        if self.profile.provisioning is not Provisioning.ANY or not isinstance(hardware, Gpu) or not hardware.on_demand:
+            return self.machine
+        return next(
+            each for each in hardware.machines if each.accelerators >= self.accelerators and each.name not in hardware.rare
+        )
 
     @property
     def machines(self) -> float:
-        """Machines that it takes, over all its hosts: a half if it uses two of a machine's four accelerators."""
-        return self.hosts * self.accelerators / self.machine.accelerators if self.machine else float(self.hosts)
+        """Its share of machines, over all its hosts: a half if it uses two of a machine's four accelerators."""
+        return self.hosts * self.accelerators / self.paid.accelerators if self.paid else float(self.hosts)
+
+    def machines_of(self, workers: int) -> int:
+        """Machines that this many workers at once occupy: an invoice has whole ones."""
+        whole = self.paid.accelerators if self.paid else 1
+        return -(-workers * self.hosts * max(1, self.accelerators) // whole)
+
+    @property
+    def shares(self) -> bool:
+        """Whether other workers fit on its machine."""
+        return self.paid is not None and self.accelerators < self.paid.accelerators
 
     @property
     def is_tpu(self) -> bool:

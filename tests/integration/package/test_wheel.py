@@ -24,7 +24,8 @@ def test_it_holds_every_module_and_nothing_else() -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
 
     modules = {str(file.relative_to(ROOT / "plugins")) for file in (ROOT / "plugins/nightshift").rglob("*.py")}
-    assert names == modules | {"nightshift/planner/costs/prices.yaml", "nightshift/py.typed"}
+    prices = {f"nightshift/planner/costs/list_prices/{region}.yaml" for region in ("europe-west4", "us-central1")}
+    assert names == modules | prices | {"nightshift/py.typed"}
 
 
 def test_the_same_source_is_the_same_wheel() -> None:

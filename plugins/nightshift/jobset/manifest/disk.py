@@ -32,12 +32,19 @@ def weights_gib(request: ServerRequest) -> int:
 
 
 def cache_gib(request: ServerRequest) -> int:
-    """Size of the server's cache. Weights in a bucket never lie in it: they are streamed, or in the mount's own cache."""
+    """Size of the server's cache. Weights in a bucket are not in it: they are streamed, or in the mount's own (`fuse_gib`)."""
     return SPARE_GIB + (weights_gib(request) if request.spec.model.uri.startswith("hf://") else 0)
 
 
+def fuse_gib(request: ServerRequest) -> int:
+    """Size of the cache of a mounted bucket; 0 without one."""
+    return weights_gib(request) + SCRATCH_GIB if is_mounted(request) else 0
+
+
 def server_request(request: ServerRequest) -> dict[str, str]:
-    return {"ephemeral-storage": f"{cache_gib(request) + SCRATCH_GIB}Gi"}
+    """With the cache of a mounted bucket: Kueue counts what the template requests, and the container that fills that cache is
+    added to pods later."""
+    return {"ephemeral-storage": f"{cache_gib(request) + fuse_gib(request) + SCRATCH_GIB}Gi"}
 
 
 def driver_request() -> dict[str, str]:
@@ -69,8 +76,17 @@ def environment(request: ServerRequest) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in {**places, "HF_XET_CHUNK_CACHE_SIZE_BYTES": "0"}.items()]
 
 
+def fuse_volumes(request: ServerRequest) -> list[dict[str, Any]]:
+    """Where Cloud Storage FUSE keeps the mounted files, on the node's disk, under the name that GKE looks for."""
+    return [{"name": "gke-gcsfuse-cache", "emptyDir": {"sizeLimit": f"{size}Gi"}}] if (size := fuse_gib(request)) else []
+
+
 def fuse_annotations(request: ServerRequest) -> dict[str, str]:
-    """Cloud Storage FUSE keeps the mounted files on the node's disk, in a container that GKE adds and that has a limit."""
+    """Of the container that GKE adds for Cloud Storage FUSE. By default it may use a quarter of a CPU and 256 MiB, too little
+    for parallel downloads of tens of GB. "0" is no limit, as in Google's accelerated-platforms (offline-batch-worker)."""
     if not is_mounted(request):
         return {}
-    return {"gke-gcsfuse/ephemeral-storage-limit": f"{weights_gib(request) + SCRATCH_GIB}Gi"}
+    limits = {f"gke-gcsfuse/{resource}-limit": "0" for resource in ("cpu", "memory", "ephemeral-storage")}
+    # The disk is in the server's request.
+    requests = {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "0"}
+    return {**limits, **{f"gke-gcsfuse/{resource}-request": value for resource, value in requests.items()}}

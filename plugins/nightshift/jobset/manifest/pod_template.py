@@ -113,6 +113,7 @@ def volumes_of(request: ServerRequest) -> list[dict[str, Any]]:
         {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": request.worker.shared_memory}},
         disk.volume(request),
         *volumes(request),
+        *disk.fuse_volumes(request),
     ]
 
 

@@ -28,6 +28,7 @@ from nightshift.jobset.labels import (
     ROLE_LABEL,
     RUN_LABEL,
     RUN_URL_ANNOTATION,
+    SAFE_TO_EVICT_ANNOTATION,
     SPEC_HASH_ANNOTATION,
 )
 from nightshift.jobset.manifest import disk
@@ -83,15 +84,7 @@ def render(
     )
     labels = _labels(request)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
-    template = {
-        "metadata": {
-            "labels": labels,
-            "annotations": {PORT_ENV_ANNOTATION: PORTS, **pod_annotations(request), **disk.fuse_annotations(request)},
-        },
-        "spec": pod(request, labels),
-    }
-    if settings.pod_patch:
-        template = Patch(settings.pod_patch).apply(template)
+    template = _template(request, labels)
     body = _one_host(request, template) if worker.hosts == 1 else _several_hosts(request, template)
     exclusive = {EXCLUSIVE_TOPOLOGY_ANNOTATION: NODE_POOL_LABEL} if worker.hosts > 1 else {}
     annotations = {RUN_URL_ANNOTATION: run.url(settings.bucket), SPEC_HASH_ANNOTATION: spec_hash({"spec": body}), **exclusive}
@@ -106,6 +99,19 @@ def render(
         },
         "spec": body,
     }
+
+
+def _template(request: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
+    annotations = {
+        PORT_ENV_ANNOTATION: PORTS,
+        # A worker that is moved loads its weights again. Spot, and a failing node, take it nevertheless.
+        SAFE_TO_EVICT_ANNOTATION: "false",
+        **pod_annotations(request),
+        **disk.fuse_annotations(request),
+    }
+    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod(request, labels)}
+    patch = request.settings.pod_patch
+    return Patch(patch).apply(template) if patch else template
 
 
 def _labels(request: RenderRequest) -> dict[str, str]:

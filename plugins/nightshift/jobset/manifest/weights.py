@@ -9,14 +9,20 @@ from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.spec import JobSpec, StreamSpec
 
 MOUNT_PATH: Final = "/weights"
-# What Google recommends for weights: each file is fetched once, in parallel, to the node's disk, and never changes.
 _MOUNT_OPTIONS: Final = (
     "implicit-dirs",
     "file-cache:max-size-mb:-1",
     "file-cache:enable-parallel-downloads:true",
     "file-cache:cache-file-for-range-read:true",
     "metadata-cache:ttl-secs:-1",
+    "metadata-cache:stat-cache-max-size-mb:-1",
+    "metadata-cache:type-cache-max-size-mb:-1",
+    "metadata-cache:negative-ttl-secs:0",
+    "file-system:kernel-list-cache-ttl-secs:-1",
+    "read_ahead_kb=1024",
 )
+"""What Google recommends for weights: each file is fetched once, in parallel, to the node's disk, and never changes
+(accelerated-platforms, "AchievingFasterPodStartup"; the read-ahead: GKE's page on the driver's performance)."""
 
 
 def model_args(spec: JobSpec | StreamSpec, *, mounted: bool = False, commit: str | None = None) -> tuple[str, list[str]]:
@@ -43,7 +49,8 @@ def volumes(request: ServerRequest) -> list[dict[str, Any]]:
         return []
     bucket, _, folder = request.spec.model.uri.removeprefix("gs://").partition("/")
     options = ",".join((f"only-dir={folder}", *_MOUNT_OPTIONS))
-    attributes = {"bucketName": bucket, "mountOptions": options}
+    # The check of the bucket is one request more for each pod; a wrong name shows when vLLM opens the first file.
+    attributes = {"bucketName": bucket, "mountOptions": options, "skipCSIBucketAccessCheck": "true"}
     csi = {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True, "volumeAttributes": attributes}
     return [{"name": "weights", "csi": csi}]
 

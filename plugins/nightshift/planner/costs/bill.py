@@ -8,8 +8,9 @@ add up to it exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.planner.costs.prices import Prices
@@ -33,12 +34,16 @@ class Machine:
     name: str
     count: float
 
+    def whole(self, workers: int) -> Fraction:
+        """For one of this many workers, so that together they pay for the whole machines that they fill at once."""
+        return Fraction(ceil(workers * Fraction(self.count)), workers) if workers else Fraction(self.count)
+
 
 @dataclass(frozen=True)
 class Rung:
     """One compute profile of a run. parts: None if nothing ran on it. estimate: as the plan had it; None for a fallback.
 
-    price: of one machine for an hour; None without one.
+    price: of one machine for an hour; None without one. workers, planned: at once, as measured and as estimated.
     """
 
     profile: str
@@ -47,12 +52,15 @@ class Rung:
     attempts: int = 0
     parts: Parts | None = None
     estimate: Parts | None = None
+    workers: int = 0
+    planned: int = 0
 
     def cost(self, parts: Parts | None) -> dict[str, int] | None:
-        """Millionths: `paid`, then its parts, which add up to it. None without a price, or without parts."""
+        """Millionths, of `parts` or `estimate`: `paid`, then its parts, which add up to it. None without a price, or parts."""
         if parts is None or self.price is None:
             return None
-        paid = round(Fraction(parts.paid) * Fraction(self.machine.count) * Fraction(self.price) * MILLION / HOUR_MS)
+        count = self.machine.whole(self.planned if parts is self.estimate else self.workers)
+        paid = round(Fraction(parts.paid) * count * Fraction(self.price) * MILLION / HOUR_MS)
         shares = apportion(paid, [getattr(parts, name) for name in PARTS])
         return {"paid": paid, **dict(zip(PARTS, shares, strict=True))}
 
@@ -63,7 +71,7 @@ class Rung:
         return {
             "profile": self.profile,
             "machine": self.machine.name,
-            "machines_per_worker": self.machine.count,
+            "machines_per_worker": float(self.machine.whole(self.workers)),
             "attempts": self.attempts,
             "actual": side(self.parts),
             "estimated": side(self.estimate),
@@ -170,10 +178,7 @@ def bill(
     found = measured.get("profiles") if measured else None
     if measured is None or not isinstance(found, list) or not all("machine_s" in each for each in found):
         return None
-    rungs = [
-        _rung(each["profile"], Machine(each["machine"], each["machines"]), prices, each["attempts"], each["machine_s"])
-        for each in found
-    ]
+    rungs = [_rung(each, Machine(each["machine"], each["machines"]), prices) for each in found]
     if estimated:
         rungs = _beside(rungs, *estimated, prices)
     class_a, class_b = operations(delivered.chunks, measured["attempts"], measured["marks"])
@@ -220,8 +225,9 @@ def money(costs: Mapping[str, int] | None) -> dict[str, float] | None:
     return None if costs is None else {name: each / MILLION for name, each in costs.items()}
 
 
-def _rung(profile: str, machine: Machine, prices: Prices, attempts: int, parts: Any) -> Rung:
-    return Rung(profile, machine, prices.machines.get(machine.name), attempts, Parts.from_json(parts))
+def _rung(found: Mapping[str, Any], machine: Machine, prices: Prices) -> Rung:
+    parts, price = Parts.from_json(found["machine_s"]), prices.machines.get(machine.name)
+    return Rung(found["profile"], machine, price, found["attempts"], parts, workers=found.get("workers", 0))
 
 
 def _beside(rungs: list[Rung], decision: Decision, machine: Machine, prices: Prices) -> list[Rung]:
@@ -229,9 +235,5 @@ def _beside(rungs: list[Rung], decision: Decision, machine: Machine, prices: Pri
     parts = estimate(decision)
     if all(rung.profile != decision.profile for rung in rungs):
         rungs = [Rung(decision.profile, machine, prices.machines.get(machine.name)), *rungs]
-    return [
-        Rung(rung.profile, rung.machine, rung.price, rung.attempts, rung.parts, parts)
-        if rung.profile == decision.profile
-        else rung
-        for rung in rungs
-    ]
+    planned = decision.workers
+    return [replace(rung, estimate=parts, planned=planned) if rung.profile == decision.profile else rung for rung in rungs]

@@ -1,4 +1,4 @@
-"""Prices from a file: ours (`prices.yaml` beside this module), or the one that a deployment puts in its place."""
+"""Prices from a file: ours, of a region (`list_prices/` beside this module), or the one that a deployment puts in its place."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from nightshift.profiles import Provisioning
 from nightshift.profiles.hardware import GPUS, TPUS
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable
 
-OURS: Final = Path(__file__).with_name("prices.yaml")
+OURS: Final = {file.stem: file for file in sorted(Path(__file__).with_name("list_prices").glob("*.yaml"))}
+"""By region."""
+DEFAULT: Final = "us-central1"
 CPU: Final = "cpu"
 PRICE_MOST: Final = 10**9
 """In any currency. What is larger would not survive the sums."""
 
 _BOUGHT: Final = {
     "on-demand": Provisioning.ON_DEMAND,
+    "reservation": Provisioning.RESERVATION,
     "spot": Provisioning.SPOT,
     "flex-start": Provisioning.FLEX_START,
 }
@@ -51,8 +54,9 @@ class Prices:
 
 
 def load_prices(path: str | Path | None = None) -> Prices:
-    """path: "" or None for ours. Raises PricesError."""
-    file = Path(path) if path else OURS
+    """path: of a file, or the region of one of ours; "" or None for that of `DEFAULT`. Raises PricesError."""
+    region = str(path or DEFAULT)
+    file = OURS.get(region) or Path(region)
     try:
         with file.open("rb") as opened:
             body = opened.read(BYTES_MAX + 1)
@@ -60,7 +64,8 @@ def load_prices(path: str | Path | None = None) -> Prices:
             raise PricesError(f"{file}: more than {BYTES_MAX:,} bytes are too many for a file of prices.")
         document = Document(body.decode("utf-8-sig"), "A file of prices")
     except (OSError, UnicodeDecodeError) as error:
-        raise PricesError(f"{file}: it cannot be read as YAML: {error}") from error
+        ours = f"This release has list prices of {' and '.join(OURS)}; for others write a file (docs/operate/costs.md)"
+        raise PricesError(f"{file}: it cannot be read as YAML: {error}. {ours}.") from error
     except Unreadable as error:
         raise PricesError(f"{file}:{error.line}: {error.problem}. {error.remedy}.") from error
     value = document.value
@@ -68,7 +73,7 @@ def load_prices(path: str | Path | None = None) -> Prices:
         raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD' (docs/operate/costs.md).")
     if wrong := [*_twice(document), *_mistakes(value)]:
         raise PricesError("\n".join(f"{file}: {each}" for each in wrong))
-    return _prices(value, str(file) if path else "the list prices of this release")
+    return _prices(value, f"the list prices of {region} in this release" if region in OURS else str(file))
 
 
 def _prices(value: Mapping[str, Any], name: str) -> Prices:
@@ -134,7 +139,7 @@ def _wrong_machine(name: Any, entry: Any, sources: Mapping[Any, Any]) -> Iterato
     if name not in _MACHINES:
         yield f"{place}: No profile uses a machine of this name. {choice(str(name), _MACHINES)}."
     if not isinstance(entry, dict):
-        yield f"{place}: {entry!r} does not say how the machine is bought. Write {{on-demand: PRICE}}, or spot, or flex-start."
+        yield f"{place}: {entry!r} does not say how the machine is bought. Write {{on-demand: PRICE}}, or another way."
         return
     ways = ("on-demand",) if name == CPU else tuple(_BOUGHT)
     for key, each in entry.items():
