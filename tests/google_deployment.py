@@ -36,11 +36,12 @@ CLUSTER: Final = full_name("container", "projects", CLUSTERS, "locations", REGIO
 RUNTIME: Final = f"gke:{CLUSTER.removeprefix('//container.googleapis.com/')}"
 DATABASE: Final = full_name("alloydb", "projects", DATA, "locations", REGION, "clusters", "vectors")
 NETWORK: Final = f"projects/{CLUSTERS}/global/networks/default"
-POOL_OF_WORKLOADS: Final = (
-    f"principal://iam.googleapis.com/projects/{NUMBERS[CLUSTERS]}/locations/global/workloadIdentityPools/{CLUSTERS}.svc.id.goog"
-)
+TEXTS: Final = f"texts@{DATA}.iam.gserviceaccount.com"
+"""The Google account as which the stream's subscribers act, because it logs in to the database."""
+TEXTS_NAME: Final = full_name("iam", "projects", DATA, "serviceAccounts", TEXTS)
+SINK_URL: Final = f"postgresql://texts%40{DATA}.iam@10.9.0.2/catalog"
 AGENT: Final = f"serviceAccount:service-{NUMBERS[DATA]}@gcp-sa-pubsub.iam.gserviceaccount.com"
-SUBSCRIBER: Final = f"{POOL_OF_WORKLOADS}/subject/ns/nightshift/sa/texts-subscriber"
+SUBSCRIBER: Final = f"serviceAccount:{TEXTS}"
 SUBSCRIPTION: Final = full_name("pubsub", "projects", DATA, "subscriptions", "texts")
 SUBSCRIPTION_OF_DEAD: Final = full_name("pubsub", "projects", DATA, "subscriptions", "texts-dead")
 TOPIC: Final = full_name("pubsub", "projects", DATA, "topics", "texts")
@@ -101,6 +102,7 @@ READS: Final = {
     DATA: ("pubsub.viewer", "iam.securityReviewer", "alloydb.viewer"),
 }
 """What the doctor needs to ask everything, by project."""
+LOGIN: Final = ("alloydb.databaseUser", "serviceusage.serviceUsageConsumer")
 QUOTAS: Final = {
     "PREEMPTIBLE-NVIDIA-L4-GPUS-per-project-region": 16,
     "NVIDIA-L4-GPUS-per-project-region": 16,
@@ -192,6 +194,8 @@ def healthy(folder: Path) -> Deployment:
     state = made.state
     for project, number in NUMBERS.items():
         roles = [{"role": f"roles/{role}", "members": [f"serviceAccount:{AIRFLOW}"]} for role in READS[project]]
+        if project == DATA:
+            roles += [{"role": f"roles/{role}", "members": [SUBSCRIBER]} for role in LOGIN]
         fields = {"projectId": project, "projectNumber": number, "iamPolicy": {"bindings": roles}}
         state.put(types.PROJECT, full_name("cloudresourcemanager", "projects", project), fields)
         for service in rest.ROUTES:
@@ -256,7 +260,10 @@ def _database(state: State) -> None:
     flags = {"alloydb.iam_authentication": "on"}
     fields = {"instanceType": "PRIMARY", "ipAddress": "10.9.0.2", "databaseFlags": flags}
     state.put(types.ALLOYDB_INSTANCE, f"{DATABASE}/instances/primary", fields)
-    state.put(types.ALLOYDB_USER, f"{DATABASE}/users/airflow@{DATA}.iam", {"userType": "ALLOYDB_IAM_USER"})
+    state.put(types.ALLOYDB_USER, f"{DATABASE}/users/texts@{DATA}.iam", {"userType": "ALLOYDB_IAM_USER"})
+    member = f"serviceAccount:{CLUSTERS}.svc.id.goog[nightshift/texts-subscriber]"
+    policy = {"bindings": [{"role": "roles/iam.workloadIdentityUser", "members": [member]}]}
+    state.put(types.SERVICE_ACCOUNT, TEXTS_NAME, {"email": TEXTS, "iamPolicy": policy})
 
 
 def _objects(made: Deployment) -> None:
@@ -286,9 +293,9 @@ def _objects(made: Deployment) -> None:
     deploy(made)
 
 
-def deploy(made: Deployment) -> None:
+def deploy(made: Deployment, sink_url: str = SINK_URL) -> None:
     """The stream, as it is now, behind the gateway: what `nightshift render` prints, applied."""
     file, settings = made.stream_file, Settings.from_environment(made.environment)
     variant = Variant(engine_url="http://models.internal/texts", gateway="gateways/inference")
-    for document in render(StreamRequest(load_stream(file), file.read_text(), settings, variant)):
+    for document in render(StreamRequest(load_stream(file), file.read_text(), settings, variant, sink_url)):
         apply(made.state, document)

@@ -33,7 +33,7 @@ PERMISSIONS: Final[dict[str, tuple[str, ...]]] = {
         "resourcemanager.projects.get",
     ),
     "iam.securityReviewer": (
-        *("pubsub.topics.getIamPolicy", "pubsub.subscriptions.getIamPolicy"),
+        *("pubsub.topics.getIamPolicy", "pubsub.subscriptions.getIamPolicy", "iam.serviceAccounts.getIamPolicy"),
         "resourcemanager.projects.getIamPolicy",
     ),
     "browser": ("resourcemanager.projects.get", "resourcemanager.projects.getIamPolicy"),
@@ -293,6 +293,12 @@ def _project(asked: Asked) -> dict[str, Any] | None:
     return {"projectId": asked.project, "projectNumber": _number(asked.state, asked.project), "lifecycleState": "ACTIVE"}
 
 
+def _account_policy(asked: Asked) -> dict[str, Any] | None:
+    name = full_name("iam", "projects", asked.project, "serviceAccounts", asked.names["account"])
+    found = asked.state.get(types.SERVICE_ACCOUNT, name)
+    return None if found is None else {"version": 1, "etag": "BwX=", **found.get("iamPolicy", {})}
+
+
 def _instances(asked: Asked) -> dict[str, Any]:
     prefix = full_name("alloydb", "projects", asked.project, "locations", "")
     found = [(name, each) for name, each in asked.state.of(types.ALLOYDB_INSTANCE).items() if name.startswith(prefix)]
@@ -347,6 +353,14 @@ ROUTES: Final[dict[str, tuple[Route, ...]]] = {
         Route(rf"v1/{_PROJECT}", "resourcemanager.projects.get", _project),
         Route(
             rf"v1/{_PROJECT}:getIamPolicy", "resourcemanager.projects.getIamPolicy", _policy_of(types.PROJECT), method="POST"
+        ),
+    ),
+    "iam.googleapis.com": (
+        Route(
+            rf"v1/{_PROJECT}/serviceAccounts/(?P<account>[^/:]+):getIamPolicy",
+            "iam.serviceAccounts.getIamPolicy",
+            _account_policy,
+            method="POST",
         ),
     ),
     "alloydb.googleapis.com": (

@@ -20,7 +20,7 @@ AS_DOCUMENTED: Final = "as documented"
 HANDLED: Final = "other than documented; nightshift works with it"
 BREAKS: Final = "other than it should be"
 FAILED: Final = "not answered"
-DOCTOR_S: Final = 1800.0
+DOCTOR_S: Final = 3600.0
 """Longer than all limits of the doctor's own checks together."""
 
 

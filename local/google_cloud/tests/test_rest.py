@@ -82,7 +82,7 @@ def test_every_field_and_value_is_one_of_googles_message(made: Deployment, name:
 def test_quotas_are_metrics_of_compute_engine() -> None:
     from google.cloud.compute_v1 import Quota
 
-    assert {*rest.REGION_QUOTAS, *rest.PROJECT_QUOTAS} <= {each.name for each in Quota.Metric}
+    assert {*rest.REGION_QUOTAS, *rest.PROJECT_QUOTAS} <= set(Quota.Metric.__members__)
 
 
 @pytest.mark.parametrize("name", GETS)

@@ -1,16 +1,17 @@
 """The AlloyDB behind a stream's table, as far as its API says: states, network, IAM authentication, the database's users.
 
-Which instance it is, is told by the address of Airflow's connection to the streams' database. What only the database knows (its
-extensions, the rights of a role) a subscriber checks at its start. Fields: AlloyDB API v1.
+Which instance it is, its address tells (`nightshift.doctor.subscriber`). What only the database knows (its extensions, the
+rights of a role) a subscriber checks at its start. Fields: AlloyDB API v1.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.doctor import gke, google_api
+from nightshift.doctor import fixes, gke, google_api, subscriber
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok
 from nightshift.spec.sinks.postgres import TableSink
@@ -20,13 +21,21 @@ NETWORK: Final = "alloydb network"
 LOGIN: Final = "alloydb login"
 FLAG: Final = "alloydb.iam_authentication"
 IAM_USER: Final = "ALLOYDB_IAM_USER"
+MAY_LOG_IN: Final = {
+    "alloydb.databaseUser": frozenset(("roles/alloydb.databaseUser", "roles/alloydb.admin", "roles/owner")),
+    "serviceusage.serviceUsageConsumer": frozenset(
+        ("roles/serviceusage.serviceUsageConsumer", "roles/serviceusage.serviceUsageAdmin", "roles/editor", "roles/owner")
+    ),
+}
+"""What an account needs on the project (AlloyDB, "Manage IAM authentication"): the role to grant, and all that hold it."""
+ACTS_AS: Final = frozenset(("roles/iam.workloadIdentityUser",))
 BREAKS: Final = "the stream: answers wait in memory, and pulling stops"
 Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Found:
-    """instance, cluster: of the API. login: the user of Airflow's connection; '' if it names none."""
+    """instance, cluster: of the API. login: the user who logs in; '' if that is not known."""
 
     instance: Document
     cluster: Document
@@ -80,27 +89,63 @@ def login(here: Surroundings) -> Iterator[Finding]:
     if found.login and named is None:
         kind = "IAM_BASED" if "@" in found.login else "BUILT_IN"
         create = f"gcloud alloydb users create {found.login} --type={kind} {found.flags}"
-        yield Failed(LOGIN, f"it has no user {found.login}, whom Airflow's connection names", BREAKS, create)
+        yield Failed(LOGIN, f"it has no user {found.login}, as whom the stream logs in", BREAKS, create)
     elif iam and found.instance.get("databaseFlags", {}).get(FLAG) not in ("on", "true"):
         update = f"gcloud alloydb instances update {found.short_name} {found.flags} --database-flags={FLAG}=on"
         wrong = f"{', '.join(iam)} can only log in by IAM, and the instance's flag {FLAG} is not on"
         yield Failed(LOGIN, wrong, BREAKS, f"{update} (and its other flags: the list is replaced)")
+    elif found.login in iam:
+        yield from _by_iam(here, project, found.login)
     elif found.login:
-        yield Ok(LOGIN, f"{found.login}, {'by IAM' if found.login in iam else 'with a password'}")
+        yield Ok(LOGIN, f"{found.login}, with a password")
     else:
-        yield Ok(LOGIN, f"users by IAM: {', '.join(iam) or 'none'}; Airflow's connection names none")
+        yield Ok(LOGIN, f"users by IAM: {', '.join(iam) or 'none'}; as whom the stream logs in is not known")
+
+
+def _by_iam(here: Surroundings, project: str, user: str) -> Iterator[Finding]:
+    """The account's role on the project, and whether the subscribers may act as it."""
+    google, account = here.connections.google(), f"{user}.gserviceaccount.com"
+    whole, who = google_api.project_policy(google, project), re.compile(re.escape(f"serviceAccount:{account}"))
+    for role, roles in MAY_LOG_IN.items():
+        if not google_api.grants(whole, who, roles):
+            grant = fixes.project_role(project, role, account)
+            yield Failed(LOGIN, f"{account} may not log in to databases of {project}: it has not {role}", BREAKS, grant)
+            return
+    if subscriber.google_account(here) == account:
+        yield from _acting(here, account)
+    else:
+        yield Ok(LOGIN, f"{user}, by IAM")
+
+
+def _acting(here: Surroundings, account: str) -> Iterator[Finding]:
+    """Whether the subscribers' Kubernetes account may act as the Google account."""
+    pool, name = f"{gke.place(here).project}.svc.id.goog", f"{here.settings.namespace}/{subscriber.name(here)}"
+    member = f"serviceAccount:{pool}[{name}]"
+    project = account.partition("@")[2].partition(".")[0]
+    path = f"v1/projects/{project}/serviceAccounts/{account}:getIamPolicy"
+    grant = (
+        f"gcloud iam service-accounts add-iam-policy-binding {account} --project={project} --member='{member}' "
+        "--role=roles/iam.workloadIdentityUser"
+    )
+    try:
+        google = here.connections.google()
+        own = google_api.read(google, google_api.ACCOUNT_POLICIES, path, project=project, method="POST")
+    except google_api.NotThere:
+        create = f"gcloud iam service-accounts create {account.partition('@')[0]} --project={project}"
+        yield Failed(LOGIN, f"there is no account {account}, as which the subscribers act", BREAKS, f"{create} && {grant}")
+        return
+    if google_api.grants(own, re.compile(re.escape(member)), ACTS_AS):
+        yield Ok(LOGIN, f"{account}, by IAM, as which {subscriber.name(here)} acts")
+    else:
+        yield Failed(LOGIN, f"the subscribers' Kubernetes account may not act as {account}", BREAKS, grant)
 
 
 def _found(here: Surroundings) -> Found:
-    """The instance that has the address of Airflow's connection. Raises NotKnown if none has."""
+    """The instance that the stream writes to, by its address. Raises NotKnown if there is none."""
     if not isinstance(here.named_stream.sink, TableSink):
         raise NotKnown(f"the sink of {here.named_stream.job} is no database")
-    database, settings = here.connections.database(), here.settings
-    if database is None:
-        raise NotKnown(
-            f"Airflow has no connection {settings.postgres_conn_id} to the streams' database, so its address is not known here"
-        )
-    google, project = here.connections.google(), settings.project
+    database = subscriber.database(here)
+    google, project = here.connections.google(), here.settings.project
     path = f"v1/projects/{project}/locations/-/clusters/-/instances"
     for instance in google_api.read_all(google, google_api.ALLOYDB, path, "instances", project=project):
         if database.host in (instance.get("ipAddress"), instance.get("publicIpAddress"), _dns(instance)):

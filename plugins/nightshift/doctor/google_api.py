@@ -8,6 +8,7 @@ Plain REST, not Google's clients: the services are asked for one document each, 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,6 +40,7 @@ PUBSUB: Final = Api("pubsub.googleapis.com", "pubsub.viewer")
 PUBSUB_POLICIES: Final = Api("pubsub.googleapis.com", "iam.securityReviewer")
 PROJECTS: Final = Api("cloudresourcemanager.googleapis.com", "browser", vital=False)
 PROJECT_POLICIES: Final = PROJECTS
+ACCOUNT_POLICIES: Final = Api("iam.googleapis.com", "iam.securityReviewer", vital=False)
 ALLOYDB: Final = Api("alloydb.googleapis.com", "alloydb.viewer")
 
 
@@ -81,6 +83,19 @@ def read_all(google: Google, api: Api, path: str, key: str, *, project: str) -> 
         token = page.get("nextPageToken", "")
         if not token:
             return
+
+
+def project_policy(google: Google, project: str) -> dict[str, Any]:
+    """Raises what `read` raises."""
+    return read(google, PROJECT_POLICIES, f"v1/projects/{project}:getIamPolicy", project=project, method="POST")
+
+
+def grants(found: Mapping[str, Any], member: re.Pattern[str], roles: frozenset[str]) -> bool:
+    """A binding with a condition counts as none: what it says is not evaluated here."""
+    return any(
+        each["role"] in roles and not each.get("condition") and any(map(member.fullmatch, each.get("members", ())))
+        for each in found.get("bindings", ())
+    )
 
 
 @dataclass(frozen=True)

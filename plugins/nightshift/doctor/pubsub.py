@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from nightshift.doctor import google_api
+from nightshift.doctor import google_api, subscriber
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped, Wrong
 from nightshift.spec.stream import Messages
-from nightshift.stream.manifests.render_request import SUBSCRIBER
 from nightshift.stream.names import full_name
 
 SUBSCRIPTION: Final = "subscription"
@@ -115,16 +114,19 @@ def agent(here: Surroundings) -> Iterator[Finding]:
 
 def rights(here: Surroundings) -> Iterator[Finding]:
     """Whether the subscribers' account may pull, and publish dead letters. A finding for each."""
-    job, namespace = here.named_stream.job, here.settings.namespace
-    account = f"ns/{namespace}/sa/{job}-{SUBSCRIBER}"
-    member = re.compile(rf"principal://.*/subject/{re.escape(account)}|principalSet://.*/namespace/{re.escape(namespace)}")
-    pool = "principal://iam.googleapis.com/projects/NUMBER/locations/global/workloadIdentityPools/PROJECT.svc.id.goog/subject"
-    for resource, kind, roles, role, breaks in (
-        (_name(here), "subscriptions", MAY_SUBSCRIBE, "pubsub.subscriber", "the stream: its subscribers end with exit code 78"),
-        (_dead_letters(here), "topics", MAY_PUBLISH, "pubsub.publisher", "the stream: its subscribers end with exit code 78"),
+    who, member = subscriber.members(here), subscriber.member(here)
+    for resource, kind, roles, role in (
+        (_name(here), "subscriptions", MAY_SUBSCRIBE, "pubsub.subscriber"),
+        (_dead_letters(here), "topics", MAY_PUBLISH, "pubsub.publisher"),
     ):
-        grant = f"gcloud pubsub {kind} add-iam-policy-binding {resource} --member={pool}/{account} --role=roles/{role}"
-        yield _held(here, f"{RIGHTS}, {role.partition('.')[2]}", resource, member, roles, Failed("", account, breaks, grant))
+        grant = f"gcloud pubsub {kind} add-iam-policy-binding {resource} --member={member} --role=roles/{role}"
+        breaks = "the stream: its subscribers end with exit code 78"
+        found = _held(here, f"{RIGHTS}, {role.partition('.')[2]}", resource, who, roles, Failed("", member, breaks, grant))
+        if isinstance(found, Failed) and not subscriber.is_deployed(here):
+            because = f"it is not deployed, so as whom it will act is not known, and {found.problem}; to grant it: {grant}"
+            yield Skipped(found.check, because)
+        else:
+            yield found
 
 
 def _held(
@@ -133,24 +135,15 @@ def _held(
     """Whether the member has one of the roles on the resource, or on its project. lack: who, what it breaks and the fix."""
     google, project = here.connections.google(), _project(resource)
     own = google_api.read(google, google_api.PUBSUB_POLICIES, f"v1/{resource}:getIamPolicy", project=project)
-    if _grants(own, member, roles):
+    if google_api.grants(own, member, roles):
         return Ok(name, f"on {resource}")
     try:
-        path = f"v1/projects/{project}:getIamPolicy"
-        whole = google_api.read(google, google_api.PROJECT_POLICIES, path, project=project, method="POST")
+        whole = google_api.project_policy(google, project)
     except NotKnown as error:
         return Skipped(name, f"{resource} does not grant it to {lack.problem}, and whether {project} does: {error}")
-    if _grants(whole, member, roles):
+    if google_api.grants(whole, member, roles):
         return Ok(name, f"on {project}")
     return Failed(name, f"neither {resource} nor {project} grants it to {lack.problem}", lack.breaks, lack.fix)
-
-
-def _grants(found: Document, member: re.Pattern[str], roles: frozenset[str]) -> bool:
-    """A binding with a condition counts as none: what it says is not evaluated here."""
-    return any(
-        each["role"] in roles and not each.get("condition") and any(map(member.fullmatch, each.get("members", ())))
-        for each in found.get("bindings", ())
-    )
 
 
 def _taken(here: Surroundings, check: str, name: str, shown: str) -> Finding:

@@ -18,7 +18,7 @@ from google.auth.credentials import Credentials
 
 from local import package
 from nightshift import __version__
-from nightshift.doctor.context import Triggerer
+from nightshift.doctor.context import Database, Triggerer
 from nightshift.doctor.findings import Ok, Report, Skipped
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.google import GoogleAccount
@@ -44,7 +44,9 @@ def test_all_is_well_and_nothing_is_left_behind(deployment: Deployment) -> None:
     assert report.problems == ()
     assert report.exit_code == 0
     assert Ok("identity", "anonymous, as the emulators need") in report.findings
-    not_asked = {"driver image", "cpu server image", "notifiers"}
+    not_asked = {"driver image", "cpu server image", "notifiers", "priority class"}
+    # The cluster is reached over a connection, so Google Cloud is not asked about it: tests/unit/doctor/test_google_cloud.py.
+    not_asked |= {"gke cluster", "add-ons", "node pools", "compute classes", "compute quotas"}
     assert {each.check for each in report.findings if isinstance(each, Skipped)} == not_asked
     assert deployment.objects() == []
     assert deployment.tables() == ["notes"]
@@ -196,6 +198,15 @@ def test_the_account_sends_its_token_and_follows_nobody(monkeypatch: pytest.Monk
 
     assert (reply.status, account.email, account.token) == (302, Account.service_account_email, "a-token")
     assert sent == [("HEAD", "/here", "Bearer a-token")]
+
+
+def test_the_streams_database_is_that_of_airflows_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = AirflowConnections(Settings("runs", "acme"))
+    monkeypatch.delenv("AIRFLOW_CONN_POSTGRES_DEFAULT", raising=False)
+    absent = connections.database()
+    monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", "postgres://airflow%40acme.iam@10.9.0.2/catalog")
+
+    assert (absent, connections.database()) == (None, Database("10.9.0.2", "airflow@acme.iam"))
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_fix(deployment: Deployment) -> None:

@@ -160,7 +160,7 @@ class StateGoogle(FakeGoogle):
 def on(state: State, **replies: Any) -> FakeConnections:
     """To a pretended Google Cloud, whose bucket and datasets are well."""
     account = StateGoogle(google(**replies).replies, email=AIRFLOW, state=state)
-    return FakeConnections(account=account, api=StateApi(state), sink=Database("10.9.0.2", "airflow@acme.iam"))
+    return FakeConnections(account=account, api=StateApi(state), sink=None)
 
 
 def here(

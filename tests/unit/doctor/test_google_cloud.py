@@ -26,8 +26,11 @@ from tests.google_deployment import (
     SUBSCRIBER,
     SUBSCRIPTION,
     SUBSCRIPTION_OF_DEAD,
+    TEXTS,
+    TEXTS_NAME,
     TOPIC,
     Deployment,
+    deploy,
     healthy,
 )
 from tests.unit.doctor.fakes import on
@@ -92,7 +95,7 @@ class TestAllIsWell:
         assert silent == (NOT_ASKED - {"driver image"}) | {"stream image", "compute classes"}
         found = {each.check: each.found for each in report.findings if isinstance(each, Ok)}
         assert found["pool texts-server"] == "with its picker texts-server-epp"
-        assert found["alloydb login"] == "airflow@acme.iam, by IAM"
+        assert found["alloydb login"] == f"{TEXTS}, by IAM, as which texts-subscriber acts"
 
     def test_what_is_asked_of_google_needs_no_more_than_the_roles_of_the_page(self, made: Deployment) -> None:
         page = (Path(__file__).parents[3] / "docs/operate/doctor.md").read_text()
@@ -102,7 +105,8 @@ class TestAllIsWell:
             for binding in made.policy(types.PROJECT, full_name("cloudresourcemanager", "projects", name))
         ]
 
-        assert [each["role"] for each in bindings if f"`{each['role'].removeprefix('roles/')}`" not in page] == []
+        roles = [each["role"].removeprefix("roles/") for each in bindings if f"serviceAccount:{AIRFLOW}" in each["members"]]
+        assert [each for each in roles if f"`{each}`" not in page] == []
 
 
 def low_priority(made: Deployment) -> None:
@@ -310,7 +314,20 @@ def no_iam_flag(made: Deployment) -> None:
 
 
 def no_database_user(made: Deployment) -> None:
-    made.state.remove(types.ALLOYDB_USER, f"{DATABASE}/users/airflow@acme.iam")
+    made.state.remove(types.ALLOYDB_USER, f"{DATABASE}/users/texts@acme.iam")
+
+
+def may_not_act(made: Deployment) -> None:
+    made.state.of(types.SERVICE_ACCOUNT)[TEXTS_NAME]["iamPolicy"] = {"bindings": []}
+
+
+def no_account(made: Deployment) -> None:
+    made.state.remove(types.SERVICE_ACCOUNT, TEXTS_NAME)
+
+
+def may_not_log_in(made: Deployment) -> None:
+    bindings = made.policy(types.PROJECT, full_name("cloudresourcemanager", "projects", DATA))
+    bindings[:] = [each for each in bindings if each["role"] != "roles/alloydb.databaseUser"]
 
 
 def no_adapter(made: Deployment) -> None:
@@ -430,17 +447,20 @@ STREAM: list[tuple[Callable[[Deployment], None], str, str]] = [
     (
         unbound(types.TOPIC, DEAD, SUBSCRIBER),
         "subscriber's rights, publisher",
-        "sa/texts-subscriber --role=roles/pubsub.publisher",
+        f"--member={SUBSCRIBER} --role=roles/pubsub.publisher",
     ),
     (
         unbound(types.SUBSCRIPTION, SUBSCRIPTION, SUBSCRIBER),
         "subscriber's rights, subscriber",
-        "sa/texts-subscriber --role=roles/pubsub.subscriber",
+        f"--member={SUBSCRIBER} --role=roles/pubsub.subscriber",
     ),
     (database_stopped, "alloydb", "gcloud alloydb instances describe primary --cluster=vectors"),
     (database_elsewhere, "alloydb network", "--network=projects/acme-gpu/global/networks/default"),
     (no_iam_flag, "alloydb login", "--database-flags=alloydb.iam_authentication=on"),
-    (no_database_user, "alloydb login", "gcloud alloydb users create airflow@acme.iam --type=IAM_BASED"),
+    (no_database_user, "alloydb login", "gcloud alloydb users create texts@acme.iam --type=IAM_BASED"),
+    (may_not_act, "alloydb login", "--role=roles/iam.workloadIdentityUser"),
+    (no_account, "alloydb login", f"gcloud iam service-accounts create texts --project={DATA}"),
+    (may_not_log_in, "alloydb login", f"--member={SUBSCRIBER} --role=roles/alloydb.databaseUser"),
     (no_adapter, "metrics adapter", "kubectl get apiservices"),
     (other_project, "autoscaler texts-subscriber", "nightshift render STREAM_FILE (texts) | kubectl apply"),
     (adapter_without_role, "autoscaler texts-subscriber", "--role=roles/monitoring.viewer"),
@@ -489,6 +509,43 @@ def test_private_nodes_have_no_addresses(made: Deployment) -> None:
     assert examine(made, stream=False).problems == ()
 
 
+def test_a_subscriber_without_a_google_account_is_known_by_its_kubernetes_account(made: Deployment) -> None:
+    """Its database takes a password, and nobody has told Airflow of it."""
+    deploy(made, sink_url="")
+
+    wrong = examine(made, stream=True)
+    own = "principal://iam.googleapis.com/projects/2/locations/global/workloadIdentityPools/p.svc.id.goog"
+    for kind, name, role in ((types.SUBSCRIPTION, SUBSCRIPTION, "subscriber"), (types.TOPIC, DEAD, "publisher")):
+        member = f"{own}/subject/ns/nightshift/sa/texts-subscriber"
+        made.policy(kind, name).append({"role": f"roles/pubsub.{role}", "members": [member]})
+    right = examine(made, stream=True)
+
+    assert [each.check for each in wrong.problems] == ["subscriber's rights, subscriber", "subscriber's rights, publisher"]
+    assert "subject/ns/nightshift/sa/texts-subscriber --role=roles/pubsub.publisher" in wrong.problems[1].fix
+    assert right.problems == ()
+    silent = {each.check: each.because for each in right.findings if isinstance(each, Skipped)}
+    assert "nor a connection postgres_default of Airflow says where the stream's database is" in silent["alloydb"]
+
+
+def test_before_it_is_deployed_nobody_knows_whom_a_subscriber_will_be(made: Deployment) -> None:
+    for kind, ends in (
+        ("k8s.io/ServiceAccount", "texts-subscriber"),
+        ("apps/Deployment", "texts-subscriber"),
+        (HPA, "texts-subscriber"),
+        (HPA, "texts-server"),
+        ("gateway.networking.k8s.io/HTTPRoute", "texts"),
+    ):
+        made.remove(kind, ends)
+
+    report = examine(made, stream=True)
+
+    assert report.problems == ()
+    silent = {each.check: each.because for each in report.findings if isinstance(each, Skipped)}
+    assert "it is not deployed, so as whom it will act is not known" in silent["subscriber's rights, publisher"]
+    assert "it is not deployed, or not scaled" in silent["autoscalers"]
+    assert "has no HTTPRoute" in silent["gateway"]
+
+
 class TestWhatMayNotBeAsked:
     """It is skipped, with the reason and the command that allows it, and never ok."""
 
@@ -524,7 +581,7 @@ class TestWhatMayNotBeAsked:
 
         assert report.problems == ()
         silent = {each.check: each.because for each in report.findings if isinstance(each, Skipped)}
-        for check in ("priority class", "autoscalers", "gateway", "route", "pools"):
+        for check in ("priority class", "autoscalers", "gateway", "route", "pools", "subscriber's rights"):
             assert "kubectl apply -f k8s/components/doctor/reader.yaml" in silent[check]
 
     def test_an_api_of_the_doctor_alone_that_is_off_is_no_fault(self, made: Deployment) -> None:
