@@ -4,7 +4,7 @@
     dist/composer/dags/              the DAGs, the job files and the streams, without the demos'
     dist/composer/requirements.txt   the packages that Composer's image lacks, one ``name==version`` a line
     dist/composer/upstreams.json     where the package index of the commands looks first
-    dist/composer/commands.txt       the commands, in order, with the variables to set
+    dist/composer/commands.txt       the commands, in order, for one bash; they read PROJECT_ID and REGION
 
 Needs no cloud. Standard library only. Exit codes: 0, or 1 if the wheel cannot be built.
 """
@@ -45,7 +45,7 @@ def bundle(target: Path) -> None:
     version = wheel.name.split("-")[1]
     (target / "requirements.txt").write_text("\n".join([f"{PROJECT['name']}=={version}", *lacking()]) + "\n")
     (target / "upstreams.json").write_text(json.dumps(upstreams(), indent=2) + "\n")
-    (target / "commands.txt").write_text(Template(COMMANDS.read_text()).substitute(wheel=wheel.name))
+    (target / "commands.txt").write_text(Template(COMMANDS.read_text()).substitute(wheel=wheel.name, version=version))
 
 
 def lacking() -> list[str]:

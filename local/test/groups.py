@@ -81,6 +81,14 @@ GROUPS: Final = (
     _group("integration/bigquery", "local/bigquery/tests", "local/bigquery local/smoke", "test emulators", 280, 460),
     _group("integration/chaos", "tests/chaos", "tests/chaos/proxy.py", "test emulators", 10, 10),
     _group(
+        "integration/cloud",
+        "tests/integration/cloud",
+        "k8s/README.md local/composer_commands.txt local/google_cloud",
+        "test",
+        60,
+        60,
+    ),
+    _group(
         "integration/doctor",
         "tests/integration/doctor",
         "plugins/nightshift/doctor plugins/nightshift/operators plugins/nightshift/hooks",
