@@ -17,6 +17,7 @@ import yaml
 
 from local.cluster import build
 from local.cluster.processes import StartError, run
+from nightshift.jobset.manifest.model_copy import render_copy
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.yaml_text import to_yaml
 from nightshift.profiles import PROFILES
@@ -87,6 +88,16 @@ def test_every_rendered_manifest_is_accepted(restricted: Namespace) -> None:
     said = dry_run(restricted, manifests)
 
     assert said.count("serverside-applied") == len(manifests) == len({each["metadata"]["name"] for each in manifests})
+
+
+def test_the_job_that_copies_a_model_is_accepted(restricted: Namespace) -> None:
+    settings = Settings(bucket="runs", project="acme", namespace=restricted.name)
+    documents = render_copy("org/m", "a" * 40, "gs://models", settings)
+    [pod] = [{**each["spec"]["template"], "apiVersion": "v1", "kind": "Pod"} for each in documents if each["kind"] == "Job"]
+    pod["metadata"] = {**pod["metadata"], "name": "copy"}
+    restricted.kubectl("create", "serviceaccount", "nightshift-models")
+
+    assert dry_run(restricted, [*documents, pod]).count("serverside-applied") == 3
 
 
 def is_tpu(pod: dict[str, Any]) -> bool:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli import render_job, render_stream
+from nightshift.cli import render_copy, render_job, render_stream
 from nightshift.cli.render_job import JobOptions
 from nightshift.cli.render_stream import StreamOptions
+from nightshift.fields.arguments import option
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.settings import SettingsError
 from nightshift.spec import SpecErrors, StreamSpec, load_files
@@ -25,7 +26,11 @@ EPILOG: Final = "Exit codes: 0 the manifests are printed; 2 bad input."
 
 @dataclass(frozen=True)
 class Options(StreamOptions, JobOptions):
-    pass
+    copy_model: str | None = option(
+        "--copy-model",
+        metavar="gs://BUCKET[/FOLDER]",
+        help="print the Job that copies the model from the Hub into this bucket (docs/operate/compute.md)",
+    )
 
 
 def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
@@ -47,6 +52,8 @@ def _rendered(options: Options, environment: Mapping[str, str]) -> str:
     if errors:
         raise errors[options.file]
     is_stream = isinstance(specs[options.file], StreamSpec)
+    if options.copy_model is not None:
+        return render_copy.preview(specs[options.file], options.copy_model, environment)
     others = [each.name for each in fields(JobOptions if is_stream else StreamOptions) if each.name != "file"]
     if misplaced := [name for name in others if getattr(options, name) not in (None, False)]:
         names = ", ".join("--" + name.replace("_", "-") for name in misplaced)

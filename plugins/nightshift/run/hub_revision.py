@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 ENDPOINT: Final = "https://huggingface.co"
@@ -28,6 +28,7 @@ REPLY_MAX: Final = 16 << 20
 SIZE_MAX: Final = 1 << 50
 """Bytes of all files. A pod asks for as much disk as they have."""
 _PASSING: Final = (408, 425, 429, 500, 502, 503, 504)
+_Found = TypeVar("_Found")
 
 
 class HubUnavailable(Exception):
@@ -46,6 +47,15 @@ class HubModel:
     size: int | None
 
 
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a revision. size: bytes. sha256: in hex, of a large file; None for one that Git itself keeps."""
+
+    name: str
+    size: int
+    sha256: str | None
+
+
 def model_at(
     repository: str, revision: str, environment: Mapping[str, str], pause: Callable[[float], None] = time.sleep
 ) -> HubModel:
@@ -53,12 +63,40 @@ def model_at(
 
     Raises HubUnavailable after five tries, and NoSuchRevision.
     """
-    endpoint = (environment.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+    return _ask(repository, revision, environment, pause, lambda reply: HubModel(_commit_in(reply), _size_in(reply)))
+
+
+def files_at(
+    repository: str, revision: str, environment: Mapping[str, str], pause: Callable[[float], None] = time.sleep
+) -> tuple[HubFile, ...]:
+    """All files of a revision. Raises as `model_at`."""
+    return _ask(repository, revision, environment, pause, _files_in)
+
+
+def endpoint_of(environment: Mapping[str, str]) -> str:
+    return (environment.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+
+
+def request_of(url: str, token: str | None) -> urllib.request.Request:
+    """token: of the Hub; never sent to another host that it redirects to."""
+    request = urllib.request.Request(url)
+    if token:
+        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    return request
+
+
+def _ask(
+    repository: str,
+    revision: str,
+    environment: Mapping[str, str],
+    pause: Callable[[float], None],
+    read: Callable[[Any], _Found],
+) -> _Found:
+    endpoint = endpoint_of(environment)
     url = f"{endpoint}/api/models/{quote(repository)}/revision/{quote(revision, safe='')}?blobs=true"
     for seconds in (*PAUSES_S, None):
         try:
-            reply = _get(url, environment.get("HF_TOKEN"))
-            return HubModel(_commit_in(reply), _size_in(reply))
+            return read(_get(url, environment.get("HF_TOKEN")))
         except urllib.error.HTTPError as error:
             if error.code not in _PASSING:
                 raise NoSuchRevision(_refusal(repository, revision, endpoint, error)) from error
@@ -75,10 +113,8 @@ def model_at(
 
 
 def _get(url: str, token: str | None) -> Any:
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})
-    if token:
-        # Never sent to another host that the Hub redirects to.
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
+    request = request_of(url, token)
+    request.add_header("Accept", "application/json")
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
         return json.loads(reply.read(REPLY_MAX))
 
@@ -89,6 +125,19 @@ def _commit_in(reply: Any) -> str:
     if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit):
         raise ValueError("the reply names no commit")
     return commit
+
+
+def _files_in(reply: Any) -> tuple[HubFile, ...]:
+    """Raises ValueError for a reply that does not say what each file is: a copy would not be known to be whole."""
+    _commit_in(reply)
+    found = []
+    for each in reply["siblings"] if isinstance(reply.get("siblings"), list) else ():
+        name, size = (each.get("rfilename"), each.get("size")) if isinstance(each, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(size, int) or not _is_size(size):
+            raise ValueError("the reply does not name each file with its size")
+        lfs = each.get("lfs")
+        found.append(HubFile(name, size, str(lfs["sha256"]) if isinstance(lfs, dict) and lfs.get("sha256") else None))
+    return tuple(found)
 
 
 def _size_in(reply: Any) -> int | None:

@@ -12,6 +12,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from local.hub_api import HubApi
 from nightshift import exits
+from nightshift.driver import copy_model
 from nightshift.run import opening
 from nightshift.run.hub_revision import PAUSES_S, HubModel, HubUnavailable, NoSuchRevision, model_at
 from nightshift.run.pins import Pins, pin_model
@@ -163,6 +164,39 @@ class TestWeights:
         bucket.blob(f"{folder}/sub/config.json").upload_from_string(b"y")
         with pytest.raises(WeightsChanged):
             check(uri, first)
+
+    def test_a_model_of_the_hub_is_copied_once_and_whole(
+        self, bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """With `python3 -m nightshift.driver.copy_model`, as the Job of `nightshift render --copy-model` runs it."""
+        move(tmp_path, "org/secret", "main", OLD)
+        weights = tmp_path / "models--org--secret/snapshots" / OLD / "model.safetensors"
+        weights.write_bytes(bytes(range(256)) * (80 << 10))  # 20 MiB: uploaded in parts
+        (weights.parent / "config.json").write_text("{}")
+        arguments = ["org/secret", OLD, uri := f"gs://{bucket.name}/org/secret/{OLD}"]
+        monkeypatch.setattr("nightshift.run.model_copy.PAUSES_S", (0.0,))
+
+        with HubApi(tmp_path, tokens={TOKEN: ("org/secret",)}, private=("org/secret",)) as hub:
+            monkeypatch.setenv("HF_ENDPOINT", hub.url)
+            assert copy_model.main(arguments) == exits.CONFIG, "without a token"
+            monkeypatch.setenv("HF_TOKEN", TOKEN)
+            hub.cut = [17 << 20, 17 << 20]
+            assert copy_model.main(arguments) == exits.RESUME
+            assert not list(bucket.list_blobs()), "what is not whole is not there, and config.json comes last"
+            assert copy_model.main(arguments) == exits.DONE
+            first = look(uri)
+            assert copy_model.main(arguments) == exits.DONE
+            assert look(uri) == first, "nothing is written again: open runs compare generations"
+            fetched = [path for path in hub.seen if "/resolve/" in path]
+            assert sorted(blob.name.removeprefix(f"org/secret/{OLD}/") for blob in bucket.list_blobs()) == [
+                "config.json",
+                "model.safetensors",
+            ]
+            assert len(fetched) == 4, "two that were cut, and one of each file"
+            assert bucket.blob(f"org/secret/{OLD}/model.safetensors").download_as_bytes() == weights.read_bytes()
+            bucket.blob(f"org/secret/{OLD}/config.json").upload_from_string(b"{} ")
+            assert copy_model.main(arguments) == exits.CONFIG
+        assert "Nothing is written over" in str([getattr(each, "fields", {}) for each in caplog.records])
 
     def test_a_folder_without_files_is_named(self, bucket: Any) -> None:
         uri = f"gs://{bucket.name}/org/none"
