@@ -112,6 +112,8 @@ def test_the_disk_of_a_compute_class_has_room_for_as_many_workers_as_fit_on_its_
         for rule in CLASSES[str(worker.compute_class)]["priorities"]:
             count = rule.get("gpu", rule.get("tpu"))["count"]
             assert rule["storage"]["bootDiskSize"] == node_disk_gb(requested, count // worker.accelerators)
+            hyperdisk = profile.hardware is not None and profile.hardware.hyperdisk
+            assert rule["storage"].get("bootDiskType") == ("hyperdisk-balanced" if hyperdisk else None)
 
 
 def disk_gib(pod: dict[str, Any]) -> int:

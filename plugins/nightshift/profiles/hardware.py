@@ -46,7 +46,8 @@ class Gpu:
 
     label: the value of ``cloud.google.com/gke-accelerator``. memory: of one GPU, GB. machines: from small to large.
     rare: machines available only as Spot and flex-start. on_demand: whether it is sold on demand at all. spans_hosts: the
-    network between its machines is fast enough to spread one model over them.
+    network between its machines is fast enough to spread one model over them. hyperdisk: its machines boot from Hyperdisk
+    Balanced, and from no Persistent Disk.
     """
 
     label: str
@@ -56,6 +57,7 @@ class Gpu:
     rare: tuple[str, ...] = ()
     on_demand: bool = True
     spans_hosts: bool = False
+    hyperdisk: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Slice:
 class Tpu:
     """One generation of TPU.
 
-    label: the value of ``cloud.google.com/gke-tpu-accelerator``. memory: of one chip, GB. slices: by topology.
+    label: the value of ``cloud.google.com/gke-tpu-accelerator``. memory: of one chip, GB. slices: by topology. hyperdisk: as
+    a GPU's.
     """
 
     label: str
@@ -78,6 +81,7 @@ class Tpu:
     slices: dict[str, Slice]
     default: str
     peak: Peak
+    hyperdisk: bool = False
 
 
 def _sizes(family: str, cpus: int, memory: int) -> tuple[Machine, ...]:
@@ -110,6 +114,7 @@ GPUS: Final[dict[str, Gpu]] = {
         # NVIDIA RTX PRO 6000 Blackwell Server Edition data sheet of December 2025: 96 GB at 1,597 GB/s, 120 fp32. It leaves out
         # dense bf16 and fp8; on this chip (GB202) they are 4 and 8 times fp32, as the Workstation Edition's 503.8 of 126 shows.
         peak=Peak(bf16=480, fp32=120, fp8=960, bandwidth=1597, linked=False),
+        hyperdisk=True,
     ),
     "a100": Gpu(
         "nvidia-tesla-a100",
@@ -151,6 +156,7 @@ GPUS: Final[dict[str, Gpu]] = {
         peak=Peak(bf16=989, fp32=67, fp8=1979, bandwidth=4800),
         on_demand=False,
         spans_hosts=True,
+        hyperdisk=True,
     ),
     "b200": Gpu(
         "nvidia-b200",
@@ -161,6 +167,7 @@ GPUS: Final[dict[str, Gpu]] = {
         peak=Peak(bf16=2250, fp32=75, fp8=4500, bandwidth=7700),
         on_demand=False,
         spans_hosts=True,
+        hyperdisk=True,
     ),
 }
 
@@ -204,5 +211,6 @@ TPUS: Final[dict[str, Tpu]] = {
         default="2x2",
         # https://docs.cloud.google.com/tpu/docs/v6e
         peak=Peak(bf16=918, fp32=918 / 6, bandwidth=1638),
+        hyperdisk=True,
     ),
 }
