@@ -79,6 +79,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
     from nightshift.driver.codec import ParquetCodec
     from nightshift.driver.engine import EngineClient
     from nightshift.driver.stats import Stats
+    from nightshift.driver.tracing import traces_of
     from nightshift.driver.worker import Worker, WorkerLimits
     from nightshift.run.inputs import InputReader
     from nightshift.run.ledger import Ledger
@@ -111,6 +112,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
             limits=WorkerLimits(window_start=IN_FLIGHT, window_most=IN_FLIGHT),
             rng=random.Random(1),
             stats=Stats(),
+            traces=traces_of("benchmark", {}),
         )
         code = await worker.run()
     figures = {"cpu_s": time.process_time() - cpu, "wall_s": time.monotonic() - wall, "requests": rows}

@@ -113,7 +113,7 @@ class Engine:
         self._timer: asyncio.TimerHandle | None = None
         self._began = 0.0
 
-    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
+    async def send(self, path: str, body: bytes, *, canary: bool = False, headers: object = None) -> SendResult:
         (ordinal,) = ordinals_of(body)
         reply: asyncio.Future[SendResult] = self._loop.create_future()
         request = (reply, ordinal)

@@ -36,8 +36,12 @@ _MODULE: Final = re.compile(r"\bpython[\d.]*(?: -\w+)* -m ([\w.]+)")
 _COMMAND: Final = re.compile(r"(?:^|[\s/|;(])nightshift ((?:\\\n|[^\n|;)#&])+)")
 _VARIABLE: Final = re.compile(r"\bNIGHTSHIFT_[A-Z0-9_]*[A-Z0-9]\b(?![<{*])")
 _DOTTED: Final = re.compile(r"(?<![\w./@-])((?:nightshift|local|tests)(?:\.\w+)+)(?!\w*[/(@-]\w)")
-_TABLES: Final = ("audit", "dead_letters", "dev", "night", "checks")
-"""What follows ``nightshift.`` and is no Python: tables of the dataset, the domain of labels, metrics that Airflow sends."""
+_TABLES: Final = (
+    *("audit", "dead_letters", "dev", "night", "checks"),
+    *("request", "row", "rows", "chunk", "job", "try", "dead_letter"),
+)
+"""What follows ``nightshift.`` and is no Python: tables of the dataset, the domain of labels, metrics that Airflow sends, spans
+and their attributes."""
 _TEST: Final = re.compile(r"([\w./-]*\w\.py)::(\w+)")
 _FOREIGN_MODULES: Final = ("mypy", "pip", "pytest", "ruff", "venv", "vllm")
 

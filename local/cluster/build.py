@@ -104,7 +104,7 @@ MODULES: Final = (
 )
 
 
-ON_DEMAND: Final = (Module("metrics", {"metrics": "."}),)
+ON_DEMAND: Final = (Module("metrics", {"metrics": "."}), Module("collector", {"collector": "."}))
 """What a cluster starts without; `on_demand` builds them."""
 EVERYTHING: Final = (*MODULES, *ON_DEMAND)
 

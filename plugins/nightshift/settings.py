@@ -26,6 +26,7 @@ _RESERVATION: Final = re.compile(
 )
 JOB_MARK: Final = "{job}"
 """Stands for a job's name in `Settings.service_account`."""
+_TRACES: Final = re.compile(r"https?://[^/\s]+/?")
 _ACCOUNT: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -57,6 +58,8 @@ class Settings:
     notifiers: path of a YAML file that names the notifiers that jobs may refer to (docs/operate/capacity.md); empty for none.
     reservations: of machines, for the profiles ``-reservation``: ``MACHINE=NAME``, or
         ``MACHINE=projects/PROJECT/reservations/NAME`` of another project, with commas between them (`reserved`).
+    traces: OTLP over HTTP as pods reach it, for example ``http://collector.traces:4318``; empty for no traces.
+    traced_requests: the share of requests that is traced, 0 to 1.
     pod_patch: path of a YAML file that is merged into every rendered pod template (docs/operate/compute.md); empty for none.
     service_account: Kubernetes service account of the pods (workload identity on GKE). ``{job}`` in it stands for the job's
         name, so that each job has an account of its own (`account_of`).
@@ -83,6 +86,8 @@ class Settings:
     prices: str = ""
     notifiers: str = ""
     reservations: str = ""
+    traces: str = ""
+    traced_requests: float = 0.001
     pod_patch: str = ""
     service_account: str = "nightshift-worker"
     gcp_conn_id: str = "google_cloud_default"
@@ -134,6 +139,13 @@ class Settings:
                 f"nightshift-worker, or one with {JOB_MARK} for an account of each job, for example nightshift-{JOB_MARK}."
             )
         reservations_of(values.get("reservations", ""))
+        if not _TRACES.fullmatch(values.get("traces", "http://unset:4318")):
+            raise SettingsError(
+                f"NIGHTSHIFT_TRACES is {values['traces']!r}. Write the URL of a collector for OTLP/HTTP, without a path, as "
+                "pods reach it, for example http://opentelemetry-collector.gke-managed-otel.svc.cluster.local:4318."
+            )
+        if "traced_requests" in values:
+            values["traced_requests"] = _share("NIGHTSHIFT_TRACED_REQUESTS", values["traced_requests"])
         if "workers_max" in values:
             values["workers_max"] = workers_max_of(values["workers_max"])
         return cls(**values)
@@ -152,6 +164,16 @@ def reservations_of(text: str) -> dict[str, tuple[str, str]]:
             )
         found[match["machine"]] = (match["project"] or "", match["name"])
     return found
+
+
+def _share(name: str, text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise SettingsError(f"{name} is {text!r}. Write a number from 0 to 1, for example 0.001 for one in a thousand.")
+    return share
 
 
 def workers_max_of(text: str) -> int:

@@ -143,7 +143,7 @@ class SimulatedEngine:
         self._alone_deaths: Counter[int] = Counter()
         self.deaths = 0
 
-    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
+    async def send(self, path: str, body: bytes, *, canary: bool = False, headers: object = None) -> SendResult:
         ordinals = ordinals_of(body)
         self._events.sent(ordinals, canary=canary)
         if self._connections >= self._climate().connections:

@@ -90,7 +90,7 @@ class Engine:
     def asked(self) -> list[list[str]]:
         return [texts for _, texts in self.requests]
 
-    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
+    async def send(self, path: str, body: bytes, *, canary: bool = False, headers: object = None) -> SendResult:
         texts = json.loads(body)
         self.sent.append(self._loop.time())
         if not canary:

@@ -180,7 +180,7 @@ def test_only_the_collector_may_call_a_worker() -> None:
 
 def test_no_pod_reaches_what_no_policy_names() -> None:
     assert POLICIES["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    assert {name for name, spec in POLICIES.items() if spec.get("egress")} == {"names", "metadata-server", "https"}
+    assert {name for name, spec in POLICIES.items() if spec.get("egress")} == {"names", "metadata-server", "https", "traces"}
 
 
 def test_every_kind_of_name_server_that_gke_has_can_be_asked() -> None:

@@ -176,7 +176,7 @@ class Replying:
         self._reply = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
         self.meanwhile: Callable[[], None] = lambda: None
 
-    async def send(self, path: str, body: bytes, *, canary: bool = False) -> Replied:
+    async def send(self, path: str, body: bytes, *, canary: bool = False, headers: object = None) -> Replied:
         self.meanwhile()
         return Replied(self._reply)
 

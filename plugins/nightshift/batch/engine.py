@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +46,10 @@ class Server:
         await self._probe.close()
         await self._engine.__aexit__(*error)
 
-    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
-        outcome = await self._engine.send(path, body, canary=canary)
+    async def send(
+        self, path: str, body: bytes, *, canary: bool = False, headers: Mapping[str, str] | None = None
+    ) -> SendResult:
+        outcome = await self._engine.send(path, body, canary=canary, headers=headers)
         self.presence.note(outcome)
         return Replied(Whole(outcome.body, outcome.raw)) if isinstance(outcome, Replied) else outcome
 

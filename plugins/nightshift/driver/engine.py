@@ -176,12 +176,15 @@ class EngineClient:
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
-    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult:
+    async def send(
+        self, path: str, body: bytes, *, canary: bool = False, headers: Mapping[str, str] | None = None
+    ) -> SendResult:
         """POSTs one JSON body. Errors of the network and the engine are results.
 
         canary: whether the answer will be thrown away (`nightshift.driver.attribution`), which a header says, too.
+        headers: of this request alone.
         """
-        headers = CANARY if canary else None
+        headers = CANARY if canary else headers
         try:
             reply = await self._client.request("POST", path, body, headers, timeout_s=self._request_timeout_s)
         except TimeoutError as error:

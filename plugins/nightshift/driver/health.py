@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -51,7 +51,9 @@ class EngineBudget:
 class EngineLike(Protocol):
     """What the loop needs of the engine: `nightshift.driver.engine.EngineClient`, or the simulator's."""
 
-    async def send(self, path: str, body: bytes, *, canary: bool = False) -> SendResult: ...
+    async def send(
+        self, path: str, body: bytes, *, canary: bool = False, headers: Mapping[str, str] | None = None
+    ) -> SendResult: ...
 
     async def healthy(self) -> bool: ...
 

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
@@ -28,6 +28,7 @@ from nightshift.driver.known_good_rows import answered_row
 from nightshift.driver.metrics import BuildInfo, StatsCollector, serve_metrics
 from nightshift.driver.run_metrics import RunCollector
 from nightshift.driver.stats import Stats
+from nightshift.driver.tracing import CannotTrace, traces_of
 from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.run import weights
 from nightshift.run.heartbeats import Ended
@@ -45,6 +46,9 @@ from nightshift.spec.columns import REASONING
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 from nightshift.tasks import Rendering
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
+
+if TYPE_CHECKING:
+    from nightshift.driver.traces import RequestTraces
 
 log = logging.getLogger("nightshift.driver")
 
@@ -79,7 +83,12 @@ async def work(config: DriverConfig) -> int:
     heartbeats = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
     code = exits.RESUME
     async with heartbeats.kept(lambda error: _ended(error, code, drained=drain.asked.is_set())):
-        code = await _work(config, drain, store, loaded, stats, heartbeats)
+        traces = _traces(run)
+        try:
+            code = await _work(config, drain, store, loaded, stats, heartbeats, traces)
+        finally:
+            if traces is not None:
+                await asyncio.to_thread(traces.flush)
     return code
 
 
@@ -105,15 +114,17 @@ class _Loaded:
 
 
 async def _work(
-    config: DriverConfig, drain: DrainOnSignal, store: ObjectStore, loaded: _Loaded, stats: Stats, heartbeats: Heartbeats
+    config: DriverConfig,
+    drain: DrainOnSignal,
+    store: ObjectStore,
+    loaded: _Loaded,
+    stats: Stats,
+    heartbeats: Heartbeats,
+    traces: RequestTraces | None,
 ) -> int:
-    run, record, plan = loaded.run, loaded.record, loaded.plan
-    try:
-        spec = loaded.spec.with_tuning(config.tuning)
-    except ValueError as error:
-        raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
+    run, record, plan, index = loaded.run, loaded.record, loaded.plan, config.index
+    spec = _tuned(config, loaded.spec)
     pins = _pins_met(config, spec, record)
-    index = config.index
     if index is not None and index >= plan.workers:
         log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
         index = None
@@ -157,10 +168,25 @@ async def _work(
             ),
             rng=random.Random(),
             stats=stats,
+            traces=traces,
         )
         seen.worker = worker
         drain.attach(worker.drain)
         return await worker.run()
+
+
+def _tuned(config: DriverConfig, spec: JobSpec) -> JobSpec:
+    try:
+        return spec.with_tuning(config.tuning)
+    except ValueError as error:
+        raise ConfigError(f"NIGHTSHIFT_TUNING: {error}") from error
+
+
+def _traces(run: RunRef) -> RequestTraces | None:
+    try:
+        return traces_of("nightshift-driver", {"nightshift.job": run.job, "nightshift.run": run.run_id})
+    except CannotTrace as error:
+        raise ConfigError(str(error)) from error
 
 
 def _seen(config: DriverConfig, loaded: _Loaded, home: int | None, heartbeats: Heartbeats) -> RunCollector:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.driver.attribution import PROBES, SAY_EVERY_S, Canary, Hooks
 from nightshift.driver.backoff import Backoff
@@ -21,6 +21,9 @@ from nightshift.driver.sender import Sender
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
 from nightshift.tasks.base import TaskKind
+
+if TYPE_CHECKING:
+    from nightshift.driver.traces import RequestTraces
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class RequestLoopCallbacks:
     moved: Callable[[], None]
     given_up: Callable[[], None]
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    traces: RequestTraces | None = None
 
 
 class Life:
@@ -147,6 +151,7 @@ class RequestLoop:
             self._budget,
             limits.engine,
             hooks,
+            owner.traces,
         )
 
     @property
@@ -259,4 +264,6 @@ class RequestLoop:
             await self.sender.send(group, held)
         finally:
             self._attempts.pop(group, None)
+            if self._owner.traces is not None:
+                self._owner.traces.settled(group)
         self.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Canary, Fault, Hooks, Verdict
 from nightshift.driver.backoff import Backoff, Silence
@@ -29,6 +29,9 @@ from nightshift.tasks.base import (
     TaskKind,
     WrongModel,
 )
+
+if TYPE_CHECKING:
+    from nightshift.driver.traces import RequestTraces
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +66,9 @@ class Sender:
         budget: ByteBudget,
         engine_budget: EngineBudget,
         hooks: Hooks,
+        traces: RequestTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._kind = kind
         self._engine = engine
         self._scheduler = scheduler
@@ -126,7 +131,7 @@ class Sender:
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
         self._stats.times.sent(group.sent)
-        return await self._settle(group, request, await self._sent(request))
+        return await self._settle(group, request, await self._sent(request, group))
 
     async def request(self, payloads: list[Any], invalid: int) -> Canary:
         """A request of these payloads. Objects that they name are read here, while other requests are in flight.
@@ -139,20 +144,25 @@ class Sender:
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
         return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
-    async def _sent(self, request: Canary, *, canary: bool = False) -> SendResult:
-        """What became of one request. It is counted even if it is called back."""
+    async def _sent(self, request: Canary, group: Group | None = None) -> SendResult:
+        """What became of one request, of a canary's if there is no group. It is counted even if it is called back."""
         clock, stats = asyncio.get_running_loop().time, self._stats
         began = clock()
         stats.requests_sent += 1
         try:
-            return await self._engine.send(request.path, request.body, canary=canary)
+            if self._traces is None or group is None:
+                return await self._engine.send(request.path, request.body, canary=group is None)
+            headers = self._traces.sent(group, request.path)
+            outcome = await self._engine.send(request.path, request.body, headers=headers)
+            self._traces.replied(group, outcome)
+            return outcome
         finally:
             stats.requests.add(clock() - began)
 
     async def _send_canary(self, canary: Canary) -> Fault | None:
         """Sends a request that was answered before, and throws its answer away; what went wrong, None if there was one."""
         self._stats.canaries += 1
-        while isinstance(outcome := await self._sent(canary, canary=True), Unsent):
+        while isinstance(outcome := await self._sent(canary), Unsent):
             await self._patience.pause(self._patience.jitter(1))
         match outcome:
             case Replied(body):

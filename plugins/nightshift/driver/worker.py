@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.run.plan import Plan
 from nightshift.tasks.base import TaskKind
+
+if TYPE_CHECKING:
+    from nightshift.driver.traces import RequestTraces
 
 log = logging.getLogger(__name__)
 
@@ -93,11 +96,10 @@ class Worker:
         limits: WorkerLimits,
         rng: random.Random,
         stats: Stats,
+        traces: RequestTraces | None = None,
     ) -> None:
-        self._plan = plan
-        self._ledger = ledger
-        self._kind = kind
-        self._engine = engine
+        self._plan, self._ledger = plan, ledger
+        self._kind, self._engine = kind, engine
         self._key_columns = list(key_columns)
         self._named_by_key = named_by_key
         self._completed = completed
@@ -110,7 +112,8 @@ class Worker:
         self._patience = Backoff(rng, self._stop)
         self._life = Life()
         self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
-        self._scheduler = Scheduler(kind)
+        self._traces = traces
+        self._scheduler = Scheduler(kind, traces.judged if traces else None)
         self._feeder = Feeder(
             self._ranges,
             ledger,
@@ -151,6 +154,7 @@ class Worker:
                 moved=self._moved,
                 given_up=self.drain,
                 spawn=self._life.spawn,
+                traces=self._traces,
             ),
         )
 

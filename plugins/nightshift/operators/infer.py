@@ -36,6 +36,15 @@ if TYPE_CHECKING:
 ROWS_SHOWN = 3
 
 
+def _trace_parent() -> dict[str, str]:
+    """Airflow's own span of this task, as a variable for those that continue its trace; {} if Airflow's traces are off."""
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return {"TRACEPARENT": carrier["traceparent"]} if carrier else {}
+
+
 def jobset_name(dag_id: str, task_id: str, work: Work, generation: int) -> str:
     """The same for every task instance that wants the same work."""
     return digest_name(work.run.job, dag_id, task_id, work.prefix, generation)
@@ -142,7 +151,7 @@ class InferOperator(JobSetTask, RunOperator):
         night: dict[str, Any] = {"deadline": self.remembered().deadline}
         if (price := self._price(profile or self.spec.compute.profile)) is not None:
             night |= {"price": price, "currency": self._prices.currency}
-        return {"NIGHTSHIFT_NIGHT": json.dumps(night)}
+        return {"NIGHTSHIFT_NIGHT": json.dumps(night), **(_trace_parent() if self.settings.traces else {})}
 
     def _price(self, profile: str) -> float | None:
         """Of a worker's machines for an hour; None if the deployment's prices do not have it."""

@@ -22,6 +22,7 @@ from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.driver.json_log import log_to_stdout
 from nightshift.driver.metrics import BuildInfo, StatsCollector, serve_metrics
 from nightshift.driver.stats import Stats
+from nightshift.driver.tracing import CannotTrace, traces_of
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
 from nightshift.spec.stream import Messages
 from nightshift.stream.decoding import Decoder
@@ -30,6 +31,7 @@ from nightshift.stream.options import Options
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
+    from nightshift.driver.traces import RequestTraces
     from nightshift.stream.ports import Sink, Source
 
 log = logging.getLogger("nightshift.stream")
@@ -69,13 +71,17 @@ def run(options: Options) -> int:
 
     log_to_stdout()
     started = time.monotonic()
+    traces: RequestTraces | None = None
     log.info("started", extra={"fields": {"stream": spec.job, "source": place, "sink": spec.sink.place}})
     try:
         # Never closed, as the driver's: that would wait for threads.
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        code = runner.run(_work(options, spec, kind, decoder, (place, topic), make_sink))
+        traces = traces_of("nightshift-stream", {"nightshift.job": spec.job})
+        code = runner.run(_work(options, spec, kind, decoder, (place, topic), make_sink, traces))
     except Exception as error:
         code = _judged(error)
+    if traces is not None:
+        traces.flush()
     log.info("exit", extra={"fields": {"code": code, "seconds": round(time.monotonic() - started, 1)}})
     return code
 
@@ -86,7 +92,7 @@ def _judged(error: Exception) -> int:
     from nightshift.stream.pubsub_client import PubSubRefused
 
     for each in _each(error):
-        if isinstance(each, BadUrl):
+        if isinstance(each, BadUrl | CannotTrace):
             print(each, file=sys.stderr)
             return exits.BAD_INPUT
         if isinstance(each, WrongEngine | WrongModel | PubSubRefused | SinkRefused):
@@ -115,6 +121,7 @@ async def _work(
     decoder: Decoder,
     names: tuple[str, str],
     make_sink: Callable[[], Sink],
+    traces: RequestTraces | None,
 ) -> int:
     from nightshift.stream.dead_letter_message import Announcement
     from nightshift.stream.metrics import StreamCollector, TargetCollector
@@ -122,8 +129,7 @@ async def _work(
     from nightshift.stream.stats import StreamStats
     from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 
-    drain = DrainOnSignal()
-    stats, counts = Stats(), StreamStats()
+    drain, stats, counts = DrainOnSignal(), Stats(), StreamStats()
     starting = ["the sink", "Pub/Sub", "the engine"]
     running: list[Subscriber] = []
     if options.metrics_port is not None:
@@ -163,6 +169,7 @@ async def _work(
             rng=random.Random(),
             stats=stats,
             stream_stats=counts,
+            traces=traces,
         )
         drain.attach(subscriber.drain)
         running.append(subscriber)

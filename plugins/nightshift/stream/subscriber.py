@@ -18,7 +18,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
 from nightshift.driver.backoff import Backoff
@@ -37,6 +37,9 @@ from nightshift.stream.settle import Settler
 from nightshift.stream.stats import StreamStats
 from nightshift.tasks.base import BadInput, Filling, Reason, TaskKind
 
+if TYPE_CHECKING:
+    from nightshift.driver.traces import RequestTraces
+
 log = logging.getLogger(__name__)
 
 AHEAD: Final = 2
@@ -54,6 +57,10 @@ PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0,
 """A stream makes way for no other process, and has no last rows: it waits for an engine however long it is away, and never
 judges by tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not
 make dead letters of a backlog."""
+
+
+PARENTS: Final = ("googclient_traceparent", "traceparent")
+"""Attributes in which a publisher says its trace: Pub/Sub's own clients, and others."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,9 @@ class Subscriber:
         stats: Stats,
         stream_stats: StreamStats,
         now: Callable[[], float] = time.time,
+        traces: RequestTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._absent: set[str] = set()
         self._source, self._sink, self._decoder = source, sink, decoder
         self._ordered = ordered
@@ -118,7 +127,10 @@ class Subscriber:
             moved=self._moved,
             given_up=self._give_back_later,
             spawn=self._life.spawn,
+            traces=traces,
         )
+        if traces is not None:
+            traces.parents_of = self._carriers
         self._pump = RequestLoop(kind, engine, self._scheduler, limits, self._patience, stats, callbacks)
 
     def missing(self) -> list[str]:
@@ -269,6 +281,8 @@ class Subscriber:
 
     def _outcome(self, chunk: OpenChunk, result: Result) -> None:
         """One message has its outcome; others of its request need not."""
+        if self._traces is not None:
+            self._traces.judged(chunk, result)
         held = self._bundles[chunk.number][result.ordinal]
         outcome: Outcome
         if result.reason is None:
@@ -276,6 +290,12 @@ class Subscriber:
         else:
             outcome = Dead(held.message, result.reason, result.message or "", result.status, result.attempts, held.key)
         self._settler.put(held, outcome)
+
+    def _carriers(self, number: int, ordinals: Sequence[int]) -> list[dict[str, str]]:
+        """What published these messages, if it is traced."""
+        bundle = self._bundles.get(number, [])
+        attributes = (bundle[ordinal].message.attributes for ordinal in ordinals if ordinal < len(bundle))
+        return [{"traceparent": parent} for each in attributes if (parent := next(filter(None, map(each.get, PARENTS)), None))]
 
     def _moved(self) -> None:
         while (chunk := self._scheduler.pop_finished()) is not None:

@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,14 @@ MINILM: dict[str, Any] = {
 
 
 class Vllm:
-    """A vLLM server as the manifest starts it, on one port through all its lives."""
+    """A vLLM server as the manifest starts it, on one port through all its lives. arguments, variables: beside the job's."""
 
-    def __init__(self, spec: JobSpec, log: Path) -> None:
+    def __init__(
+        self, spec: JobSpec, log: Path, arguments: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    ) -> None:
         self.port = new_port()
-        self._arguments = [expand(argument, {"ENGINE_PORT": str(self.port)}) for argument in server_args(spec)]
+        self._arguments = [expand(each, {"ENGINE_PORT": str(self.port)}) for each in (*server_args(spec), *arguments)]
+        self._variables = dict(variables or {})
         self._log = log
         self.start()
 
@@ -47,7 +51,7 @@ class Vllm:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        environment = {**os.environ, **vllm.environment()}
+        environment = {**os.environ, **vllm.environment(), **self._variables}
         command = vllm.command(*self._arguments)
         with open(self._log, "ab") as log:
             # A server outlives no test process, however that one ends: two of them leave nothing of a small machine to others.

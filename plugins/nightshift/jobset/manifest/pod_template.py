@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest import disk, reservation
+from nightshift.jobset.manifest import disk, reservation, traces
 from nightshift.jobset.manifest.constants import ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.server import environment, image, launch
@@ -72,7 +72,7 @@ def client_of(settings: Settings, *, name: str, image: str, command: list[str], 
         "image": image,
         **pull_policy(settings),
         "command": command,
-        "env": env,
+        "env": [*env, *traces.client_env(settings)],
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": {
             "requests": {"cpu": "500m", "memory": "512Mi", **disk.driver_request()},

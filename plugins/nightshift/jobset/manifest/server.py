@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL
-from nightshift.jobset.manifest import disk, escaping
+from nightshift.jobset.manifest import disk, escaping, traces
 from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.weights import is_mounted, model_args
@@ -70,6 +70,7 @@ def server_args(
 def launch(request: ServerRequest) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
     started = _start(request)
+    started["args"] += traces.server_args(request.settings)
     if request.settings.local_folder:
         # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
         # call the pod's address, and a NetworkPolicy keeps others out.
@@ -119,6 +120,7 @@ def environment(request: ServerRequest) -> list[dict[str, Any]]:
         {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
         {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
         *disk.environment(request),
+        *traces.server_env(request.settings),
     ]
     if worker.machine is None:
         env += [*_threads(), *_kv_cache(request.spec)]
