@@ -1,23 +1,23 @@
 locals {
   cluster_project = coalesce(var.cluster_project_id, var.project_id)
-  projects        = toset([var.project_id, local.cluster_project])
   bucket          = coalesce(var.bucket, "${var.project_id}-${var.name}")
   labels          = merge({ app = "nightshift", deployment = var.name }, var.labels)
 }
 
 module "apis" {
-  source   = "./modules/apis"
-  projects = local.projects
-  extra    = concat(var.kms_key == null ? [] : ["cloudkms.googleapis.com"], var.budget == null ? [] : ["billingbudgets.googleapis.com"])
+  source          = "./modules/apis"
+  project         = var.project_id
+  cluster_project = local.cluster_project
+  extra           = concat(var.kms_key == null ? [] : ["cloudkms.googleapis.com"], var.budget == null ? [] : ["billingbudgets.googleapis.com"])
 }
 
 module "network" {
   source  = "./modules/network"
-  project = module.apis.projects[local.cluster_project]
+  project = module.apis.cluster_project
   region  = var.region
   name    = var.name
   shared  = var.shared_network
-  number  = module.apis.numbers[local.cluster_project]
+  number  = module.apis.cluster_number
   nat     = var.nat
   # AlloyDB is reached through the range of private service access.
   service_access = var.alloydb
@@ -26,14 +26,14 @@ module "network" {
 module "keys" {
   source         = "./modules/keys"
   key            = var.kms_key
-  project        = module.apis.projects[var.project_id]
-  number         = module.apis.numbers[var.project_id]
-  cluster_number = module.apis.numbers[local.cluster_project]
+  project        = module.apis.project
+  number         = module.apis.number
+  cluster_number = module.apis.cluster_number
 }
 
 module "storage" {
   source              = "./modules/storage"
-  project             = module.apis.projects[var.project_id]
+  project             = module.apis.project
   region              = var.region
   bucket              = local.bucket
   datasets            = concat(var.source_datasets, var.target_datasets, ["nightshift"])
@@ -46,17 +46,17 @@ module "registry" {
   source          = "./modules/registry"
   name            = var.name
   region          = var.region
-  project         = module.apis.projects[var.project_id]
-  cluster_project = module.apis.projects[local.cluster_project]
+  project         = module.apis.project
+  cluster_project = module.apis.cluster_project
   docker_hub      = var.docker_hub
   kms_key         = module.keys.key
 }
 
 module "identities" {
   source             = "./modules/identities"
-  project            = module.apis.projects[var.project_id]
-  cluster_project    = module.apis.projects[local.cluster_project]
-  cluster_number     = module.apis.numbers[local.cluster_project]
+  project            = module.apis.project
+  cluster_project    = module.apis.cluster_project
+  cluster_number     = module.apis.cluster_number
   workload_pool      = module.cluster.workload_pool
   region             = var.region
   bucket             = module.storage.bucket
@@ -80,14 +80,14 @@ module "identities" {
 module "accounts" {
   source          = "./modules/accounts"
   name            = var.name
-  project         = module.apis.projects[var.project_id]
-  cluster_project = module.apis.projects[local.cluster_project]
+  project         = module.apis.project
+  cluster_project = module.apis.cluster_project
 }
 
 module "cluster" {
   source              = "./modules/cluster"
   name                = var.name
-  project             = module.apis.projects[local.cluster_project]
+  project             = module.apis.cluster_project
   region              = var.region
   autopilot           = var.autopilot
   zones               = var.default_zones
@@ -107,8 +107,8 @@ module "cluster" {
 
 module "pubsub" {
   source  = "./modules/pubsub"
-  project = module.apis.projects[var.project_id]
-  number  = module.apis.numbers[var.project_id]
+  project = module.apis.project
+  number  = module.apis.number
   region  = var.region
   streams = var.streams
   kms_key = module.keys.key
@@ -118,7 +118,7 @@ module "alloydb" {
   source              = "./modules/alloydb"
   count               = var.alloydb ? 1 : 0
   name                = var.name
-  project             = module.apis.projects[local.cluster_project]
+  project             = module.apis.cluster_project
   region              = var.region
   network             = module.network.service_access
   cpus                = var.alloydb_cpus
@@ -130,7 +130,7 @@ module "alloydb" {
 module "composer" {
   source             = "./modules/composer"
   name               = var.name
-  project            = module.apis.projects[var.project_id]
+  project            = module.apis.project
   region             = var.region
   account            = module.identities.airflow_ready
   bucket             = "${local.bucket}-airflow"
@@ -160,12 +160,12 @@ module "budget" {
   name            = var.name
   billing_account = var.budget.billing_account
   amount          = var.budget.amount
-  numbers         = values(module.apis.numbers)
+  numbers         = toset([module.apis.number, module.apis.cluster_number])
 }
 
 module "monitoring" {
   source   = "./modules/monitoring"
-  project  = module.apis.projects[local.cluster_project]
+  project  = module.apis.cluster_project
   folder   = "${path.root}/../monitoring/google"
   channels = var.notification_channels
 }

@@ -59,7 +59,7 @@ variable "streams" {
     error_message = "streams must be keyed by names as in `job:` of a stream's file: lower-case letters, digits and hyphens, at most 42."
   }
   validation {
-    condition     = alltrue([for each in values(var.streams) : try(can(regex("^[^_/][^/]*(/[^/]+)*$", each.files)), false) || each.files == null])
+    condition     = alltrue([for each in values(var.streams) : each.files == null || can(regex("^[^_/:][^/:]*(/[^/:]+)*$", each.files))])
     error_message = "streams: `files` is a folder in the bucket of runs, without gs:// and without a slash at its ends, and not below _workers, which belongs to nights."
   }
   validation {
@@ -278,7 +278,7 @@ variable "budget" {
   default = null
 
   validation {
-    condition     = try(var.budget.amount > 0 && can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", var.budget.billing_account)), var.budget == null)
+    condition     = var.budget == null ? true : var.budget.amount > 0 && can(regex("^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$", var.budget.billing_account))
     error_message = "budget: billing_account is an id such as 012345-6789AB-CDEF01, and amount is more than 0."
   }
 }

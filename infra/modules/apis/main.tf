@@ -1,7 +1,11 @@
 # The same list as step 2 of k8s/README.md (a test compares them), and what only Terraform calls.
 
-variable "projects" {
-  type = set(string)
+variable "project" {
+  type = string
+}
+
+variable "cluster_project" {
+  type = string
 }
 
 variable "extra" {
@@ -31,7 +35,7 @@ locals {
 }
 
 resource "google_project_service" "enabled" {
-  for_each = { for pair in setproduct(var.projects, local.services) : "${pair[0]}/${pair[1]}" => pair }
+  for_each = { for pair in setproduct(toset([var.project, var.cluster_project]), local.services) : "${pair[0]}/${pair[1]}" => pair }
 
   project = each.value[0]
   service = each.value[1]
@@ -39,20 +43,33 @@ resource "google_project_service" "enabled" {
   disable_on_destroy = false
 }
 
-data "google_project" "each" {
-  for_each   = var.projects
-  project_id = each.key
+data "google_project" "airflow" {
+  project_id = var.project
+  depends_on = [google_project_service.enabled]
+}
+
+data "google_project" "cluster" {
+  project_id = var.cluster_project
   depends_on = [google_project_service.enabled]
 }
 
 # Whoever takes a project's id from here waits until its APIs are enabled.
-output "projects" {
-  value      = { for each in var.projects : each => each }
+output "project" {
+  value      = var.project
   depends_on = [google_project_service.enabled]
 }
 
-output "numbers" {
-  value = { for each in var.projects : each => data.google_project.each[each].number }
+output "cluster_project" {
+  value      = var.cluster_project
+  depends_on = [google_project_service.enabled]
+}
+
+output "number" {
+  value = data.google_project.airflow.number
+}
+
+output "cluster_number" {
+  value = data.google_project.cluster.number
 }
 
 output "made" {

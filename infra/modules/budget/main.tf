@@ -13,7 +13,7 @@ variable "amount" {
 
 variable "numbers" {
   description = "Numbers of the projects."
-  type        = list(string)
+  type        = set(string)
 }
 
 resource "google_billing_budget" "month" {
