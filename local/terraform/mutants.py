@@ -1,0 +1,256 @@
+"""``python3 -m local.terraform.mutants``: breaks `infra/` in every place, one at a time, and counts who notices.
+
+Each argument and nested block is renamed and dropped, each argument given a value of another type, each reference sent to a
+name that does not exist, each resource and module removed, each role replaced. A mutant is caught by `tofu validate`, or by the
+assertions of `tofu test`, or survives; `survivors.yaml` has the reason for each one that may. Texts for people (descriptions,
+messages) are left alone, and so are the outputs `made`, which only tests read.
+
+Results are kept in a file, one line a mutant, so that a run can be continued: a whole one takes an hour on two cores.
+Exit codes: 0; 1 if a mutant survives that the list does not name, or the list names one that does not; 3 if time was up first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+import yaml
+
+from local.terraform import build, check
+from local.terraform.tofu import Workspace
+
+SURVIVORS: Final = Path(__file__).with_name("survivors.yaml")
+_BLOCK: Final = re.compile(r'^( *)(\w+)((?: "[^"]*")*) \{$')
+_ARGUMENT: Final = re.compile(r"^( *)([\w-]+) += (.*)$")
+_REFERENCE: Final = re.compile(
+    r"\bmodule\.\w+(?:\[\w+\])?\.(\w+)|\b(?:var|local)\.(\w+)|\b(?:data\.)?google_\w+\.\w+(?:\[[^\]]*\])?\.(\w+)"
+)
+_ROLE: Final = re.compile(r'"roles/[\w.]+"')
+_FOR_PEOPLE: Final = frozenset({"description", "error_message"})
+_AREAS: Final = {
+    "role bindings": r"_iam_member",
+    "private nodes": r"private_cluster_config|control_plane_endpoints_config|private_ip_google_access|router_nat",
+    "own keys": r"kms|encryption|google_kms_",
+    "dead letters": r"dead_letter",
+}
+"""What a company asks about first, by what a mutant's name then holds."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """An argument or a block, with the blocks around it. first, last: its lines, from 0. value: of an argument."""
+
+    first: int
+    last: int
+    around: tuple[str, ...]
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """name: what was done where, the same as long as the place is there. file: below `infra/`. text: the whole file then."""
+
+    name: str
+    kind: str
+    file: str
+    text: str
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Every argument and block of a file as `tofu fmt` writes it; of a value that is an object, only the whole."""
+    lines = text.splitlines()
+    open_: list[tuple[str, int]] = []
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        around = tuple(name for name, _ in open_)
+        if found := _BLOCK.match(line):
+            open_.append((found[2] + found[3].replace('"', ""), at))
+        elif line.strip() == "}":
+            name, first = open_.pop()
+            yield Statement(first, at, tuple(each for each, _ in open_), name, None)
+        elif (found := _ARGUMENT.match(line)) and open_:
+            last = _end(lines, at, found[3])
+            value = "\n".join([found[3], *lines[at + 1 : last + 1]])
+            yield Statement(at, last, around, found[2], value)
+            at = last
+        at += 1
+    assert not open_, f"{open_} is not closed"
+
+
+def _end(lines: Sequence[str], at: int, value: str) -> int:
+    if value.startswith("<<-"):
+        return next(number for number in range(at, len(lines)) if lines[number].strip() == value.removeprefix("<<-"))
+    depth = _depth(value)
+    while depth > 0:
+        at += 1
+        depth += _depth(lines[at])
+    return at
+
+
+def _depth(line: str) -> int:
+    line = re.sub(r"^\s*#.*", "", line)
+    return sum(line.count(each) for each in "([{") - sum(line.count(each) for each in ")]}")
+
+
+def mutants(file: str, text: str) -> Iterator[Mutant]:
+    seen: Counter[str] = Counter()
+    lines = text.splitlines(keepends=True)
+    for statement in statements(text):
+        if statement.name in _FOR_PEOPLE or "output made" in (*statement.around, statement.name):
+            continue
+        where = f"{file}: {' / '.join((*statement.around, statement.name))}"
+        for kind, what, changed in _changes(statement, lines):
+            name = f"{where}: {kind}{f' {what}' if what else ''}"
+            seen[name] += 1
+            yield Mutant(name if seen[name] == 1 else f"{name} ({seen[name]})", kind, file, changed)
+
+
+def _changes(statement: Statement, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """What is done to one statement: kind, detail, the file's text then."""
+    before, own, after = lines[: statement.first], lines[statement.first : statement.last + 1], lines[statement.last + 1 :]
+
+    def with_(text: str) -> str:
+        return "".join([*before, text, *after])
+
+    yield "dropped", "", with_("")
+    body = "".join(own)
+    if statement.value is None:
+        if statement.around:
+            keyword, _, label = statement.name.partition(" ")
+            old = f'"{label}"' if keyword == "dynamic" else keyword
+            yield "renamed", "", with_(body.replace(old, f'"{label}_x"' if keyword == "dynamic" else f"{keyword}_x", 1))
+        return
+    yield "renamed", "", with_(body.replace(statement.name, f"{statement.name}_x", 1))
+    start = body.index("= ") + 2
+    wrong = (
+        '"wrong"' if statement.value.lstrip("(")[:1] in "[{" or statement.value.startswith(("concat", "merge")) else '["wrong"]'
+    )
+    yield "retyped", "", with_(f"{body[:start]}{wrong}\n")
+    for found in _REFERENCE.finditer(body, start):
+        yield "broken", found[0], with_(f"{body[: found.end()]}_x{body[found.end() :]}")
+    for found in _ROLE.finditer(body, start):
+        yield "other role", found[0].strip('"'), with_(f'{body[: found.start()]}"roles/viewer"{body[found.end() :]}')
+
+
+def every() -> list[Mutant]:
+    infra = check.INFRA
+    return [each for file in check.files() for each in mutants(str(file.relative_to(infra)), file.read_text())]
+
+
+def judge(workspace: Workspace, mutant: Mutant, schema: Path) -> str:
+    """ "validate", "test" or "survives"."""
+    file = workspace.folder / mutant.file
+    original = file.read_text()
+    file.write_text(mutant.text)
+    try:
+        if workspace.problems(schema=schema):
+            return "validate"
+        tests = ["production", "defaults", *(["refused"] if mutant.file.endswith("variables.tf") else [])]
+        for name in tests:
+            if workspace.attempt("test", f"-filter=tests/{name}.tftest.hcl", schema=schema).returncode:
+                return "test"
+        return "survives"
+    finally:
+        file.write_text(original)
+
+
+def run(todo: Sequence[Mutant], results: Path, *, workers: int, until: float) -> None:
+    """Judges mutants in parallel, and adds a line for each to `results`. until: in time.monotonic's seconds."""
+    tools = build.ensure(print)
+    with tempfile.TemporaryDirectory() as place, results.open("a") as out:
+        schema = check.reduced(tools.schema, Path(place) / "schema.json")
+        idle: SimpleQueue[Workspace] = SimpleQueue()
+        (Path(place) / "sound").mkdir()
+        sound = Workspace.make(tools, Path(place) / "sound")
+        # Else everything that is judged would count as caught.
+        sound.run("validate", schema=schema)
+        sound.run("test", schema=schema)
+        for number in range(workers):
+            folder = Path(place) / str(number)
+            folder.mkdir()
+            idle.put(Workspace.make(tools, folder))
+
+        def one(mutant: Mutant) -> None:
+            if time.monotonic() > until:
+                return
+            workspace = idle.get()
+            try:
+                verdict = judge(workspace, mutant, schema)
+            finally:
+                idle.put(workspace)
+            out.write(json.dumps({"name": mutant.name, "kind": mutant.kind, "verdict": verdict}) + "\n")
+            out.flush()
+
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(one, todo))
+
+
+def report(found: dict[str, tuple[str, str]]) -> str:
+    """found: name -> kind, verdict. A table of shares, by kind of mutant and by area."""
+    rows = ["| Mutants | how many | by `validate` | by `test` | survive |", "|---|---|---|---|---|"]
+    kinds = sorted({kind for kind, _ in found.values()})
+    groups = {kind: [verdict for each, verdict in found.values() if each == kind] for kind in kinds}
+    for area, pattern in _AREAS.items():
+        groups[area] = [verdict for name, (_, verdict) in found.items() if re.search(pattern, name)]
+    groups["all"] = [verdict for _, verdict in found.values()]
+    for name, verdicts in groups.items():
+        counts = [verdicts.count(verdict) for verdict in ("validate", "test", "survives")]
+        rows.append(f"| {name} | {len(verdicts)} | {' | '.join(map(str, counts))} |")
+    return "\n".join(rows)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m local.terraform.mutants", description="Breaks infra/ and counts who notices."
+    )
+    parser.add_argument("--results", type=Path, required=True, help="file with a line for each mutant; a run continues it")
+    parser.add_argument("--minutes", type=float, default=600.0)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args(arguments)
+    until = time.monotonic() + 60 * options.minutes
+    wanted = every()
+    todo = [each for each in wanted if each.name not in _read(options.results)]
+    # So that a part of them is a fair sample.
+    random.Random(1).shuffle(todo)
+    run(todo, options.results, workers=options.workers, until=until)
+    found = {name: each for name, each in _read(options.results).items() if name in {mutant.name for mutant in wanted}}
+    print(report(found))
+    if missing := len(wanted) - len(found):
+        print(f"{missing} mutants are left")
+        return 3
+    surviving = {name for name, (_, verdict) in found.items() if verdict == "survives"}
+    excused = reasons()
+    wrong = [f"survives without a reason: {name}" for name in sorted(surviving - set(excused))]
+    wrong += [f"has a reason to survive, and does not: {name}" for name in sorted(set(excused) - surviving)]
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+def reasons() -> dict[str, str]:
+    """Name of a mutant that may survive -> why, from `survivors.yaml`: {REASON: [NAME, ...]}."""
+    return {name: reason for reason, names in yaml.safe_load(SURVIVORS.read_text()).items() for name in names}
+
+
+def _read(results: Path) -> dict[str, tuple[str, str]]:
+    if not results.exists():
+        return {}
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    return {each["name"]: (each["kind"], each["verdict"]) for each in lines}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
