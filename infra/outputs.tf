@@ -43,7 +43,11 @@ output "builder" {
 
 output "settings" {
   description = "NIGHTSHIFT_* variables, for `nightshift` on your own machine."
-  value       = join("\n", [for name, value in module.composer.settings : "export ${name}=${value}"])
+  value = join("\n", concat(
+    [for name, value in module.composer.settings : "export ${name}=${value}"],
+    # Without a password: a stream logs in with a token of its account.
+    [for each in module.alloydb : "export NIGHTSHIFT_SINK_URL=postgresql://${replace(each.user, "@", "%40")}@${each.address}/postgres"],
+  ))
 }
 
 output "airflow" {

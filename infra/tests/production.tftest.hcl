@@ -94,7 +94,7 @@ variables {
   bucket             = "my-runs"
   operators          = ["group:ml@example.com"]
   jobs               = ["product-texts"]
-  streams            = { texts = { files = "streams/texts", ordering = true } }
+  streams            = { texts = { files = "streams/texts", ordering = true }, vectors = {} }
   source_datasets    = ["catalog"]
   target_datasets    = ["predictions"]
   lifecycle_days     = 30
@@ -553,11 +553,14 @@ run "production" {
       [for each in values(module.identities.made.project_iam_member_airflow) : "${each.project} ${each.role} ${each.member}"],
       [for each in [module.identities.made.project_iam_member_airflow_cluster, module.identities.made.project_iam_member_builder_logs, module.identities.made.project_iam_member_builder_source] : "${each.project} ${each.role} ${each.member}"],
       [for each in values(module.identities.made.project_iam_member_adapter) : "${each.project} ${each.role} adapter"],
+      [for each in module.identities.made.project_iam_member_adapter_writes : "${each.project} ${each.role} adapter"],
       [for each in values(module.identities.made.project_iam_member_database) : "${each.project} ${each.role} ${each.member}"],
       ))) == jsonencode([
+      "my-gpus roles/alloydb.client serviceAccount:streams@x",
       "my-gpus roles/alloydb.databaseUser serviceAccount:streams@x",
       "my-gpus roles/container.clusterViewer serviceAccount:airflow@x",
       "my-gpus roles/container.defaultNodeServiceAccount serviceAccount:nodes@x",
+      "my-gpus roles/monitoring.metricWriter adapter",
       "my-gpus roles/monitoring.viewer adapter",
       "my-gpus roles/serviceusage.serviceUsageConsumer serviceAccount:nodes@x",
       "my-gpus roles/serviceusage.serviceUsageConsumer serviceAccount:streams@x",
@@ -577,7 +580,7 @@ run "production" {
     error_message = "The builder reads the bucket of sources alone."
   }
   assert {
-    condition = jsonencode(distinct([for each in values(module.identities.made.project_iam_member_adapter) : each.member])) == jsonencode([
+    condition = jsonencode(distinct([for each in concat(values(module.identities.made.project_iam_member_adapter), module.identities.made.project_iam_member_adapter_writes) : each.member])) == jsonencode([
       "principal://iam.googleapis.com/projects/222/locations/global/workloadIdentityPools/my-gpus.svc.id.goog/subject/ns/custom-metrics/sa/custom-metrics-stackdriver-adapter",
     ])
     error_message = "The adapter is known by its Kubernetes account."
@@ -648,16 +651,19 @@ run "production" {
   }
   assert {
     condition = jsonencode(sort(concat(
-      [for each in values(module.identities.made.pubsub_subscription_iam_member_subscribers) : "${each.project} ${each.subscription} ${each.role} ${basename(each.member)}"],
-      [for each in values(module.identities.made.pubsub_topic_iam_member_subscribers) : "${each.project} ${each.topic} ${each.role} ${basename(each.member)}"],
-      [for each in values(module.identities.made.service_account_iam_member_database) : "${each.service_account_id} ${each.role} ${basename(each.member)}"],
+      [for each in values(module.identities.made.pubsub_subscription_iam_member_subscribers) : "${each.project} ${each.subscription} ${each.role} ${regex("[^/]+(?:/[^/]+\\])?$", each.member)}"],
+      [for each in values(module.identities.made.pubsub_topic_iam_member_subscribers) : "${each.project} ${each.topic} ${each.role} ${regex("[^/]+(?:/[^/]+\\])?$", each.member)}"],
+      [for each in values(module.identities.made.service_account_iam_member_database) : "${each.service_account_id} ${each.role} ${regex("[^/]+(?:/[^/]+\\])?$", each.member)}"],
       ))) == jsonencode([
-      "STREAMS roles/iam.workloadIdentityUser texts-subscriber",
+      "STREAMS roles/iam.workloadIdentityUser serviceAccount:my-gpus.svc.id.goog[nightshift/vectors-subscriber]",
       "my-project texts roles/pubsub.subscriber texts-subscriber",
       "my-project texts roles/pubsub.viewer texts-subscriber",
       "my-project texts-dead roles/pubsub.publisher texts-subscriber",
+      "my-project vectors roles/pubsub.subscriber serviceAccount:streams@x",
+      "my-project vectors roles/pubsub.viewer serviceAccount:streams@x",
+      "my-project vectors-dead roles/pubsub.publisher serviceAccount:streams@x",
     ])
-    error_message = "Subscribers pull, announce dead letters and log in to the database."
+    error_message = "Subscribers pull and announce dead letters as themselves; those that write to the database do all of it as its account."
   }
   assert {
     condition = jsonencode({
@@ -666,7 +672,7 @@ run "production" {
       nodes   = ["my-gpus", "night-node", "Nodes of night"]
       airflow = ["my-project", "night-airflow", "Airflow of night"]
       builder = ["my-project", "night-builder", "Builds of night"]
-      streams = ["my-gpus", "night-streams", "Streams of night in their database"]
+      streams = ["my-gpus", "night-stream", "Streams of night in their database"]
     })
     error_message = "Four accounts."
   }
@@ -754,11 +760,12 @@ run "production" {
       },
       { apiVersion = "v1", kind = "ServiceAccount", metadata = { name = "nightshift-product-texts", namespace = "nightshift" }, automountServiceAccountToken = false },
       { apiVersion = "v1", kind = "ServiceAccount", metadata = { name = "nightshift-texts", namespace = "nightshift" }, automountServiceAccountToken = false },
+      { apiVersion = "v1", kind = "ServiceAccount", metadata = { name = "nightshift-vectors", namespace = "nightshift" }, automountServiceAccountToken = false },
     ])
     error_message = "The overlay's names, and an account of the cluster for each job and stream."
   }
   assert {
-    condition     = strcontains(output.settings, "export NIGHTSHIFT_RUNTIME=gke:projects/my-gpus/locations/europe-west4/clusters/night\n")
+    condition     = strcontains(output.settings, "export NIGHTSHIFT_RUNTIME=gke:projects/my-gpus/locations/europe-west4/clusters/night\n") && endswith(output.settings, "export NIGHTSHIFT_SINK_URL=postgresql://streams%40x.iam@10.60.0.2/postgres")
     error_message = "The settings for one's own machine."
   }
 }

@@ -34,7 +34,7 @@ resource "google_service_account" "builder" {
 # AlloyDB knows users by the address of an account, which a Kubernetes account does not have.
 resource "google_service_account" "streams" {
   project      = var.cluster_project
-  account_id   = "${var.name}-streams"
+  account_id   = "${var.name}-stream"
   display_name = "Streams of ${var.name} in their database"
 }
 

@@ -148,6 +148,7 @@ output "made" {
     storage_bucket_iam_member_files_create                 = google_storage_bucket_iam_member.files_create
     storage_bucket_iam_member_files_read                   = google_storage_bucket_iam_member.files_read
     project_iam_member_adapter                             = google_project_iam_member.adapter
+    project_iam_member_adapter_writes                      = google_project_iam_member.adapter_writes
     project_iam_member_database                            = google_project_iam_member.database
     service_account_iam_member_database                    = google_service_account_iam_member.database
   }

@@ -1,8 +1,12 @@
 locals {
-  subscribers = { for name, _ in var.streams : name => "${local.principals}/ns/nightshift/sa/${name}-subscriber" }
-  folders     = { for name, each in var.streams : name => each.files if each.files != null }
-  adapter     = "${local.principals}/ns/custom-metrics/sa/custom-metrics-stackdriver-adapter"
-  databases   = var.alloydb ? local.subscribers : {}
+  # AlloyDB knows users by the address of an account of Google. A stream that writes there acts as one, in everything that it does.
+  databases = var.alloydb ? toset([for name, each in var.streams : name if each.files == null]) : toset([])
+  subscribers = {
+    for name, _ in var.streams : name =>
+    contains(local.databases, name) ? var.streams_account.member : "${local.principals}/ns/nightshift/sa/${name}-subscriber"
+  }
+  folders = { for name, each in var.streams : name => each.files if each.files != null }
+  adapter = "${local.principals}/ns/custom-metrics/sa/custom-metrics-stackdriver-adapter"
 }
 
 # Roles on the subscription: to pull, and to see whether its dead letters lead back to it.
@@ -54,9 +58,15 @@ resource "google_project_iam_member" "adapter" {
   member   = local.adapter
 }
 
-# AlloyDB knows users by the address of an account of Google, so here there is one, which subscribers may act as.
+resource "google_project_iam_member" "adapter_writes" {
+  count   = length(var.streams) == 0 ? 0 : 1
+  project = var.cluster_project
+  role    = "roles/monitoring.metricWriter"
+  member  = local.adapter
+}
+
 resource "google_project_iam_member" "database" {
-  for_each = toset(var.alloydb ? ["roles/alloydb.databaseUser", "roles/serviceusage.serviceUsageConsumer"] : [])
+  for_each = toset(var.alloydb ? ["roles/alloydb.client", "roles/alloydb.databaseUser", "roles/serviceusage.serviceUsageConsumer"] : [])
   project  = var.cluster_project
   role     = each.key
   member   = var.streams_account.member
@@ -66,5 +76,5 @@ resource "google_service_account_iam_member" "database" {
   for_each           = local.databases
   service_account_id = var.streams_account.name
   role               = "roles/iam.workloadIdentityUser"
-  member             = each.value
+  member             = "serviceAccount:${var.workload_pool}[nightshift/${each.key}-subscriber]"
 }
