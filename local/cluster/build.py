@@ -104,7 +104,11 @@ MODULES: Final = (
 )
 
 
-ON_DEMAND: Final = (Module("metrics", {"metrics": "."}), Module("collector", {"collector": "."}))
+ON_DEMAND: Final = (
+    Module("metrics", {"metrics": "."}),
+    Module("collector", {"collector": "."}),
+    Module("picker", {"epp": "sigs.k8s.io/gateway-api-inference-extension/cmd/epp"}),
+)
 """What a cluster starts without; `on_demand` builds them."""
 EVERYTHING: Final = (*MODULES, *ON_DEMAND)
 
