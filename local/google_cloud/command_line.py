@@ -17,7 +17,6 @@ COMMANDS: Final[dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_name
 EVERYWHERE: Final = {
     "--project",
     "--format",
-    "--filter",
     "--flatten",
     "--account",
     "--verbosity",

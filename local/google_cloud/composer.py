@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import re
 from collections.abc import Callable
 from typing import Final
@@ -45,6 +46,7 @@ def make(cloud: Cloud, given: Given, project: str) -> str:
     bucket = f"{location}-{given.arguments[0]}-bucket"
     fields: Fields = {
         "config": {
+            "airflowUri": f"https://{given.arguments[0]}-dot-{location}.composer.googleusercontent.com",
             "dagGcsPrefix": f"gs://{bucket}/dags",
             "nodeConfig": {"serviceAccount": account},
             "softwareConfig": {
@@ -108,31 +110,56 @@ def describe(cloud: Cloud, given: Given, project: str) -> str:
     return str(found)
 
 
-def run(cloud: Cloud, given: Given, project: str, render: Renderer) -> str:
-    """``providers -- list``, ``dags -- list``, ``dags -- list-import-errors`` and ``dags -- trigger DAG``."""
-    found = _find(cloud, given, project)
-    command = (*given.arguments[1:], *given.rest)
+COMMANDS: Final = {"dags": "3.3.0", "tasks": "3.3.0", "variables": "3.3.0", "connections": "3.3.0", "pools": "3.3.0"}
+"""Of Airflow, those that gcloud passes on, each below a version (gcloud 578, its own SUBCOMMAND_ALLOWLIST)."""
+
+
+def run(cloud: Cloud, given: Given, project: str) -> str:
+    """``environments run``, which refuses what it does not know before it asks the environment."""
+    image = str(_find(cloud, given, project)["config"]["softwareConfig"]["imageVersion"])
+    command, version = given.arguments[1], image.partition("-airflow-")[2]
+    if command not in COMMANDS:
+        raise Refused(f"Invalid choice: {command!r}.", 2)
+    if _numbers(version) >= _numbers(COMMANDS[command]):
+        raise Refused(f'The subcommand "{command}" is not supported for Composer environments with Airflow version {version}.')
+    raise Refused("the stand-in knows Airflow's API alone")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in version.split("."))
+
+
+def ask(cloud: Cloud, url: str, data: str, render: Renderer) -> str:
+    """A request to an environment's Airflow: what curl prints. data: the body of a POST; empty for a GET. Raises Refused."""
+    for found in cloud.state.of(types.ENVIRONMENT).values():
+        if url.startswith(found["config"]["airflowUri"]):
+            return json.dumps(_airflow(cloud, found, url.partition("/api/v2/")[2].partition("?")[0], data, render))
+    raise Refused(f"curl: (6) Could not resolve host: {url.split('/')[2]}", 6)
+
+
+def _airflow(cloud: Cloud, found: Fields, path: str, data: str, render: Renderer) -> Fields:
     installed = PACKAGE in found["config"]["softwareConfig"]["pypiPackages"]
-    if command == ("providers", "list"):
-        return PACKAGE if installed else "apache-airflow-providers-google"
-    files = storage.names(cloud, found["config"]["dagGcsPrefix"])
+    folder = found["config"]["dagGcsPrefix"]
+    files = storage.names(cloud, folder)
+    if path == "providers":
+        return {"providers": [{"package_name": PACKAGE}] if installed else []}
+    if path == "importErrors":
+        return {"import_errors": [file for file in files if file.endswith(".py")] if not installed else []}
+    seen = installed and cloud.state.seconds >= storage.changed_at(cloud, folder) + READING_S
     dags = {"nightshift_doctor"} if "nightshift_doctor.py" in files else set()
     dags |= {file.removeprefix("jobs/").removesuffix(".yaml") for file in files if re.fullmatch(r"jobs/[\w-]+\.yaml", file)}
-    if command == ("dags", "list-import-errors"):
-        broken = [file for file in files if file.endswith(".py")] if not installed else []
-        return "\n".join(f"{file} | ModuleNotFoundError: No module named 'nightshift'" for file in broken) or "No data found"
-    seen = cloud.state.seconds >= storage.changed_at(cloud, found["config"]["dagGcsPrefix"]) + READING_S
-    if command == ("dags", "list"):
-        return "\n".join(sorted(dags)) if installed and seen else "No data found"
-    if command[:2] != ("dags", "trigger"):
-        raise Refused(f"the stand-in does not know the command {' '.join(command)}")
-    if not (installed and seen) or command[2] not in dags:
-        raise Refused(f"airflow.exceptions.DagNotFound: Dag id {command[2]} not found in DagModel")
-    if command[2] != "nightshift_doctor":
-        text = storage.read(cloud, f"{found['config']['dagGcsPrefix']}/jobs/{command[2]}.yaml") or ""
-        partition = re.search(r'"partition": ?"([\d-]+)"', " ".join(command))
-        if partition is None:
-            raise Refused(f"{command[2]} was triggered without a partition")
-        table = yaml.safe_load(text)["destination"]["table"]
-        night.start(cloud, found, table, lambda: render(text, partition[1], found["config"]["softwareConfig"]["envVariables"]))
-    return f"Created <DagRun {command[2]}: queued>"
+    match = re.fullmatch(r"dags/([\w-]+)(/dagRuns)?", path)
+    if match is None or not seen or match[1] not in dags:
+        raise Refused(
+            f"curl: (22) The requested URL returned error: 404: the Dag with ID: `{path.split('/')[1]}` was not found", 22
+        )
+    if not match[2]:
+        return {"dag_id": match[1]}
+    body = json.loads(data)
+    if "logical_date" not in body:
+        raise Refused('curl: (22) The requested URL returned error: 422: {"loc": ["body", "logical_date"]}', 22)
+    if match[1] != "nightshift_doctor":
+        text = storage.read(cloud, f"{folder}/jobs/{match[1]}.yaml") or ""
+        table, variables = yaml.safe_load(text)["destination"]["table"], found["config"]["softwareConfig"]["envVariables"]
+        night.start(cloud, found, table, lambda: render(text, body["conf"]["partition"], variables))
+    return {"dag_id": match[1], "state": "queued"}

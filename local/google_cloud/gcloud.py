@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from local.google_cloud import clusters, composer, messages, projects, registry, storage
@@ -11,6 +10,8 @@ from local.google_cloud.cloud import Cloud, Refused
 from local.google_cloud.command_line import Given, parse
 from local.google_cloud.state import full_name
 
+TOKEN: Final = "ya29.of-somebody"
+"""Of the person, for Airflow's API."""
 Handler = Callable[[Cloud, Given, str], str]
 
 
@@ -51,6 +52,7 @@ HANDLERS: Final[dict[str, tuple[str, Handler]]] = {
     "artifacts repositories describe": ("artifactregistry", registry.describe),
     "artifacts versions describe": ("artifactregistry", registry.describe_version),
     "auth configure-docker": ("", registry.configure_docker),
+    "auth print-access-token": ("", lambda cloud, given, project: TOKEN),
     "container clusters create": ("container", clusters.make),
     "container clusters create-auto": ("container", clusters.make_autopilot),
     "container clusters update": ("container", clusters.update),
@@ -60,6 +62,7 @@ HANDLERS: Final[dict[str, tuple[str, Handler]]] = {
     "composer environments create": ("composer", composer.make),
     "composer environments update": ("composer", composer.update),
     "composer environments describe": ("composer", composer.describe),
+    "composer environments run": ("composer", composer.run),
     "pubsub topics create": ("pubsub", messages.make_topic),
     "pubsub topics publish": ("pubsub", messages.publish),
     "pubsub topics add-iam-policy-binding": ("pubsub", messages.bind_topic),
@@ -73,12 +76,12 @@ HANDLERS: Final[dict[str, tuple[str, Handler]]] = {
 }  # fmt: skip
 
 
-def run(cloud: Cloud, words: Sequence[str], render: composer.Renderer) -> str:
+def run(cloud: Cloud, words: Sequence[str]) -> str:
     """What the command prints. Raises Refused with gcloud's words and exit code."""
     given = parse(words)
     project = given.value("project") or cloud.machine.project
     try:
-        api, handler = HANDLERS.get(given.command, ("composer", partial(composer.run, render=render)))
+        api, handler = HANDLERS[given.command]
         if api:
             if not project:
                 raise Refused("The required property [project] is not currently set.")

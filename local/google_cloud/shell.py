@@ -14,6 +14,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -108,11 +109,23 @@ def _in_venv(walk: Walk, words: Sequence[str], stdin: str) -> str:
     return {"pip": registry.pip, "twine": registry.twine}[name](walk.cloud, folder, rest)
 
 
+def _curl(walk: Walk, words: Sequence[str], stdin: str) -> str:
+    """Airflow's API alone, with the person's token."""
+    pairs = dict(pairwise(words))
+    if f"Authorization: Bearer {gcloud.TOKEN}" not in words:
+        raise Refused("curl: (22) The requested URL returned error: 401", 22)
+    if "--data" in words and "Content-Type: application/json" not in words:
+        raise Refused("curl: (22) The requested URL returned error: 422: Unable to parse the body", 22)
+    url = next(word for word in words if word.startswith("https://"))
+    return composer.ask(walk.cloud, url, pairs.get("--data", ""), walk.render)
+
+
 PROGRAMS: Final[dict[str, Program]] = {
-    "gcloud": lambda walk, words, stdin: gcloud.run(walk.cloud, words, walk.render),
+    "gcloud": lambda walk, words, stdin: gcloud.run(walk.cloud, words),
     "bq": lambda walk, words, stdin: bq.run(walk.cloud, words),
     "kubectl": lambda walk, words, stdin: kubectl.run(walk.cloud, words, stdin),
     "docker": lambda walk, words, stdin: registry.docker(walk.cloud, words),
+    "curl": _curl,
     "python3": _python3,
     "in-venv": _in_venv,
 }

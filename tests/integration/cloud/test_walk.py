@@ -129,8 +129,22 @@ NIGHTS: Final = {
     ),
     "no default network": (Changes(cloud=no_network), 'Network "default" does not exist.'),
     "a DAG before Airflow has read it": (
-        Changes(commands=without(r"^for TRY in(.*\n)*?done\n")),
-        "airflow.exceptions.DagNotFound: Dag id nightshift_doctor not found",
+        Changes(commands=without(r"^for TRY in.*\n")),
+        "404: the Dag with ID: `nightshift_doctor` was not found",
+    ),
+    "Airflow by a command that knows no Airflow 3.3": (
+        Changes(
+            commands=swap("airflow importErrors", 'here composer environments run "$$ENVIRONMENT" dags list-import-errors')
+        ),
+        'The subcommand "dags" is not supported for Composer environments with Airflow version 3.3.1',
+    ),
+    "a command of Airflow that gcloud does not pass on": (
+        Changes(commands=swap("airflow importErrors", 'here composer environments run "$$ENVIRONMENT" providers list')),
+        "Invalid choice: 'providers'",
+    ),
+    "a filter where gcloud has none": (
+        Changes(page=swap("--flatten=bindings", "--flatten=bindings --filter=bindings.role:storage.object")),
+        "ERROR: (gcloud.storage.buckets.get-iam-policy) unrecognized arguments: --filter=bindings.role:storage.object",
     ),
     "predictions into a dataset that Airflow may only read": (
         Changes(page=swap("; s/table: catalog/table: $TARGET/", "")),
