@@ -32,6 +32,14 @@ UNPRIVILEGED: Final = "nobody"
 PATIENCE_S: Final = 20.0
 
 
+def program() -> tuple[Path, dict[str, str]]:
+    """The one on the PATH, or Debian's package; and the environment that it needs. Raises debian.Missing."""
+    if found := shutil.which(NAME):
+        return Path(found), {}
+    home = unpacked(FILE, NAME, *LIBRARIES)
+    return home / FILE, {"LD_LIBRARY_PATH": str(next((home / "usr/lib").glob("*-linux-gnu")))}
+
+
 @dataclass
 class PgBouncer:
     folder: Path
@@ -63,7 +71,7 @@ def _write_users(folder: Path, passwords: dict[str, str]) -> None:
 @contextmanager
 def in_front_of(server_url: str, mode: str, passwords: dict[str, str], *, tls: bool = False) -> Iterator[PgBouncer]:
     """mode: session or transaction. passwords: of those that are let in. Raises debian.Missing."""
-    home = unpacked(FILE, NAME, *LIBRARIES)
+    path, environment = program()
     server = urlsplit(server_url)
     database, port = server.path.strip("/"), new_port()
     # Not pytest's folder, which belongs to its user alone.
@@ -91,12 +99,9 @@ def in_front_of(server_url: str, mode: str, passwords: dict[str, str], *, tls: b
     lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
     (folder / "pgbouncer.ini").write_text(f"[databases]\n{database} = {target}\n[pgbouncer]\n{lines}\n")
     _write_users(folder, passwords)
-    libraries = next((home / "usr/lib").glob("*-linux-gnu"))
-    command = [str(home / FILE), *(("-u", UNPRIVILEGED) if os.geteuid() == 0 else ()), str(folder / "pgbouncer.ini")]
+    command = [str(path), *(("-u", UNPRIVILEGED) if os.geteuid() == 0 else ()), str(folder / "pgbouncer.ini")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command, env={**os.environ, "LD_LIBRARY_PATH": str(libraries)}, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
         found = PgBouncer(folder, port, database, process)
         name, password = next(iter(passwords.items()))

@@ -8,10 +8,13 @@ import google.auth
 import pytest
 from google.auth.credentials import Scoped
 
+from nightshift.stream.dead_letters import DeadLetterTable
 from nightshift.stream.google_login import SCOPES, Token
 from nightshift.stream.ports import BadUrl
 from nightshift.stream.postgres import Session
+from nightshift.stream.redrive import Redrive, redrive
 from nightshift.stream.sink_address import parse
+from tests.stream_manifests import a_stream
 
 pytestmark = pytest.mark.unit
 
@@ -108,3 +111,20 @@ async def test_a_token_can_log_in_and_do_nothing_else(monkeypatch: pytest.Monkey
     monkeypatch.setattr(google.auth, "default", default)
 
     assert await Token().read() == await Token(Whole(("cloud-platform",))).read() == "-".join(SCOPES)  # type: ignore[arg-type]
+
+
+async def test_redriving_from_airflow_logs_in_as_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    account: Any = Whole(("cloud-platform",))
+    sessions: list[Session] = []
+
+    async def select(self: DeadLetterTable, selection: object) -> tuple[list[Any], int]:
+        sessions.append(self._session)
+        return [], 0
+
+    monkeypatch.setattr(DeadLetterTable, "select", select)
+    asked = Redrive("projects/acme/subscriptions/texts", topic="projects/acme/topics/texts")
+    await redrive("postgresql://airflow%40acme.iam@10.0.0.1/d", a_stream(), asked, account)
+
+    [session] = sessions
+    assert session._token is not None
+    assert await session._token.read() == "-".join(SCOPES)

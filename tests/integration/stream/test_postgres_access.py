@@ -18,7 +18,7 @@ from nightshift.stream.schema import OWN
 from nightshift.stream.table_checks import ensure_vectors
 from tests.integration.debian import Missing
 from tests.integration.emulators import PostgresServer
-from tests.integration.pgbouncer import in_front_of
+from tests.integration.pgbouncer import in_front_of, program
 from tests.integration.pubsub import unique
 from tests.integration.stream.tables import EMBEDDING, Place, a_death, a_message, an_answer
 
@@ -36,16 +36,13 @@ def placed(postgres_server: PostgresServer, tmp_path: Path) -> Placed:
 
 
 @pytest.fixture
-def bouncer() -> Iterator[Callable[..., Any]]:
+def bouncer() -> Callable[..., Any]:
     """`in_front_of`, or the test is skipped."""
-
-    def make(*arguments: Any, **options: Any) -> Any:
-        return in_front_of(*arguments, **options)
-
     try:
-        yield make
+        program()
     except Missing as error:
         pytest.skip(str(error))
+    return in_front_of
 
 
 class TestThroughPgBouncer:
