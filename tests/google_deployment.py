@@ -13,9 +13,12 @@ from typing import Any, Final
 
 import yaml
 
-from local.google_cloud import rest
+from local.google_cloud import kubernetes, rest
 from local.google_cloud import state as types
-from local.google_cloud.kubernetes_api import CRD, KubernetesApi
+from local.google_cloud.access import workload
+from local.google_cloud.controllers import cloud_of
+from local.google_cloud.kubernetes_api import KubernetesApi
+from local.google_cloud.manifests import ADAPTER, CLUSTER_WIDE, JOBSET, KUEUE, release
 from local.google_cloud.state import Fields, State, full_name, kubernetes_type
 from nightshift.doctor.context import Reply
 from nightshift.jobset.kubernetes.api import JobSetApi
@@ -36,6 +39,7 @@ CLUSTER: Final = full_name("container", "projects", CLUSTERS, "locations", REGIO
 RUNTIME: Final = f"gke:{CLUSTER.removeprefix('//container.googleapis.com/')}"
 DATABASE: Final = full_name("alloydb", "projects", DATA, "locations", REGION, "clusters", "vectors")
 NETWORK: Final = f"projects/{CLUSTERS}/global/networks/default"
+METRICS_ADAPTER: Final = workload(CLUSTERS, NUMBERS[CLUSTERS], "custom-metrics", "custom-metrics-stackdriver-adapter")
 TEXTS: Final = f"texts@{DATA}.iam.gserviceaccount.com"
 """The Google account as which the stream's subscribers act, because it logs in to the database."""
 TEXTS_NAME: Final = full_name("iam", "projects", DATA, "serviceAccounts", TEXTS)
@@ -82,12 +86,6 @@ STREAM: Final[dict[str, Any]] = {
     "compute": {"profile": "gpu-l4-spot"},
     "scaling": {"messages_per_second": 10, "servers": {"max": 4}},
 }
-_PLURALS: Final = {
-    "PriorityClass": "priorityclasses",
-    "HealthCheckPolicy": "healthcheckpolicies",
-    "GCPBackendPolicy": "gcpbackendpolicies",
-}
-_PLURALS_MORE: Final = {"NetworkPolicy": "networkpolicies", "ComputeClass": "computeclasses"}
 FILES: Final = (
     "base/airflow.yaml",
     "components/priority/priority-class.yaml",
@@ -102,7 +100,9 @@ READS: Final = {
     DATA: ("pubsub.viewer", "iam.securityReviewer", "alloydb.viewer"),
 }
 """What the doctor needs to ask everything, by project."""
+READS_ALL: Final = tuple(role for roles in READS.values() for role in roles)
 LOGIN: Final = ("alloydb.databaseUser", "serviceusage.serviceUsageConsumer")
+DAY_S: Final = 86_400
 QUOTAS: Final = {
     "PREEMPTIBLE-NVIDIA-L4-GPUS-per-project-region": 16,
     "NVIDIA-L4-GPUS-per-project-region": 16,
@@ -116,10 +116,8 @@ QUOTAS: Final = {
 def object_name(found: Mapping[str, Any], namespace: str = "nightshift") -> str:
     """The FULL_NAME of an object of the cluster. namespace: of one that has none, if its kind has."""
     kind, metadata = found["kind"], found["metadata"]
-    plural = (_PLURALS | _PLURALS_MORE).get(kind, f"{kind.lower()}s")
-    whole = kind.startswith("Cluster") or kind in ("PriorityClass", "ResourceFlavor", "ComputeClass", CRD.rpartition("/")[2])
-    scope = "" if whole or kind == "APIService" else f"namespaces/{metadata.get('namespace', namespace)}/"
-    return f"{CLUSTER}/k8s/{scope}{plural}/{metadata['name']}"
+    scope = "" if kind in CLUSTER_WIDE else metadata.get("namespace", namespace)
+    return kubernetes.path(CLUSTER, kubernetes.plural(kind), metadata["name"], scope)
 
 
 def apply(state: State, found: Fields) -> None:
@@ -172,8 +170,8 @@ class Deployment:
 class StateApi(JobSetApi):
     """The product's own client of the cluster, with the network cut out."""
 
-    def __init__(self, state: State, user: str = AIRFLOW_ID) -> None:
-        self.api = KubernetesApi(state, CLUSTER, user)
+    def __init__(self, state: State, user: str = AIRFLOW_ID, cluster: str = CLUSTER) -> None:
+        self.api = KubernetesApi(state, cluster, user)
         self.patience_s = 0.0
 
     def _ask_once(self, method: str, path: str, what: str, query: Mapping[str, Any], body: Any, content: str) -> bytes:
@@ -192,10 +190,12 @@ def reply_of(state: State, method: str, url: str, caller: str = AIRFLOW) -> Repl
 def healthy(folder: Path) -> Deployment:
     made = Deployment(folder)
     state = made.state
+    state.seconds = DAY_S
     for project, number in NUMBERS.items():
         roles = [{"role": f"roles/{role}", "members": [f"serviceAccount:{AIRFLOW}"]} for role in READS[project]]
         if project == DATA:
             roles += [{"role": f"roles/{role}", "members": [SUBSCRIBER]} for role in LOGIN]
+        roles.append({"role": "roles/monitoring.viewer", "members": [METRICS_ADAPTER]})
         fields = {"projectId": project, "projectNumber": number, "iamPolicy": {"bindings": roles}}
         state.put(types.PROJECT, full_name("cloudresourcemanager", "projects", project), fields)
         for service in rest.ROUTES:
@@ -267,18 +267,14 @@ def _database(state: State) -> None:
 
 
 def _objects(made: Deployment) -> None:
-    for group, version, plural in (
-        ("jobset.x-k8s.io", "v1alpha2", "jobsets"),
-        *(("kueue.x-k8s.io", "v1beta2", each) for each in ("localqueues", "clusterqueues", "resourceflavors", "workloads")),
-        ("cloud.google.com", "v1", "computeclasses"),
-        ("inference.networking.k8s.io", "v1", "inferencepools"),
-    ):
-        spec = {"group": group, "versions": [{"name": version}], "names": {"plural": plural}}
-        kind = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-        apply(made.state, {**kind, "metadata": {"name": f"{plural}.{group}"}, "spec": spec})
-    for group in ("external.metrics.k8s.io", "custom.metrics.k8s.io"):
-        body = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": f"v1beta1.{group}"}}
-        apply(made.state, {**body, "spec": {"group": group, "version": "v1beta1"}})
+    cloud = cloud_of(made.state)
+    for url in (JOBSET, KUEUE, ADAPTER):
+        found = release(f"{url}v1")
+        assert found
+        documents, kinds = found
+        for document in documents:
+            apply(made.state, document)
+        kubernetes.bring(cloud, CLUSTER, kinds)
     for file in FILES:
         for document in yaml.safe_load_all((ROOT / "k8s" / file).read_text()):
             for subjects in filter(None, (document.get("subjects"),)):

@@ -61,10 +61,14 @@ def _make(cloud: Cloud, given: Given, project: str) -> tuple[str, Fields]:
         "name": given.arguments[0],
         "location": location,
         "createdAtSeconds": cloud.state.seconds,
-        "network": network,
+        "network": network.rpartition("/")[2],
         "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": given.has("enable-dns-access")}},
         "workloadIdentityConfig": {"workloadPool": given.value("workload-pool")},
-        "networkConfig": {"gatewayApiConfig": {"channel": given.value("gateway-api")}},
+        "networkConfig": {
+            "network": network,
+            "datapathProvider": "ADVANCED_DATAPATH" if given.has("enable-dataplane-v2") else "LEGACY_DATAPATH",
+            "gatewayApiConfig": {"channel": f"CHANNEL_{given.value('gateway-api', 'disabled').upper()}"},
+        },
         "privateClusterConfig": {"enablePrivateNodes": given.has("enable-private-nodes")},
     }
     cloud.make(types.CLUSTER, name, fields, f"ResponseError: code=409, message=Already exists: {name.partition('.com/')[2]}.")
@@ -96,7 +100,7 @@ def make_autopilot(cloud: Cloud, given: Given, project: str) -> str:
     made["workloadIdentityConfig"] = {"workloadPool": f"{project}.svc.id.goog"}
     made["addonsConfig"] = {"gcsFuseCsiDriverConfig": {"enabled": True}}
     made["monitoringConfig"] = {"managedPrometheusConfig": {"enabled": True}}
-    made["networkConfig"] = {"gatewayApiConfig": {"channel": "standard"}}
+    made["networkConfig"] |= {"datapathProvider": "ADVANCED_DATAPATH", "gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}}
     return f"Creating cluster {given.arguments[0]}...done."
 
 

@@ -6,23 +6,29 @@ Only where an object has none yet: a test may put a status of its own into the s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from local.google_cloud import clusters, kubernetes, streams
 from local.google_cloud import state as types
+from local.google_cloud.cloud import Cloud, Machine
 from local.google_cloud.state import Fields, State
 
-PROJECT_LABEL: Final = "resource.labels.project_id"
-SUBSCRIPTION_LABEL: Final = "resource.labels.subscription_id"
+
+def cloud_of(state: State) -> Cloud:
+    """For what the other stand-ins know of a state; nobody is at a shell."""
+    return Cloud(state, Machine(Path()))
 
 
-def is_disabled(cluster: Mapping[str, Any], addon: str) -> bool:
-    return bool(cluster.get("addonsConfig", {}).get(addon, {}).get("disabled"))
+def has_adapter(cloud: Cloud, cluster: str) -> bool:
+    namespace, name = streams.ADAPTER
+    return kubernetes.get(cloud, cluster, "deployments", name, namespace) is not None
 
 
 def serves_gateways(cluster: Mapping[str, Any]) -> bool:
     """GKE's Gateway controller needs the load balancing add-on and the channel ("Deploying Gateways", "Requirements")."""
     channel = cluster.get("networkConfig", {}).get("gatewayApiConfig", {}).get("channel")
-    return channel == "CHANNEL_STANDARD" and not is_disabled(cluster, "httpLoadBalancing")
+    return channel == "CHANNEL_STANDARD" and not clusters.disabled(dict(cluster), "httpLoadBalancing")
 
 
 def with_status(state: State, cluster: str, found: Fields) -> Fields:
@@ -39,40 +45,17 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, s
 
 
 def _horizontal(state: State, cluster: str, found: Fields) -> Fields | None:
-    """Kubernetes' controller, which GKE does not run without the add-on; Google's adapter answers for metrics.
-
-    Without the label of a project the adapter asks its own, the cluster's (k8s-stackdriver,
-    ``GetExternalMetricProject``).
-    """
-    if is_disabled(state.get(types.CLUSTER, cluster) or {}, "horizontalPodAutoscaling"):
+    """Kubernetes' controller, which GKE does not run without the add-on; what Google's adapter answers, `streams` knows."""
+    if clusters.disabled(state.get(types.CLUSTER, cluster) or {}, "horizontalPodAutoscaling"):
         return None
     able = _condition("AbleToScale", True, "ReadyForNewScale", "recommended size matches current size")
-    problem = next(filter(None, (_unread(state, cluster, metric) for metric in found["spec"].get("metrics", ()))), None)
-    if problem:
-        kind, why = problem
-        reason = f"FailedGet{kind}Metric"
-        active = _condition("ScalingActive", False, reason, f"the HPA was unable to compute the replica count: {why}")
+    if problem := streams.blind(cloud_of(state), cluster, found):
+        kind = "External" if any(each["type"] == "External" for each in found["spec"]["metrics"]) else "Pods"
+        words = f"the HPA was unable to compute the replica count: {problem}"
+        active = _condition("ScalingActive", False, f"FailedGet{kind}Metric", words)
     else:
         active = _condition("ScalingActive", True, "ValidMetricFound", "the HPA was able to compute a replica count")
     return {"currentReplicas": 1, "desiredReplicas": 1, "conditions": [able, active]}
-
-
-def _unread(state: State, cluster: str, metric: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Why a metric has no value: the kind of the metric, and the words."""
-    group = {"External": "external.metrics.k8s.io", "Pods": "custom.metrics.k8s.io"}.get(metric["type"])
-    services = [each for name, each in state.of("apiregistration.k8s.io/APIService").items() if name.startswith(cluster)]
-    if group and group not in {each["spec"]["group"] for each in services}:
-        words = f"no known available metric versions found for {group}"
-        return metric["type"] if metric["type"] == "External" else "Pods", f"unable to get metric: {words}"
-    if metric["type"] != "External":
-        return None
-    labels = metric["external"]["metric"].get("selector", {}).get("matchLabels", {})
-    project = labels.get(PROJECT_LABEL, cluster.split("/")[4])
-    name = f"//pubsub.googleapis.com/projects/{project}/subscriptions/{labels.get(SUBSCRIPTION_LABEL)}"
-    if state.get(types.SUBSCRIPTION, name) is None:
-        what = metric["external"]["metric"]["name"]
-        return "External", f"unable to get external metric {what}: no metrics returned from external metrics API"
-    return None
 
 
 def _gateway(state: State, cluster: str, found: Fields) -> Fields | None:

@@ -22,7 +22,9 @@ GATEWAY: Final = ("gateway.networking.k8s.io", "networking.gke.io", "inference.n
 
 def plural(kind: str) -> str:
     lower = kind.lower()
-    return lower[:-1] + "ies" if lower.endswith("y") else f"{lower}es" if lower.endswith(("s", "ss")) else f"{lower}s"
+    if lower.endswith("y") and lower[-2] not in "aeiou":
+        return f"{lower[:-1]}ies"
+    return f"{lower}es" if lower.endswith("s") else f"{lower}s"
 
 
 def compute_class_is_there(cloud: Cloud, cluster: Fields) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from local.google_cloud import controllers
+from local.google_cloud import controllers, kubernetes
 from local.google_cloud import state as types
 from local.google_cloud.state import Fields, State
 
@@ -21,10 +21,16 @@ BUILT_IN: Final[dict[str, tuple[str, ...]]] = {
     "scheduling.k8s.io/v1": ("priorityclasses",),
 }
 """What every cluster serves, as far as it is asked for."""
-GATEWAY_API: Final = ("gateways", "httproutes", "gatewayclasses")
+GATEWAY_API: Final[dict[str, tuple[str, ...]]] = {
+    "gateway.networking.k8s.io/v1": ("gateways", "httproutes", "gatewayclasses"),
+    "inference.networking.k8s.io/v1": ("inferencepools",),
+    "networking.gke.io/v1": ("healthcheckpolicies", "gcpbackendpolicies"),
+}
 """GKE serves these once the channel of its Gateway API is standard ("Deploying Gateways")."""
-CRD: Final = "apiextensions.k8s.io/CustomResourceDefinition"
-API_SERVICE: Final = "apiregistration.k8s.io/APIService"
+VERSIONS: Final = {"jobset.x-k8s.io": "v1alpha2", "kueue.x-k8s.io": "v1beta2"}
+"""Of the releases that pages name."""
+METRICS: Final = ("external.metrics.k8s.io", "custom.metrics.k8s.io")
+"""What the adapter serves."""
 _PATH: Final = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?"
 )
@@ -90,16 +96,16 @@ class KubernetesApi:
 
     def _served(self) -> dict[str, tuple[str, ...]]:
         found = dict(BUILT_IN)
-        for crd in self._of_kind(CRD):
-            for version in crd["spec"]["versions"]:
-                key = f"{crd['spec']['group']}/{version['name']}"
-                found[key] = (*found.get(key, ()), crd["spec"]["names"]["plural"])
-        for service in self._of_kind(API_SERVICE):
-            found[f"{service['spec']['group']}/{service['spec']['version']}"] = ("*",)
-        cluster = self.state.get(types.CLUSTER, self.cluster) or {}
+        cloud, cluster = controllers.cloud_of(self.state), self.state.get(types.CLUSTER, self.cluster) or {}
+        for crd in self._of_kind(kubernetes.CRD):
+            group, _, kind = str(crd["kind"]).partition("/")
+            found[f"{group}/{VERSIONS[group]}"] = (*found.get(f"{group}/{VERSIONS[group]}", ()), kubernetes.plural(kind))
+        if kubernetes.compute_class_is_there(cloud, cluster):
+            found["cloud.google.com/v1"] = ("computeclasses",)
         if controllers.serves_gateways(cluster):
-            found["gateway.networking.k8s.io/v1"] = GATEWAY_API
-            found["networking.gke.io/v1"] = ("healthcheckpolicies", "gcpbackendpolicies")
+            found |= GATEWAY_API
+        if controllers.has_adapter(cloud, self.cluster):
+            found |= {f"{group}/v1beta1": ("*",) for group in METRICS}
         return found
 
     def _of_kind(self, kind: str) -> list[Fields]:

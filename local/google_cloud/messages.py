@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from local.google_cloud import access
 from local.google_cloud import state as types
 from local.google_cloud.cloud import Cloud, Refused
@@ -16,6 +18,14 @@ def topic_name(project: str, topic: str) -> str:
 
 def subscription_name(project: str, name: str) -> str:
     return full_name("pubsub", *(name if "/" in name else f"projects/{project}/subscriptions/{name}").split("/"))
+
+
+def _duration(text: str) -> str:
+    """As the API writes it: ``7d`` is ``604800s``. Raises Refused."""
+    match = re.fullmatch(r"(\d+)([smhd])", text)
+    if match is None:
+        raise Refused(f"ERROR: (gcloud.pubsub) Duration unit must be preceded by a number; received: {text}", 2)
+    return f"{int(match[1]) * {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}[match[2]]}s"
 
 
 def _missing(what: str) -> Refused:
@@ -38,8 +48,8 @@ def make_subscription(cloud: Cloud, given: Given, project: str) -> str:
             raise _missing(topic)
     fields: Fields = {
         "topic": topic_name(project, topics["topic"]),
-        "messageRetentionDuration": given.value("message-retention-duration", "7d"),
-        "expirationPolicy": given.value("expiration-period", "31d"),
+        "messageRetentionDuration": _duration(given.value("message-retention-duration", "7d")),
+        "expirationPolicy": {} if given.value("expiration-period") == "never" else {"ttl": _duration("31d")},
         "enableMessageOrdering": given.has("enable-message-ordering"),
     }
     if dead:
@@ -135,6 +145,9 @@ def make_user(cloud: Cloud, given: Given, project: str) -> str:
     user, kind = given.arguments[0], given.value("type", "BUILT_IN")
     if kind == "IAM_BASED" and cloud.account(f"{user}.gserviceaccount.com") is None and "@" not in user:
         raise Refused(f"INVALID_ARGUMENT: {user} is not an IAM principal.")
-    fields = {"userType": f"ALLOYDB_{kind}", "databaseRoles": given.list("db-roles")}
+    fields = {
+        "userType": {"IAM_BASED": "ALLOYDB_IAM_USER"}.get(kind, f"ALLOYDB_{kind}"),
+        "databaseRoles": given.list("db-roles"),
+    }
     cloud.make(types.ALLOYDB_USER, f"{cluster}/users/{user}", fields)
     return f"Created user [{user}]."

@@ -20,8 +20,8 @@ from local.google_cloud import state as types
 from local.google_cloud.state import State, full_name
 
 Reply = tuple[int, dict[str, Any]]
-NOT_GOOGLES: Final = ("createdAtSeconds",)
-"""What the state has of a cluster besides."""
+NOT_GOOGLES: Final = ("createdAtSeconds", "published", "iamPolicy")
+"""What the state has of a resource besides."""
 VERSION: Final = "1.34.1-gke.1829001"
 PERMISSIONS: Final[dict[str, tuple[str, ...]]] = {
     "container.clusterViewer": ("container.clusters.get", "container.clusters.list"),
@@ -169,7 +169,7 @@ def _only(found: dict[str, Any], fields: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Names of the inventory as the APIs write them: without ``//SERVICE/``."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items() if key != "iamPolicy"}
+        return {key: _plain(each) for key, each in value.items() if key not in NOT_GOOGLES}
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return re.sub(r"^//[a-z]+\.googleapis\.com/", "", value) if isinstance(value, str) else value
@@ -193,7 +193,7 @@ def _cluster(asked: Asked) -> dict[str, Any] | None:
         "status": "RUNNING",
         "currentMasterVersion": VERSION,
         "locations": zones,
-        **{key: value for key, value in found.items() if key not in NOT_GOOGLES},
+        **found,
     }
     pools = asked.state.of(types.NODE_POOL).items()
     made["nodePools"] = [_pool(made, pool, each) for pool, each in pools if pool.startswith(f"{name}/nodePools/")]
@@ -312,10 +312,8 @@ def _database(asked: Asked) -> dict[str, Any] | None:
 
 def _users(asked: Asked) -> dict[str, Any]:
     prefix = f"//alloydb.googleapis.com/{asked.names['resource']}/users/"
-    kinds = {"ALLOYDB_IAM_BASED": "ALLOYDB_IAM_USER"}
     users = [(name, each) for name, each in asked.state.of(types.ALLOYDB_USER).items() if name.startswith(prefix)]
-    shown = [{"name": _plain(name), **_plain(each)} for name, each in users]
-    return {"users": [{**each, "userType": kinds.get(each["userType"], each["userType"])} for each in shown]}
+    return {"users": [{"name": _plain(name), **_plain(each)} for name, each in users]}
 
 
 _PROJECT: Final = r"projects/(?P<project>[^/:]+)"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.doctor import fixes, gke, google_api, subscriber
-from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok
+from nightshift.doctor.context import Google, Surroundings
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Wrong
 from nightshift.spec.sinks.postgres import TableSink
 
 NAME: Final = "alloydb"
@@ -144,18 +144,30 @@ def _found(here: Surroundings) -> Found:
     """The instance that the stream writes to, by its address. Raises NotKnown if there is none."""
     if not isinstance(here.named_stream.sink, TableSink):
         raise NotKnown(f"the sink of {here.named_stream.job} is no database")
-    database = subscriber.database(here)
-    google, project = here.connections.google(), here.settings.project
+    database, google = subscriber.database(here), here.connections.google()
+    projects = list(dict.fromkeys((gke.place(here).project, here.settings.project)))
+    silent: NotKnown | None = None
+    for project in projects:
+        try:
+            for instance in _instances(google, project):
+                if database.host in (instance.get("ipAddress"), instance.get("publicIpAddress"), _dns(instance)):
+                    cluster = str(instance["name"]).partition("/instances/")[0]
+                    whole = google_api.read(google, google_api.ALLOYDB, f"v1/{cluster}", project=project)
+                    return Found(instance, whole, database.login)
+        except NotKnown as error:
+            silent = error
+    where = " and ".join(projects)
+    nobody = f"no AlloyDB instance of {where} has the address {database.host}: it may be another PostgreSQL, or a proxy"
+    raise silent or NotKnown(nobody)
+
+
+def _instances(google: Google, project: str) -> Iterator[Document]:
+    """None of a project that does not use AlloyDB at all."""
     path = f"v1/projects/{project}/locations/-/clusters/-/instances"
-    for instance in google_api.read_all(google, google_api.ALLOYDB, path, "instances", project=project):
-        if database.host in (instance.get("ipAddress"), instance.get("publicIpAddress"), _dns(instance)):
-            cluster = str(instance["name"]).partition("/instances/")[0]
-            return Found(
-                instance, google_api.read(google, google_api.ALLOYDB, f"v1/{cluster}", project=project), database.login
-            )
-    raise NotKnown(
-        f"no AlloyDB instance of {project} has the address {database.host}: it may be another PostgreSQL, or a proxy"
-    )
+    try:
+        yield from google_api.read_all(google, google_api.ALLOYDB, path, "instances", project=project)
+    except Wrong:
+        return
 
 
 def _dns(instance: Document) -> str | None:

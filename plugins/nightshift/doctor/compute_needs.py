@@ -78,7 +78,7 @@ def needs(of: Machines, workers: int, *, public: bool) -> Iterator[Need]:
     if machine is None:
         return
     count = math.ceil(workers * worker.hosts * worker.accelerators / machine.accelerators)
-    bought = worker.profile.provisioning
+    bought = of.pool.bought if of.pool else worker.profile.provisioning
     ways = (Provisioning.SPOT, Provisioning.ON_DEMAND) if bought is Provisioning.ANY else (bought,)
     if bought in (*_PREEMPTIBLE, Provisioning.ANY, Provisioning.ON_DEMAND):  # A reservation counted when it was made.
         yield Need(tuple(_accelerator(worker, way in _PREEMPTIBLE) for way in ways), count * machine.accelerators)

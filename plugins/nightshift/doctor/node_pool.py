@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nightshift.profiles import WorkerShape
+from nightshift.profiles import Provisioning, WorkerShape
 from nightshift.profiles.hardware import Tpu
 
 WELL: Final = ("RUNNING", "RECONCILING", "RUNNING_WITH_ERROR")
+_TPU_MACHINES: Final = ("ct", "tpu")
+"""How the names of machines with TPUs begin."""
 _EFFECTS: Final = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute"}
 """The API's names of taints that keep pods off, and Kubernetes'."""
 
@@ -55,20 +57,29 @@ class Pool:
         return int(scaling.get("totalMinNodeCount", 0)) or int(scaling.get("minNodeCount", 0)) * len(self.locations)
 
     @property
+    def bought(self) -> Provisioning:
+        """How its machines are bought, whatever the pods' profile says: pods on demand may run on Spot nodes, too."""
+        if self.config.get("spot"):
+            return Provisioning.SPOT
+        if self.config.get("flexStart"):
+            return Provisioning.FLEX_START
+        specific = self.config.get("reservationAffinity", {}).get("consumeReservationType") == "SPECIFIC_RESERVATION"
+        return Provisioning.RESERVATION if specific else Provisioning.ON_DEMAND
+
+    @property
     def labels(self) -> dict[str, str]:
         config, found = self.config, dict(self.config.get("labels", {}))
-        if config.get("spot"):
+        if self.bought is Provisioning.SPOT:
             found["cloud.google.com/gke-spot"] = "true"
-        if config.get("flexStart"):
+        if self.bought is Provisioning.FLEX_START:
             found["cloud.google.com/gke-flex-start"] = "true"
         for each in config.get("accelerators", ()):
             found["cloud.google.com/gke-accelerator"] = each["acceleratorType"]
         topology = self.document.get("placementPolicy", {}).get("tpuTopology")
         if topology:
             found["cloud.google.com/gke-tpu-topology"] = topology
-        reservation = config.get("reservationAffinity", {})
-        if reservation.get("consumeReservationType") == "SPECIFIC_RESERVATION":
-            owner, _, name = str(reservation["values"][0]).rpartition("/reservations/")
+        if self.bought is Provisioning.RESERVATION:
+            owner, _, name = str(config["reservationAffinity"]["values"][0]).rpartition("/reservations/")
             found["cloud.google.com/reservation-name"] = name or owner
             found["cloud.google.com/reservation-affinity"] = "specific"
             if name:
@@ -112,7 +123,8 @@ def _wrong_nodes(pool: Pool, of: Placement) -> str:
     for key, value in wanted.items():
         if labels.get(key) != value:
             return f"its nodes have not the label {key}={value}"
-    if not wanted and (pool.gpus or labels.get("cloud.google.com/gke-tpu-topology")):
+    if not wanted and (pool.gpus or machine.startswith(_TPU_MACHINES)):
+        # GKE taints them ("Run GPUs in Standard node pools", "Deploy TPU workloads").
         return "its nodes are kept for accelerators"
     return ""
 

@@ -26,6 +26,12 @@ CRD: Final = "computeclasses.cloud.google.com"
 CREATES_POOLS: Final = (1, 33, 3)
 """From here on a ComputeClass makes node pools by itself; before, only if the whole cluster does ("About node pool
 auto-creation")."""
+_WAYS: Final = {
+    Provisioning.ON_DEMAND: "",
+    Provisioning.SPOT: ", Spot",
+    Provisioning.FLEX_START: ", flex-start",
+    Provisioning.RESERVATION: ", reserved",
+}
 _BOUGHT: Final = {
     Provisioning.SPOT: " --spot",
     Provisioning.FLEX_START: " --flex-start",
@@ -84,7 +90,9 @@ def _fitting(here: Surroundings, profile: str, of: Placement, there: list[Pool])
 
 
 def _roomy(here: Surroundings, name: str, worker: WorkerShape, fit: list[Pool]) -> Finding:
-    shown = ", ".join(f"{pool.name} ({pool.config['machineType']}, at most {pool.most} nodes)" for pool in fit)
+    shown = ", ".join(
+        f"{pool.name} ({pool.config['machineType']}{_WAYS[pool.bought]}, at most {pool.most} nodes)" for pool in fit
+    )
     if worker.machine is None:
         return Ok(name, shown)
     room, wanted = sum(node_pool.room(pool, worker) for pool in fit), workers_wanted(here)
@@ -170,7 +178,8 @@ def machines(here: Surroundings) -> Iterator[Machines]:
             of = placement_of(here, profile)
         except (PatchError, ValueError):
             continue
-        if pool := next((each for each in there if not node_pool.misfit(each, of)), None):
+        fit = [each for each in there if not node_pool.misfit(each, of)]
+        if pool := min(fit, key=lambda each: each.bought is not worker.profile.provisioning, default=None):
             yield Machines(worker, pool, int(pool.config.get("diskSizeGb", 0)), pool.config.get("diskType", ""))
 
 

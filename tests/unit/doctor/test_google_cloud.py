@@ -10,7 +10,6 @@ import pytest
 from obstore.store import MemoryStore
 
 from local.google_cloud import state as types
-from local.google_cloud.kubernetes_api import API_SERVICE, CRD
 from local.google_cloud.state import full_name
 from nightshift.doctor.checks import diagnose
 from nightshift.doctor.findings import Failed, Ok, Report, Skipped
@@ -76,7 +75,7 @@ class TestAllIsWell:
         assert report.exit_code == 0
         assert {each.check for each in report.findings if isinstance(each, Skipped)} == NOT_ASKED | {"compute classes"}
         found = {each.check: each.found for each in report.findings if isinstance(each, Ok)}
-        assert found["nodes gpu-l4-spot"] == "l4-spot (g2-standard-8, at most 16 nodes): room for 16 workers"
+        assert found["nodes gpu-l4-spot"] == "l4-spot (g2-standard-8, Spot, at most 16 nodes): room for 16 workers"
         assert found["priority class"] == "nightshift-batch has the value -10"
 
     def test_for_a_job_with_a_compute_class(self, made: Deployment) -> None:
@@ -204,7 +203,7 @@ def node_metadata(made: Deployment) -> None:
 
 def no_crd(made: Deployment) -> None:
     a_class(made)
-    made.remove(CRD, "computeclasses.cloud.google.com")
+    made.state.seconds = made.cluster["createdAtSeconds"] = 100
 
 
 def no_class(made: Deployment) -> None:
@@ -331,7 +330,7 @@ def may_not_log_in(made: Deployment) -> None:
 
 
 def no_adapter(made: Deployment) -> None:
-    made.remove(API_SERVICE, "v1beta1.external.metrics.k8s.io")
+    made.remove("apps/Deployment", "custom-metrics-stackdriver-adapter")
 
 
 def other_project(made: Deployment) -> None:
@@ -341,9 +340,8 @@ def other_project(made: Deployment) -> None:
 
 
 def adapter_without_role(made: Deployment) -> None:
-    message = "unable to get external metric: Permission monitoring.timeSeries.list denied (or the resource may not exist)."
-    words = {"type": "ScalingActive", "status": "False", "reason": "FailedGetExternalMetric", "message": message}
-    made.of_cluster(HPA, "texts-subscriber")["status"] = {"conditions": [words]}
+    bindings = made.policy(types.PROJECT, full_name("cloudresourcemanager", "projects", DATA))
+    bindings[:] = [each for each in bindings if each["role"] != "roles/monitoring.viewer"]
 
 
 def no_gateway(made: Deployment) -> None:

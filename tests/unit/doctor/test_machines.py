@@ -76,6 +76,10 @@ class TestPools:
         assert misfit(a_pool(four), placed(one)) == ""
         assert (room(a_pool(four), one), room(a_pool(one), one)) == (64, 16)
 
+    @pytest.mark.parametrize("name", ["gpu-l4", "tpu-v6e", "tpu-v5e-spot"])
+    def test_a_worker_without_an_accelerator_gets_no_machine_that_has_one(self, name: str) -> None:
+        assert misfit(a_pool(worker_of(name)), placed(worker_of("cpu"))) == "its nodes are kept for accelerators"
+
     def test_a_pool_that_is_broken_or_without_a_driver(self) -> None:
         worker = worker_of("gpu-l4-spot")
         driver = {"gpuDriverInstallationConfig": {"gpuDriverVersion": "INSTALLATION_DISABLED"}}
@@ -137,6 +141,14 @@ class TestNeeds:
         first = next(needs(Machines(worker_of(name)), 1, public=False))
 
         assert [str(each) for each in first.any_of] == metrics
+
+    def test_a_pool_decides_how_its_machines_are_bought(self) -> None:
+        """Pods on demand run on the nodes of a Spot pool, too, if there are no others."""
+        spot, on_demand = worker_of("gpu-l4-spot"), worker_of("gpu-l4")
+        first = next(needs(Machines(on_demand, a_pool(spot)), 1, public=False))
+
+        assert misfit(a_pool(spot), placed(on_demand)) == ""
+        assert [str(each) for each in first.any_of] == ["PREEMPTIBLE_NVIDIA_L4_GPUS"]
 
     def test_workers_share_machines(self) -> None:
         """Five engines of two GPUs on machines of eight: two machines."""
