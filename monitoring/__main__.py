@@ -11,8 +11,8 @@ from typing import Final
 from monitoring import table, to_google, to_grafana
 
 HEAD: Final = """\
-# Made from monitoring/prometheus/rules.yaml by `python -m monitoring`. GlobalRules, because Rules and ClusterRules see only the metrics
-# of their own cluster, not Pub/Sub's or Composer's (Google's "Managed rule evaluation and alerting").
+# Made from monitoring/prometheus/rules.yaml by `python -m monitoring`. GlobalRules, because Rules and ClusterRules see only the
+# metrics of their own cluster, not Pub/Sub's or Composer's (Google's "Managed rule evaluation and alerting").
 apiVersion: monitoring.googleapis.com/v1
 kind: GlobalRules
 metadata:

@@ -14,7 +14,7 @@ from local.ports import new_port
 from tests.integration.debian import Missing, unpacked
 from tests.integration.emulators import HOST, Emulator
 
-__all__ = ["Missing", "program", "scraping"]
+__all__ = ["Missing", "program", "promtool", "scraping"]
 
 NAME: Final = "prometheus"
 
@@ -36,10 +36,11 @@ def promtool() -> Path:
 
 
 @contextmanager
-def scraping(folder: Path, targets: Sequence[tuple[str, dict[str, str]]]) -> Iterator[str]:
-    """Its URL. targets: HOST:PORT and the labels that its metrics get; read every second."""
+def scraping(folder: Path, targets: Sequence[tuple[str, dict[str, str]]], rules: Path | None = None) -> Iterator[str]:
+    """Its URL. targets: HOST:PORT and the labels that its metrics get; read every second. rules: a file, evaluated as often."""
     config = {
-        "global": {"scrape_interval": "1s"},
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(rules)] if rules else [],
         "scrape_configs": [
             {"job_name": "tests", "static_configs": [{"targets": [place], "labels": labels} for place, labels in targets]}
         ],

@@ -86,6 +86,23 @@ async def test_the_death_of_an_engine_counts_against_the_rows_that_it_had() -> N
     assert (worker.stats.engine_losses, worker.health.good) == (1, True)
 
 
+async def test_the_time_without_an_engine_is_counted_while_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker()
+    seen: list[float] = []
+    monkeypatch.setattr(worker.health._patience, "pause", lambda _: asyncio.sleep(0.01))
+    answers = iter([False, False, False, False, True])
+
+    async def healthy() -> bool:
+        seen.append(worker.stats.engine_wait_s)
+        return next(answers)
+
+    monkeypatch.setattr(worker.health._engine, "healthy", healthy)
+    assert not await worker.health.alive(BROKE)
+
+    assert seen[:2] == [0, 0], "of the connection, and of the first probe"
+    assert 0 < seen[2] < seen[3] < seen[4] <= worker.stats.engine_wait_s < 5
+
+
 async def test_all_connections_that_break_are_one_death() -> None:
     worker = Worker()
     worker.answers(False)

@@ -1,4 +1,4 @@
-"""Dashboards and alerts: made from their tables, valid for whom they are made, and without a metric or a runbook that is not there."""
+"""Dashboards and alerts: made from their tables, valid for whom they are made; every metric and every runbook is there."""
 
 from __future__ import annotations
 

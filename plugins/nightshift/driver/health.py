@@ -128,7 +128,7 @@ class EngineHealth:
 
     async def _recover(self, loss: Gone) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = counted = loop.time()
         self._stats.engine_losses += 1
         self._losses += 1
         if not self._hung and self._scheduler.engine_died(loss.message, loss.status):
@@ -138,7 +138,9 @@ class EngineHealth:
             if loop.time() - began > self._budget.absent_s:
                 break
             await self._patience.pause(PROBE_EVERY_S)
-        self._stats.engine_wait_s += loop.time() - began
+            # As it passes: who watches an outage reads it before the end.
+            counted = self._count_time(counted)
+        self._count_time(counted)
         if self._patience.stop.is_set():
             return
         if not back or self._losses >= self._budget.losses:
@@ -152,3 +154,9 @@ class EngineHealth:
             self._resend()
         self._recovery = None
         self._resumed()
+
+    def _count_time(self, since: float) -> float:
+        """Counts the time since then as one without an engine; returns now."""
+        now = asyncio.get_running_loop().time()
+        self._stats.engine_wait_s += now - since
+        return now
