@@ -112,7 +112,7 @@ GROUPS: Final = (
         30,
         270,
     ),
-    _group("integration/monitoring", "tests/integration/monitoring", "monitoring", "test emulators", 20, 240),
+    _group("integration/monitoring", "tests/integration/monitoring", "monitoring", "test emulators server models", 20, 300),
     _group(
         "integration/package",
         "tests/integration/package",

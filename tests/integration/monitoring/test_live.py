@@ -24,13 +24,14 @@ import pytest
 import yaml
 from aiohttp import web
 
+from local import models
 from local.ports import new_port
 from monitoring import table
 from tests.builders import a_spec
 from tests.integration import prometheus
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun, prepare
-from tests.integration.driver.vllm import MINILM, Vllm
+from tests.integration.driver.vllm import Vllm
 from tests.integration.emulators import PostgresServer, PubSubEmulator
 from tests.integration.monitoring.played import HEALTHY, ILL, Played
 from tests.integration.pubsub import PATIENCE_S, PubSub, wait_until
@@ -45,6 +46,17 @@ SLOW_S: Final = 7.0
 """What a request takes while all is ill: longer than the target."""
 HEALTHY_S: Final = 20.0
 """For so long all is well first."""
+
+
+def chat() -> dict[str, Any]:
+    """Changes to `a_spec` for a night that generates text."""
+    model = models.ensure(models.TINY_LLAMA)
+    return {
+        "task": "chat",
+        "request": {"system": "Answer briefly, in one sentence.", "user": "{{ text }}", "temperature": 0, "max_tokens": 8},
+        "model": {"name": "tiny", "uri": model.uri, "revision": model.revision},
+        "engine": {"max_num_seqs": 16, "max_model_len": 512, "dtype": "float32", "args": {"enforce-eager": True}},
+    }
 
 
 def hurried(query: str) -> str:
@@ -140,7 +152,7 @@ def times_fired(values: list[list[Any]]) -> int:
 
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    server = Vllm(a_spec(**MINILM), tmp_path_factory.mktemp("vllm") / "vllm.log")
+    server = Vllm(a_spec(**chat()), tmp_path_factory.mktemp("vllm") / "vllm.log")
     server.await_health()
     yield server
     server.kill()
@@ -217,7 +229,7 @@ class Scene:
 
     def be_well(self) -> None:
         self.load.start()
-        self.drive("night", self._vllm.url, texts(1500), deadline_s=3600, **MINILM)
+        self.drive("night", self._vllm.url, texts(1500), deadline_s=3600, **chat())
 
     def fall_ill(self, asked: Asked) -> None:
         """One cause for each alert."""
