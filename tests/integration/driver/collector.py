@@ -75,7 +75,7 @@ class Collector:
         """What has come so far."""
         found: list[Seen] = []
         service = ""
-        for part in re.split(r"(?=^ResourceSpans #|^Span #|^ScopeSpans #)", self._printed.read_text(), flags=re.M):
+        for part in re.split(r"(?=ResourceSpans #|^Span #|^ScopeSpans #)", self._printed.read_text(), flags=re.M):
             attributes = dict(re.findall(r"^ +-> ([\w.]+): \w+\((.*)\)$", part, re.M))
             if part.startswith("ResourceSpans"):
                 service = attributes.get("service.name", "")

@@ -69,19 +69,21 @@ QUERIES = (
 )
 
 
-def answer(prometheus: str, query: str) -> float:
-    """Once it is what two scrapes in a row have shown: what was scraped before is stale."""
-    before = None
+def answers(prometheus: str) -> dict[str, float | None]:
+    """Once they are what two scrapes in a row have shown: what was scraped before is stale."""
     deadline = time.monotonic() + GIVE_UP_S
-    while time.monotonic() < deadline:
-        with urllib.request.urlopen(f"{prometheus}/api/v1/query?{urlencode({'query': query})}", timeout=10) as reply:
-            found = json.load(reply)["data"]["result"]
-        value = float(found[0]["value"][1]) if found else None
-        if value is not None and value == before:
-            return value
-        before = value
+    before: dict[str, float | None] = {}
+    while None in (found := {query: answer(prometheus, query) for query in QUERIES}).values() or found != before:
+        assert time.monotonic() < deadline, found
+        before = found
         time.sleep(1.5)
-    raise AssertionError(f"{query}: {before}")
+    return found
+
+
+def answer(prometheus: str, query: str) -> float | None:
+    with urllib.request.urlopen(f"{prometheus}/api/v1/query?{urlencode({'query': query})}", timeout=10) as reply:
+        found = json.load(reply)["data"]["result"]
+    return float(found[0]["value"][1]) if found else None
 
 
 def linted(page: str) -> str:
@@ -122,7 +124,7 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
         while not all_but_the_last(seen := driver.scrape(port)):
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)
-        page, asked = driver.page(port), {query: answer(prometheus, query) for query in QUERIES}
+        page, asked = driver.page(port), answers(prometheus)
         status = Survey(open_store(prepared.url), prepared.run, prepared.url).refresh()
         release.set()
         code = driver.finish()
