@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from nightshift.driver.engine import Load, Refused, Replied, SendResult
 from nightshift.driver.stats import Stats
+from nightshift.driver.traces import RequestTraces
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
 from nightshift.stream.ports import Collect, Standing, Unavailable, Unsettled, Unwritable
 from nightshift.stream.stats import StreamStats
@@ -73,7 +74,8 @@ async def refuses_bad(texts: list[str]) -> SendResult:
 
 
 class Engine:
-    """requests: the texts of each, with the time when it was sent. sent: when each was, canaries too. reported: load.
+    """requests: the texts of each, with the time when it was sent. sent: when each was, canaries too; headers: with what.
+    reported: load.
 
     well: whether it passes its health check.
     """
@@ -83,6 +85,7 @@ class Engine:
         self.reply = reply
         self.requests: list[tuple[float, list[str]]] = []
         self.sent: list[float] = []
+        self.headers: list[object] = []
         self.reported = Load(1, 0, 0.1, 0)
         self.well = True
 
@@ -92,6 +95,7 @@ class Engine:
 
     async def send(self, path: str, body: bytes, *, canary: bool = False, headers: object = None) -> SendResult:
         texts = json.loads(body)
+        self.headers.append(headers)
         self.sent.append(self._loop.time())
         if not canary:
             self.requests.append((self._loop.time(), texts))
@@ -256,6 +260,7 @@ class Bench:
         ordered: bool = False,
         collect: Collect = AT_ONCE,
         window: int = 32,
+        traces: RequestTraces | None = None,
     ) -> None:
         self.loop = loop
         self.engine = Engine(loop, reply)
@@ -275,6 +280,7 @@ class Bench:
             stats=Stats(),
             stream_stats=self.stats,
             now=lambda: BEGAN.timestamp() + loop.time(),
+            traces=traces,
         )
         self._running: asyncio.Task[int] | None = None
         self._deliveries = 0
@@ -283,13 +289,14 @@ class Bench:
         self._running = self.loop.create_task(self.subscriber.run())
         return self._running
 
-    def deliver(self, *texts: str, lane: str = "") -> list[str]:
+    def deliver(self, *texts: str, lane: str = "", attributes: Mapping[str, str] | None = None) -> list[str]:
         """Delivers a message for each text; returns the ack ids."""
         published = BEGAN + timedelta(seconds=self.loop.time())
         deliveries = []
         for text in texts:
             self._deliveries += 1
-            deliveries.append(Delivery(f"{text} #{self._deliveries}", Message(text, text.encode(), {}, lane, published)))
+            message = Message(text, text.encode(), attributes or {}, lane, published)
+            deliveries.append(Delivery(f"{text} #{self._deliveries}", message))
         self.source.deliver(*deliveries)
         return [delivery.ack_id for delivery in deliveries]
 

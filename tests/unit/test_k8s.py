@@ -274,13 +274,13 @@ def test_no_flavor_puts_another_selector_beside_a_compute_class(overlay: str) ->
                 continue
         except quota.Unknown:
             continue
-        [chosen] = [each["name"] for each in quota._suitable(group, demand, flavors)][:1]
-        selectors = {**worker.node_selector, **flavors[chosen]["spec"].get("nodeLabels", {})}
-        if "cloud.google.com/compute-class" in selectors:
-            assert selectors == worker.node_selector == {"cloud.google.com/compute-class": worker.compute_class}
-            admitted += 1
-        else:
-            assert not worker.compute_class
+        for each in quota._suitable(group, demand.requests, demand, flavors):  # Kueue tries the next one if a quota is used up.
+            selectors = {**worker.node_selector, **flavors[each["name"]]["spec"].get("nodeLabels", {})}
+            if "cloud.google.com/compute-class" in selectors:
+                assert selectors == worker.node_selector == {"cloud.google.com/compute-class": worker.compute_class}
+                admitted += 1
+            else:
+                assert not worker.compute_class
     assert admitted
 
 

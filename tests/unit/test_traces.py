@@ -15,6 +15,8 @@ from nightshift.driver.traces import RequestTraces
 from nightshift.driver.tracing import RATIO, CannotTrace, ratio_of, traces_of
 from nightshift.run.chunks import Result
 from nightshift.tasks.base import Reason
+from tests.simulation.virtual import VirtualLoop
+from tests.unit.stream_bench import Bench, Kind, refuses_bad, run
 
 pytestmark = pytest.mark.unit
 
@@ -28,7 +30,7 @@ ANSWERED = Replied({})
 class Traced:
     """Requests of one chunk, and the spans that a collector gets of them."""
 
-    def __init__(self, ratio: float, *parents: Mapping[str, str]) -> None:
+    def __init__(self, ratio: float, *parents: str) -> None:
         self.exporter = InMemorySpanExporter()
         self.traces = RequestTraces(
             "nightshift-driver",
@@ -70,7 +72,7 @@ def ids(span: ReadableSpan) -> tuple[str, str, str | None]:
 
 
 def test_a_sampled_request_continues_the_trace_of_airflows_task() -> None:
-    traced = Traced(1.0, {"traceparent": SAMPLED})
+    traced = Traced(1.0, SAMPLED)
     headers = traced.request(4, 5)
     (span,) = traced.spans
 
@@ -92,7 +94,7 @@ def test_a_sampled_request_continues_the_trace_of_airflows_task() -> None:
 
 
 def test_about_the_share_of_requests_is_sampled_although_they_are_of_one_trace() -> None:
-    traced = Traced(0.1, {"traceparent": SAMPLED})
+    traced = Traced(0.1, SAMPLED)
     told = [traced.request(number)["traceparent"][-2:] for number in range(1000)]
 
     assert 60 < len(traced.spans) < 140
@@ -101,7 +103,7 @@ def test_about_the_share_of_requests_is_sampled_although_they_are_of_one_trace()
 
 @pytest.mark.parametrize("parent", [UNSAMPLED, SAMPLED])
 def test_a_dead_letter_always_has_its_span(parent: str) -> None:
-    traced = Traced(0.0, {"traceparent": parent})
+    traced = Traced(0.0, parent)
     traced.request(1)
     traced.request(2, 3, 4, dead={3: Reason.TIMEOUT}, outcome=Failed("too late", Reason.TIMEOUT, 504))
     (span,) = traced.spans
@@ -133,7 +135,7 @@ def test_of_several_tries_the_last_one_is_kept() -> None:
 @pytest.mark.parametrize("tries", [0, 1])
 def test_a_row_of_which_no_request_was_made_has_one_too(tries: int) -> None:
     """0: it could not be rendered; 1: its image could not be read."""
-    traced = Traced(0.0, {"traceparent": SAMPLED})
+    traced = Traced(0.0, SAMPLED)
     group = traced.group(1)
     traced.traces.judged(traced.chunk, Result(1, None, "bad_input", None, tries))
     traced.traces.settled(group)
@@ -151,7 +153,7 @@ def test_a_request_that_was_called_back_leaves_nothing_behind() -> None:
     traced.traces.settled(group)
 
     assert len(traced.spans) == 1
-    assert (traced.traces._spans, traced.traces._ends, traced.traces._dead) == ({}, {}, {})
+    assert (traced.traces._sent, traced.traces._dead) == ({}, {})
 
 
 def test_without_a_parent_each_request_is_a_trace_of_its_own() -> None:
@@ -168,9 +170,9 @@ def test_rows_with_parents_of_their_own_are_linked_to_the_first() -> None:
     traced = Traced(1.0)
     others = [f"00-{number:032x}-{number:016x}-01" for number in (1, 2, 3)]
 
-    def parents_of(chunk: int, ordinals: Sequence[int]) -> list[dict[str, str]]:
+    def parents_of(chunk: int, ordinals: Sequence[int]) -> list[str]:
         assert chunk == 3
-        return [{"traceparent": others[ordinal]} for ordinal in ordinals]
+        return [others[ordinal] for ordinal in ordinals]
 
     traced.traces.parents_of = parents_of
     traced.request(1, 0, 2)
@@ -182,7 +184,7 @@ def test_rows_with_parents_of_their_own_are_linked_to_the_first() -> None:
 
 @pytest.mark.parametrize("parent", ["", "nonsense", "00-0-0-01", "ff" * 200])
 def test_a_parent_that_is_none_is_passed_over(parent: str) -> None:
-    traced = Traced(1.0, {"traceparent": parent})
+    traced = Traced(1.0, parent)
     traced.request(1)
 
     assert ids(traced.spans[0])[2] is None
@@ -216,3 +218,31 @@ def test_the_share_is_opentelemetrys_variable(text: str, ratio: float) -> None:
 def test_a_share_that_is_none_is_an_error_that_names_it(text: str) -> None:
     with pytest.raises(CannotTrace, match="OTEL_TRACES_SAMPLER_ARG"):
         ratio_of(text)
+
+
+@pytest.mark.parametrize("attribute", ["googclient_traceparent", "traceparent"])
+def test_a_streams_request_continues_the_traces_of_its_messages(attribute: str) -> None:
+    """From the attribute that a publisher sets, over the request, to the engine's header; a dead letter has one in any case."""
+    exporter = InMemorySpanExporter()
+    traces = RequestTraces("nightshift-stream", {}, ratio=1.0, exporter=exporter)
+
+    async def main(loop: VirtualLoop) -> None:
+        bench = Bench(loop, traces=traces, reply=refuses_bad, kind=Kind(2))
+        for number, text in enumerate(("a", "b", "bad"), start=1):
+            flag = "00" if text == "bad" else "01"
+            bench.deliver(text, attributes={attribute: f"00-{number:032x}-{number:016x}-{flag}"})
+        bench.start()
+        await bench.until(lambda: len(bench.source.acknowledged) == 3)
+
+        told = [str(each)[len("{'traceparent': '00-") :][:32] for each in bench.engine.headers]
+        assert told == [f"{1:032x}", f"{3:032x}"]
+        await bench.end()
+
+    run(main)
+    traces.flush()
+    first, dead = exporter.get_finished_spans()
+
+    assert ids(first)[0::2] == (f"{1:032x}", f"{1:016x}")
+    assert [f"{link.context.trace_id:032x}" for link in first.links] == [f"{2:032x}"]
+    assert (ids(dead)[0], (dead.attributes or {})["nightshift.dead_letter.reason"]) == (f"{3:032x}", "rejected")
+    assert (traces._sent, traces._dead) == ({}, {})

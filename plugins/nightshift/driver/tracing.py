@@ -37,7 +37,7 @@ def traces_of(service: str, attributes: Mapping[str, str]) -> RequestTraces | No
     except ImportError as error:
         raise CannotTrace(f"traces are on, and {error.name} is not installed: install the extra 'driver'") from error
     parent = environment.get("TRACEPARENT")
-    return RequestTraces(service, attributes, ratio=ratio, parents=[{"traceparent": parent}] if parent else [])
+    return RequestTraces(service, attributes, ratio=ratio, parents=[parent] if parent else [])
 
 
 def ratio_of(text: str) -> float:

@@ -17,6 +17,8 @@ CPU_KV_CACHE_GIB: Final = 2
 CLASS_PREFIX: Final = "nightshift-"
 """Prefix of the ComputeClasses in k8s/components/compute-classes."""
 
+_CLASS: Final = "cloud.google.com/compute-class"
+"""The label and the taint of a ComputeClass's nodes."""
 _SPOT_TAINT: Final = {"key": "cloud.google.com/gke-spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 _BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
     Provisioning.ON_DEMAND: {},
@@ -113,7 +115,7 @@ class WorkerShape:
         """Beside a ComputeClass nothing else: GKE may not find a node for a pod that also selects what the class decides. The
         name of a reservation is the deployment's (`nightshift.jobset.manifest.reservation`)."""
         if self.compute_class:
-            return {"cloud.google.com/compute-class": self.compute_class}
+            return {_CLASS: self.compute_class}
         selector = dict(_BOUGHT[self.profile.provisioning])
         hardware = self.profile.hardware
         if isinstance(hardware, Tpu) and self.topology:
@@ -125,11 +127,16 @@ class WorkerShape:
 
     @property
     def tolerations(self) -> list[dict[str, str]]:
+        """Beside a ComputeClass not the accelerator's, which GKE adds to pods that request one (ExtendedResourceToleration). So
+        Kueue, which sees the template, takes the flavor of the class, whose taint this is, and no accelerator's."""
         if self.profile.hardware is None:
             return []
+        if self.compute_class:
+            taint = {"key": _CLASS, "operator": "Equal", "value": self.compute_class, "effect": "NoSchedule"}
+            return [taint, dict(_SPOT_TAINT)]
         key = "google.com/tpu" if self.is_tpu else "nvidia.com/gpu"
         taints = [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
-        if self.profile.provisioning in (Provisioning.SPOT, Provisioning.ANY):
+        if self.profile.provisioning is Provisioning.SPOT:
             taints.append(dict(_SPOT_TAINT))
         return taints
 

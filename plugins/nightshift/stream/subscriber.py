@@ -130,7 +130,7 @@ class Subscriber:
             traces=traces,
         )
         if traces is not None:
-            traces.parents_of = self._carriers
+            traces.parents_of = self._parents
         self._pump = RequestLoop(kind, engine, self._scheduler, limits, self._patience, stats, callbacks)
 
     def missing(self) -> list[str]:
@@ -291,11 +291,11 @@ class Subscriber:
             outcome = Dead(held.message, result.reason, result.message or "", result.status, result.attempts, held.key)
         self._settler.put(held, outcome)
 
-    def _carriers(self, number: int, ordinals: Sequence[int]) -> list[dict[str, str]]:
+    def _parents(self, number: int, ordinals: Sequence[int]) -> list[str]:
         """What published these messages, if it is traced."""
         bundle = self._bundles.get(number, [])
         attributes = (bundle[ordinal].message.attributes for ordinal in ordinals if ordinal < len(bundle))
-        return [{"traceparent": parent} for each in attributes if (parent := next(filter(None, map(each.get, PARENTS)), None))]
+        return [parent for each in attributes if (parent := next(filter(None, map(each.get, PARENTS)), None))]
 
     def _moved(self) -> None:
         while (chunk := self._scheduler.pop_finished()) is not None:

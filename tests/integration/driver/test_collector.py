@@ -1,4 +1,4 @@
-"""One row's trace in OpenTelemetry's own collector: Airflow's task, the driver, vLLM; and there too, Airflow's metrics of a night."""
+"""One row's trace in OpenTelemetry's own collector: Airflow's task, the driver, vLLM; and Airflow's metrics of a night."""
 
 from __future__ import annotations
 

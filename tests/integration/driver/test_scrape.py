@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 from aiohttp import web
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from nightshift.status.survey import Survey
@@ -22,6 +23,7 @@ from nightshift.store import open_store
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import PLUGINS, DriverProcess, PreparedRun, prepare
 from tests.integration.prometheus import Missing, program, scraping
+from tests.unit.test_metric_names import registries
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -153,3 +155,11 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
     assert seen["window_rows", ""] > 0
     assert (status.rows_done, status.dead_reasons, status.chunks_left) == (56, {"bad_input": 1}, 1)
     assert status.prompt_tokens == seen["tokens_total", "in"]
+
+
+@pytest.mark.parametrize("name", ["driver", "stream", "batcher"])
+def test_promtool_finds_nothing_in_the_metrics_of_any_program(name: str) -> None:
+    try:
+        assert linted(generate_latest(registries()[name]).decode()) == ""
+    except Missing as missing:
+        pytest.skip(str(missing))

@@ -1,13 +1,13 @@
 """Whether a ClusterQueue could ever admit a JobSet, and how many workers at most, by the rules of its flavor assignment. Pure.
 
 Kueue admits a JobSet whole. Each resource that its pods request has to be covered by a resource group, and in each group one
-flavor has to take all of them: its labels do not contradict the pods' node selector, its taints are tolerated, and its quota
+flavor has to take all of them: none of its labels contradicts the pods' node selector, its taints are tolerated, and its quota
 (with what may be borrowed) is enough (Kueue's pages "Cluster Queue" and "Resource Flavor"; fields: v1beta2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -84,7 +84,7 @@ def workers_most(worker: Demand, queue: Mapping[str, Any], flavors: Mapping[str,
         wanted = {name: worker.requests[name] for name in group["coveredResources"] if worker.requests.get(name)}
         if wanted:
             in_cohort = bool(queue["spec"].get("cohortName"))
-            suitable = _suitable(group, worker, flavors)
+            suitable = _suitable(group, wanted, worker, flavors)
             found.append(max((_times(flavor, wanted, in_cohort) for flavor in suitable), default=Decimal()))
     least = min(found, default=_NO_LIMIT)
     if least == _NO_LIMIT:
@@ -113,7 +113,7 @@ def _refused_by(
     queue: Mapping[str, Any],
     flavors: Mapping[str, Mapping[str, Any]],
 ) -> Refusal | None:
-    suitable = _suitable(group, demand, flavors)
+    suitable = _suitable(group, wanted, demand, flavors)
     if not suitable:
         names = ", ".join(each["name"] for each in group["flavors"])
         return Refusal(f"none of its flavors ({names}) has the labels and taints that the pods select and tolerate")
@@ -125,12 +125,17 @@ def _refused_by(
     return Refusal(f"no flavor of {', '.join(each['name'] for each in suitable)} has enough quota", tuple(least))
 
 
-def _suitable(group: Mapping[str, Any], demand: Demand, flavors: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The flavors of a group whose nodes the pods select and tolerate."""
+def _suitable(
+    group: Mapping[str, Any], wanted: Mapping[str, Decimal], demand: Demand, flavors: Mapping[str, Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The flavors of a group whose nodes the pods select and tolerate. Not one for any node that has none of what is wanted: it is
+    for pods without an accelerator."""
     specs = {each["name"]: flavors[each["name"]].get("spec") or {} for each in group["flavors"]}
-    keys = {key for spec in specs.values() for key in spec.get("nodeLabels") or {}}
-    chosen = {key: value for key, value in demand.node_selector.items() if key in keys}
-    return [each for each in group["flavors"] if _takes(specs[each["name"]], chosen, demand.tolerations)]
+    found = [each for each in group["flavors"] if _takes(specs[each["name"]], demand)]
+    none = {
+        each["name"]: [one["name"] for one in each["resources"] if not parse_quantity(one["nominalQuota"])] for each in found
+    }
+    return [each for each in found if specs[each["name"]].get("nodeLabels") or not wanted.keys() & set(none[each["name"]])]
 
 
 def _lacking(flavor: Mapping[str, Any], wanted: Mapping[str, Decimal], in_cohort: bool) -> list[tuple[str, Decimal, Decimal]]:
@@ -146,11 +151,12 @@ def _lacking(flavor: Mapping[str, Any], wanted: Mapping[str, Decimal], in_cohort
     return found
 
 
-def _takes(spec: Mapping[str, Any], chosen: Mapping[str, str], tolerations: Iterable[Mapping[str, str]]) -> bool:
+def _takes(spec: Mapping[str, Any], demand: Demand) -> bool:
+    """Keys that the flavor has no label for do not count, whatever other flavors have (Kueue 0.19, `checkFlavorForPodSets`)."""
     labels = spec.get("nodeLabels") or {}
-    tolerated = [*tolerations, *(spec.get("tolerations") or ())]
+    tolerated = [*demand.tolerations, *(spec.get("tolerations") or ())]
     taints = [each for each in spec.get("nodeTaints") or () if each["effect"] in ("NoSchedule", "NoExecute")]
-    return all(labels.get(key) == value for key, value in chosen.items()) and all(
+    return all(demand.node_selector.get(key, value) == value for key, value in labels.items()) and all(
         any(_tolerates(each, taint) for each in tolerated) for taint in taints
     )
 
