@@ -128,8 +128,8 @@ def _refused_by(
 def _suitable(
     group: Mapping[str, Any], wanted: Mapping[str, Decimal], demand: Demand, flavors: Mapping[str, Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """The flavors of a group whose nodes the pods select and tolerate. Not one for any node that has none of what is wanted: it is
-    for pods without an accelerator."""
+    """The flavors of a group whose nodes the pods select and tolerate. Not one for any node that has none of what is wanted: it
+    is for pods without an accelerator."""
     specs = {each["name"]: flavors[each["name"]].get("spec") or {} for each in group["flavors"]}
     found = [each for each in group["flavors"] if _takes(specs[each["name"]], demand)]
     none = {
