@@ -15,7 +15,7 @@ output "deployment" {
       airflow    = module.accounts.airflow.email
       airflowId  = module.accounts.airflow.unique_id
       imageCache = "${var.name}-images"
-      # Of the same name as a reservation that is made here, or one that does not exist: then ComputeClasses begin with Spot.
+      # Of a reservation that is made here; the component reservations names it to ComputeClasses.
       reservation = var.name
     }
     })], [

@@ -20,7 +20,8 @@ from local.cluster.processes import StartError, run
 from nightshift.jobset.manifest.model_copy import render_copy
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.yaml_text import to_yaml
-from nightshift.profiles import PROFILES
+from nightshift.profiles import PROFILES, Provisioning, Span, fit
+from nightshift.profiles.hardware import Tpu
 from nightshift.settings import Settings
 from tests.builders import RESERVATIONS, RUN, a_plan, a_spec
 from tests.cluster.kube import OURS, Kubernetes, Namespace, await_kinds, require
@@ -190,9 +191,49 @@ def test_the_image_cache_is_accepted(restricted: Namespace, tmp_path: Path) -> N
 
     classes = [document for document in documents if document["kind"] == "ComputeClass"]
     disks = [each["storage"]["secondaryBootDisks"][0] for document in classes for each in document["spec"]["priorities"]]
-    assert len(disks) == sum(len(each["spec"]["priorities"]) for each in classes) > 3 * len(classes)
+    assert len(disks) == sum(len(each["spec"]["priorities"]) for each in classes) > 2 * len(classes)
     assert {(disk["diskImageName"], disk["project"]) for disk in disks} == {("nightshift-images", "CLUSTER_PROJECT")}
     assert all(each["storage"]["bootDiskSize"] > 100 for spec in classes for each in spec["spec"]["priorities"])
+
+
+@pytest.mark.usefixtures("vendors_kinds")
+@pytest.mark.parametrize("cached", [False, True], ids=["alone", "with the image cache"])
+def test_compute_classes_try_a_reservation_first(restricted: Namespace, tmp_path: Path, cached: bool) -> None:
+    """On the machine that can be reserved, which is the one that is sold on demand, if any is."""
+    shutil.copytree(K8S, tmp_path / "k8s")
+    names = ("image-cache", "reservations") if cached else ("reservations",)
+    for name in ("gke-gpu-spot", "gke-tpu-spot"):
+        path = tmp_path / "k8s/overlays" / name / "kustomization.yaml"
+        had = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("  #"))
+        path.write_text("\n".join([had, *(f"  - ../../components/{each}" for each in names), ""]))
+        if "imageCache" not in (data := path.with_name("deployment.yaml")).read_text():
+            data.write_text(data.read_text() + "  imageCache: nightshift-images\n")
+        documents = moved(overlay(name, root=tmp_path / "k8s"), restricted.name)
+        dry_run(restricted, documents)
+
+        classes = {each["metadata"]["name"]: each["spec"]["priorities"] for each in documents if each["kind"] == "ComputeClass"}
+        tried = 0
+        for profile in PROFILES.values():
+            hardware = profile.hardware
+            if profile.provisioning is not Provisioning.RESERVATION or hardware is None:
+                continue
+            spans = (
+                [Span(topology=topology) for topology in ("1x1", "2x2", "2x4", "4x4")]
+                if isinstance(hardware, Tpu)
+                else [Span(tensor_parallel=machine.accelerators) for machine in hardware.machines]
+            )
+            for span in spans:
+                any_ = fit(PROFILES[profile.name.replace("-reservation", "-any")], span)
+                machine = fit(profile, span).machine
+                if any_.compute_class in classes and machine is not None:
+                    first, *others = classes[any_.compute_class]
+                    assert first["reservations"] == {"affinity": "Specific", "specific": [{"name": "nightshift-nights"}]}
+                    assert first.get("machineType", machine.name) == machine.name
+                    assert not first.keys() & {"spot", "flexStart"}
+                    assert others and not any("reservations" in rule for rule in others)
+                    assert all(("secondaryBootDisks" in rule["storage"]) == cached for rule in (first, *others))
+                    tried += 1
+        assert tried == len(classes) > 0
 
 
 @pytest.mark.usefixtures("vendors_kinds")

@@ -14,7 +14,6 @@ from nightshift.jobset.manifest.constants import ENGINE_PORT, METRICS_PORT
 from nightshift.jobset.manifest.disk import node_disk_gb
 from nightshift.jobset.manifest.render import render
 from nightshift.profiles import (
-    FALLS_BACK,
     PROFILES,
     Profile,
     Provisioning,
@@ -62,10 +61,7 @@ def bought(worker: WorkerShape, how: Provisioning, span: Span) -> WorkerShape:
     return fit(profile_of(f"{family}{how}"), span)
 
 
-BOUGHT_BY = {Provisioning.RESERVATION: "reservations", Provisioning.SPOT: "spot", Provisioning.FLEX_START: "flexStart"}
 BOUGHT: dict[Provisioning, dict[str, Any]] = {
-    # AnyBestEffort would take a machine on demand where no reservation is free, and no later rule would be tried.
-    Provisioning.RESERVATION: {"reservations": {"affinity": "Specific", "specific": [{"name": "RESERVATION"}]}},
     Provisioning.SPOT: {"spot": True},
     Provisioning.FLEX_START: {"flexStart": {"enabled": True}},
     Provisioning.ON_DEMAND: {},
@@ -86,11 +82,10 @@ def test_a_compute_class_tries_what_the_other_profiles_are(profile: Profile) -> 
         assert worker.compute_class is not None
         rules = CLASSES[worker.compute_class]["priorities"]
         family = worker.profile.name.removesuffix(Provisioning.ANY)
-        names = {how: f"{family}{how}" for how in FALLS_BACK if is_sold(profile.hardware, how)}
+        names = {how: f"{family}{how}" for how in BOUGHT if is_sold(profile.hardware, how)}
         tried = [how for how, name in names.items() if not list(misfits(profile_of(name), span))]
-        assert Provisioning.RESERVATION is tried[0]
         for how, rule in zip(tried, rules, strict=True):
-            assert {name: rule[name] for name in BOUGHT_BY.values() if name in rule} == BOUGHT[how]
+            assert {name: rule[name] for name in ("reservations", "spot", "flexStart") if name in rule} == BOUGHT[how]
             machine = bought(worker, how, span).machine
             assert machine is not None
             if isinstance(profile.hardware, Tpu):

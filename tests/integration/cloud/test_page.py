@@ -56,7 +56,7 @@ def test_names_are_filled_in_without_a_rest(walk: Walk) -> None:
         "airflow": "nightshift-airflow@my-project.iam.gserviceaccount.com",
         "airflowId": "110000000000000000002",
         "imageCache": "nightshift-images",
-        "reservation": "nightshift",
+        "reservation": "nightshift-nights",
     }
 
 
