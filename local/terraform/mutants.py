@@ -3,7 +3,7 @@
 Each argument and nested block is renamed and dropped, each argument given a value of another type, each reference sent to a
 name that does not exist, each resource and module removed, each role replaced. A mutant is caught by `tofu validate`, or by the
 assertions of `tofu test`, or survives; `survivors.yaml` has the reason for each one that may. Texts for people (descriptions,
-messages) are left alone, and so are the outputs `made`, which only tests read.
+messages) are left alone, and so are what modules say of their variables, and the outputs `made`, which only tests read.
 
 Results are kept in a file, one line a mutant, so that a run can be continued: a whole one takes an hour on two cores.
 Exit codes: 0; 1 if a mutant survives that the list does not name, or the list names one that does not; 3 if time was up first.
@@ -110,13 +110,19 @@ def mutants(file: str, text: str) -> Iterator[Mutant]:
     seen: Counter[str] = Counter()
     lines = text.splitlines(keepends=True)
     for statement in statements(text):
-        if statement.name in _FOR_PEOPLE or "output made" in (*statement.around, statement.name):
+        if _left_alone(file, statement):
             continue
         where = f"{file}: {' / '.join((*statement.around, statement.name))}"
         for kind, what, changed in _changes(statement, lines):
             name = f"{where}: {kind}{f' {what}' if what else ''}"
             seen[name] += 1
             yield Mutant(name if seen[name] == 1 else f"{name} ({seen[name]})", kind, file, changed)
+
+
+def _left_alone(file: str, statement: Statement) -> bool:
+    parts = (*statement.around, statement.name)
+    of_a_module = file.startswith("modules/") and parts[0].startswith("variable ") and "validation" not in parts
+    return of_a_module or statement.name in _FOR_PEOPLE or "output made" in parts
 
 
 def _changes(statement: Statement, lines: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -159,7 +165,7 @@ def judge(workspace: Workspace, mutant: Mutant, schema: Path) -> str:
     try:
         if workspace.problems(schema=schema):
             return "validate"
-        tests = ["production", "defaults", *(["refused"] if mutant.file.endswith("variables.tf") else [])]
+        tests = ["production", "defaults", *(["refused"] if "validation" in mutant.name else [])]
         for name in tests:
             if workspace.attempt("test", f"-filter=tests/{name}.tftest.hcl", schema=schema).returncode:
                 return "test"

@@ -58,6 +58,8 @@ class Workspace:
             "TF_CLI_CONFIG_FILE": str(self.folder.parent / "tofurc"),
             "TF_IN_AUTOMATION": "1",
             _SCHEMA: str(schema or self.tools.schema),
+            # Its processes are short: without the collection of garbage they take half of the time, and 300 MB.
+            "GOGC": "off",
         }
         command = [str(self.tools.tofu), *arguments]
         return subprocess.run(
