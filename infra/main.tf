@@ -70,10 +70,20 @@ module "identities" {
   operators          = var.operators
   airflow_account    = module.accounts.airflow
   node_account       = module.accounts.nodes
-  builder_account    = module.accounts.builder
   subscriptions      = module.pubsub.subscriptions
   streams_account    = module.accounts.streams
   dead_letter_topics = module.pubsub.dead_letter_topics
+}
+
+module "builds" {
+  source          = "./modules/builds"
+  name            = var.name
+  region          = var.region
+  project         = module.apis.project
+  cluster_project = module.apis.cluster_project
+  images          = module.registry.images["own"]
+  wheels          = module.registry.packages["wheels"]
+  operators       = var.operators
 }
 
 # Apart from their roles: the cluster runs as one of them, and the roles name the cluster's workload pool.

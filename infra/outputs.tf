@@ -1,8 +1,3 @@
-output "credentials" {
-  description = "Lets kubectl call the cluster."
-  value       = "gcloud container clusters get-credentials ${var.name} --project=${local.cluster_project} --location=${var.region} --dns-endpoint"
-}
-
 output "deployment" {
   description = "The overlay's deployment.yaml: the names of this deployment, and an account for each job."
   value = join("---\n", concat([yamlencode({
@@ -38,15 +33,17 @@ output "substitutions" {
 }
 
 output "builder" {
-  value = module.accounts.builder.name
+  description = "The account that builds."
+  value       = module.builds.account
 }
 
-output "settings" {
-  description = "NIGHTSHIFT_* variables, for `nightshift` on your own machine."
+output "shell" {
+  description = "For a shell on your own machine: the settings of `nightshift`, and the cluster for kubectl."
   value = join("\n", concat(
     [for name, value in module.composer.settings : "export ${name}=${value}"],
     # Without a password: a stream logs in with a token of its account.
     [for each in module.alloydb : "export NIGHTSHIFT_SINK_URL=postgresql://${replace(each.user, "@", "%40")}@${each.address}/postgres"],
+    ["gcloud container clusters get-credentials ${var.name} --project=${local.cluster_project} --location=${var.region} --dns-endpoint"],
   ))
 }
 

@@ -80,12 +80,12 @@ run "defaults" {
   }
   assert {
     condition = jsonencode(sort([for name, each in module.identities.made.service_account_iam_member_operators : "${name} ${each.role} ${each.member}"])) == jsonencode(sort([
-      for pair in setproduct(["nodes", "airflow", "builder"], var.operators) : "${pair[0]}/${pair[1]} roles/iam.serviceAccountUser ${pair[1]}"
+      for pair in setproduct(["nodes", "airflow"], var.operators) : "${pair[0]}/${pair[1]} roles/iam.serviceAccountUser ${pair[1]}"
     ]))
     error_message = "Each operator may act as each account."
   }
   assert {
-    condition     = output.database == null && strcontains(output.credentials, "--project=my-project ")
+    condition     = output.database == null && endswith(output.shell, "\ngcloud container clusters get-credentials nightshift --project=my-project --location=europe-west4 --dns-endpoint")
     error_message = "No database, and the cluster in the one project."
   }
 }

@@ -10,7 +10,7 @@ mock_provider "google" {
     values = { email = "airflow@x", name = "AIRFLOW", member = "serviceAccount:airflow@x", unique_id = "42" }
   }
   override_resource {
-    target = module.accounts.google_service_account.builder
+    target = module.builds.google_service_account.builder
     values = { email = "builder@x", name = "BUILDER", member = "serviceAccount:builder@x" }
   }
   override_resource {
@@ -551,7 +551,7 @@ run "production" {
     condition = jsonencode(sort(concat(
       [for each in values(module.identities.made.project_iam_member_nodes) : "${each.project} ${each.role} ${each.member}"],
       [for each in values(module.identities.made.project_iam_member_airflow) : "${each.project} ${each.role} ${each.member}"],
-      [for each in [module.identities.made.project_iam_member_airflow_cluster, module.identities.made.project_iam_member_builder_logs, module.identities.made.project_iam_member_builder_source] : "${each.project} ${each.role} ${each.member}"],
+      [for each in [module.identities.made.project_iam_member_airflow_cluster, module.builds.made.project_iam_member_logs, module.builds.made.project_iam_member_source] : "${each.project} ${each.role} ${each.member}"],
       [for each in values(module.identities.made.project_iam_member_adapter) : "${each.project} ${each.role} adapter"],
       [for each in module.identities.made.project_iam_member_adapter_writes : "${each.project} ${each.role} adapter"],
       [for each in values(module.identities.made.project_iam_member_database) : "${each.project} ${each.role} ${each.member}"],
@@ -573,9 +573,9 @@ run "production" {
     error_message = "Roles on projects are those of k8s/README.md, and no others."
   }
   assert {
-    condition = jsonencode(module.identities.made.project_iam_member_builder_source.condition[*]) == jsonencode([{
+    condition = jsonencode(module.builds.made.project_iam_member_source.condition[*]) == jsonencode([{
       title      = "source", description = null
-      expression = "resource.name.startsWith(\"projects/_/buckets/my-project_cloudbuild/\") || resource.name == \"projects/_/buckets/my-project_cloudbuild\""
+      expression = "resource.name == \"projects/_/buckets/my-project_cloudbuild\" || resource.name.startsWith(\"projects/_/buckets/my-project_cloudbuild/\")"
     }])
     error_message = "The builder reads the bucket of sources alone."
   }
@@ -589,7 +589,7 @@ run "production" {
     condition = jsonencode(sort(concat(
       [for each in values(module.identities.made.artifact_registry_repository_iam_member_nodes) : "${each.project} ${each.location} ${each.repository} ${each.role} ${each.member}"],
       [for each in values(module.identities.made.artifact_registry_repository_iam_member_airflow) : "${each.project} ${each.location} ${each.repository} ${each.role} ${each.member}"],
-      [for each in [module.identities.made.artifact_registry_repository_iam_member_builder_images, module.identities.made.artifact_registry_repository_iam_member_builder_wheel] : "${each.project} ${each.location} ${each.repository} ${each.role} ${each.member}"],
+      [for each in [module.builds.made.artifact_registry_repository_iam_member_images, module.builds.made.artifact_registry_repository_iam_member_wheels] : "${each.project} ${each.location} ${each.repository} ${each.role} ${each.member}"],
       ))) == jsonencode([
       "my-gpus europe-west4 DOCKER_HUB roles/artifactregistry.reader serviceAccount:nodes@x",
       "my-gpus europe-west4 IMAGES roles/artifactregistry.reader serviceAccount:nodes@x",
@@ -606,6 +606,7 @@ run "production" {
       [for each in values(module.identities.made.storage_bucket_iam_member_airflow) : "${each.bucket} ${each.role} ${each.member}"],
       [for each in module.identities.made.bigquery_dataset_iam_member_airflow_reads : "${each.project}.${each.dataset_id} ${each.role} ${each.member}"],
       [for each in module.identities.made.bigquery_dataset_iam_member_airflow_writes : "${each.project}.${each.dataset_id} ${each.role} ${each.member}"],
+      [for each in values(module.builds.made.service_account_iam_member_operators) : "${each.service_account_id} ${each.role} ${each.member}"],
       [for each in values(module.identities.made.service_account_iam_member_operators) : "${each.service_account_id} ${each.role} ${each.member}"],
       ))) == jsonencode([
       "AIRFLOW roles/iam.serviceAccountUser group:ml@example.com",
@@ -667,7 +668,7 @@ run "production" {
   }
   assert {
     condition = jsonencode({
-      for kind, each in module.accounts.made : trimprefix(kind, "service_account_") => [each.project, each.account_id, each.display_name]
+      for kind, each in merge(module.accounts.made, { service_account_builder = module.builds.made.service_account_builder }) : trimprefix(kind, "service_account_") => [each.project, each.account_id, each.display_name]
       }) == jsonencode({
       nodes   = ["my-gpus", "night-node", "Nodes of night"]
       airflow = ["my-project", "night-airflow", "Airflow of night"]
@@ -739,10 +740,10 @@ run "production" {
 
   assert {
     condition = jsonencode([
-      output.credentials, output.builder, output.database,
+      output.builder, output.database,
       output.substitutions,
       ]) == jsonencode([
-      "gcloud container clusters get-credentials night --project=my-gpus --location=europe-west4 --dns-endpoint", "BUILDER",
+      "BUILDER",
       { address = "10.60.0.2", user = "streams@x.iam" },
       "_DRIVER_IMAGE=europe-west4-docker.pkg.dev/my-gpus/night/driver:0.3.0,_STREAM_IMAGE=europe-west4-docker.pkg.dev/my-gpus/night/stream:0.3.0,_WHEELS=https://europe-west4-python.pkg.dev/my-project/night-python/",
     ])
@@ -765,7 +766,7 @@ run "production" {
     error_message = "The overlay's names, and an account of the cluster for each job and stream."
   }
   assert {
-    condition     = strcontains(output.settings, "export NIGHTSHIFT_RUNTIME=gke:projects/my-gpus/locations/europe-west4/clusters/night\n") && endswith(output.settings, "export NIGHTSHIFT_SINK_URL=postgresql://streams%40x.iam@10.60.0.2/postgres")
+    condition     = strcontains(output.shell, "export NIGHTSHIFT_RUNTIME=gke:projects/my-gpus/locations/europe-west4/clusters/night\n") && endswith(output.shell, "export NIGHTSHIFT_SINK_URL=postgresql://streams%40x.iam@10.60.0.2/postgres\ngcloud container clusters get-credentials night --project=my-gpus --location=europe-west4 --dns-endpoint")
     error_message = "The settings for one's own machine."
   }
 }

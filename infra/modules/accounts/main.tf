@@ -24,13 +24,6 @@ resource "google_service_account" "airflow" {
   display_name = "Airflow of ${var.name}"
 }
 
-# Only builds images and the wheel. Cloud Build's default account may edit the project.
-resource "google_service_account" "builder" {
-  project      = var.project
-  account_id   = "${var.name}-builder"
-  display_name = "Builds of ${var.name}"
-}
-
 # AlloyDB knows users by the address of an account, which a Kubernetes account does not have.
 resource "google_service_account" "streams" {
   project      = var.cluster_project
@@ -46,10 +39,6 @@ output "airflow" {
   value = google_service_account.airflow
 }
 
-output "builder" {
-  value = google_service_account.builder
-}
-
 output "streams" {
   value = google_service_account.streams
 }
@@ -59,7 +48,6 @@ output "made" {
   value = {
     service_account_nodes   = google_service_account.nodes
     service_account_airflow = google_service_account.airflow
-    service_account_builder = google_service_account.builder
     service_account_streams = google_service_account.streams
   }
 }

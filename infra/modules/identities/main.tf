@@ -74,46 +74,10 @@ resource "google_artifact_registry_repository_iam_member" "airflow" {
 # You
 
 resource "google_service_account_iam_member" "operators" {
-  for_each           = { for pair in setproduct(["nodes", "airflow", "builder"], var.operators) : join("/", pair) => pair }
-  service_account_id = { nodes = var.node_account.name, airflow = var.airflow_account.name, builder = var.builder_account.name }[each.value[0]]
+  for_each           = { for pair in setproduct(["nodes", "airflow"], var.operators) : join("/", pair) => pair }
+  service_account_id = { nodes = var.node_account.name, airflow = var.airflow_account.name }[each.value[0]]
   role               = "roles/iam.serviceAccountUser"
   member             = each.value[1]
-}
-
-# Builds
-
-resource "google_project_iam_member" "builder_logs" {
-  project = var.project
-  role    = "roles/logging.logWriter"
-  member  = var.builder_account.member
-}
-
-# `gcloud builds submit` puts the clone into a bucket of this name.
-resource "google_project_iam_member" "builder_source" {
-  project = var.project
-  role    = "roles/storage.objectViewer"
-  member  = var.builder_account.member
-
-  condition {
-    title      = "source"
-    expression = "resource.name.startsWith(\"projects/_/buckets/${var.project}_cloudbuild/\") || resource.name == \"projects/_/buckets/${var.project}_cloudbuild\""
-  }
-}
-
-resource "google_artifact_registry_repository_iam_member" "builder_images" {
-  project    = var.cluster_project
-  location   = var.region
-  repository = var.images["own"]
-  role       = "roles/artifactregistry.writer"
-  member     = var.builder_account.member
-}
-
-resource "google_artifact_registry_repository_iam_member" "builder_wheel" {
-  project    = var.project
-  location   = var.region
-  repository = var.packages["wheels"]
-  role       = "roles/artifactregistry.writer"
-  member     = var.builder_account.member
 }
 
 output "airflow_ready" {
@@ -128,28 +92,24 @@ output "airflow_ready" {
 output "made" {
   description = "All resources, for the tests of the root."
   value = {
-    storage_bucket_iam_member_jobs_create                  = google_storage_bucket_iam_member.jobs_create
-    storage_bucket_iam_member_jobs_read                    = google_storage_bucket_iam_member.jobs_read
-    project_iam_member_nodes                               = google_project_iam_member.nodes
-    artifact_registry_repository_iam_member_nodes          = google_artifact_registry_repository_iam_member.nodes
-    project_iam_member_airflow                             = google_project_iam_member.airflow
-    project_iam_member_airflow_cluster                     = google_project_iam_member.airflow_cluster
-    storage_bucket_iam_member_airflow                      = google_storage_bucket_iam_member.airflow
-    bigquery_dataset_iam_member_airflow_reads              = google_bigquery_dataset_iam_member.airflow_reads
-    bigquery_dataset_iam_member_airflow_writes             = google_bigquery_dataset_iam_member.airflow_writes
-    artifact_registry_repository_iam_member_airflow        = google_artifact_registry_repository_iam_member.airflow
-    service_account_iam_member_operators                   = google_service_account_iam_member.operators
-    project_iam_member_builder_logs                        = google_project_iam_member.builder_logs
-    project_iam_member_builder_source                      = google_project_iam_member.builder_source
-    artifact_registry_repository_iam_member_builder_images = google_artifact_registry_repository_iam_member.builder_images
-    artifact_registry_repository_iam_member_builder_wheel  = google_artifact_registry_repository_iam_member.builder_wheel
-    pubsub_subscription_iam_member_subscribers             = google_pubsub_subscription_iam_member.subscribers
-    pubsub_topic_iam_member_subscribers                    = google_pubsub_topic_iam_member.subscribers
-    storage_bucket_iam_member_files_create                 = google_storage_bucket_iam_member.files_create
-    storage_bucket_iam_member_files_read                   = google_storage_bucket_iam_member.files_read
-    project_iam_member_adapter                             = google_project_iam_member.adapter
-    project_iam_member_adapter_writes                      = google_project_iam_member.adapter_writes
-    project_iam_member_database                            = google_project_iam_member.database
-    service_account_iam_member_database                    = google_service_account_iam_member.database
+    storage_bucket_iam_member_jobs_create           = google_storage_bucket_iam_member.jobs_create
+    storage_bucket_iam_member_jobs_read             = google_storage_bucket_iam_member.jobs_read
+    project_iam_member_nodes                        = google_project_iam_member.nodes
+    artifact_registry_repository_iam_member_nodes   = google_artifact_registry_repository_iam_member.nodes
+    project_iam_member_airflow                      = google_project_iam_member.airflow
+    project_iam_member_airflow_cluster              = google_project_iam_member.airflow_cluster
+    storage_bucket_iam_member_airflow               = google_storage_bucket_iam_member.airflow
+    bigquery_dataset_iam_member_airflow_reads       = google_bigquery_dataset_iam_member.airflow_reads
+    bigquery_dataset_iam_member_airflow_writes      = google_bigquery_dataset_iam_member.airflow_writes
+    artifact_registry_repository_iam_member_airflow = google_artifact_registry_repository_iam_member.airflow
+    service_account_iam_member_operators            = google_service_account_iam_member.operators
+    pubsub_subscription_iam_member_subscribers      = google_pubsub_subscription_iam_member.subscribers
+    pubsub_topic_iam_member_subscribers             = google_pubsub_topic_iam_member.subscribers
+    storage_bucket_iam_member_files_create          = google_storage_bucket_iam_member.files_create
+    storage_bucket_iam_member_files_read            = google_storage_bucket_iam_member.files_read
+    project_iam_member_adapter                      = google_project_iam_member.adapter
+    project_iam_member_adapter_writes               = google_project_iam_member.adapter_writes
+    project_iam_member_database                     = google_project_iam_member.database
+    service_account_iam_member_database             = google_service_account_iam_member.database
   }
 }

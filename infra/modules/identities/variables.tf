@@ -68,10 +68,6 @@ variable "node_account" {
   type = object({ email = string, name = string, member = string })
 }
 
-variable "builder_account" {
-  type = object({ email = string, name = string, member = string })
-}
-
 variable "streams_account" {
   type = object({ email = string, name = string, member = string })
 }
