@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from local.google_cloud import clusters, composer, messages, projects, registry, storage
+from local.google_cloud import builds, clusters, composer, messages, projects, registry, storage
 from local.google_cloud.cloud import Cloud, Refused
 from local.google_cloud.command_line import Given, parse
 from local.google_cloud.state import full_name
@@ -50,6 +50,7 @@ HANDLERS: Final[dict[str, tuple[str, Handler]]] = {
     "artifacts repositories create": ("artifactregistry", registry.make),
     "artifacts repositories add-iam-policy-binding": ("artifactregistry", registry.bind),
     "artifacts repositories describe": ("artifactregistry", registry.describe),
+    "builds submit": ("cloudbuild", builds.submit),
     "artifacts versions describe": ("artifactregistry", registry.describe_version),
     "auth configure-docker": ("", registry.configure_docker),
     "auth print-access-token": ("", lambda cloud, given, project: TOKEN),

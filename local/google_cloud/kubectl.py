@@ -10,7 +10,7 @@ import yaml
 
 from local.google_cloud import kubernetes, streams
 from local.google_cloud.cloud import Cloud, Refused
-from local.google_cloud.manifests import kustomized, read, release
+from local.google_cloud.manifests import brought, kustomized, read, release
 
 NO_CLUSTER: Final = "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
 _SHORT: Final = {
@@ -90,6 +90,7 @@ def _apply(cloud: Cloud, cluster: str, flags: dict[str, str], stdin: str) -> str
     if folder := flags.get("--kustomize"):
         try:
             documents = list(kustomized(cloud.machine.folder / folder))
+            kinds = brought(cloud.machine.folder / folder)
         except FileNotFoundError:
             raise Refused(f"error: unable to find one of 'kustomization.yaml' in directory '{folder}'") from None
     elif flags["--filename"] == "-":
@@ -106,8 +107,11 @@ def _apply(cloud: Cloud, cluster: str, flags: dict[str, str], stdin: str) -> str
     for each in documents:
         if "--namespace" in flags:
             each["metadata"].setdefault("namespace", flags["--namespace"])
-    lines = kubernetes.apply(cloud, cluster, documents, dry_run=flags.get("--dry-run") == "server")
-    kubernetes.bring(cloud, cluster, kinds)
+    try:
+        lines = kubernetes.apply(cloud, cluster, documents, dry_run=flags.get("--dry-run") == "server")
+    finally:
+        # kubectl goes on after what it cannot apply, and CRDs are among what it can.
+        kubernetes.bring(cloud, cluster, kinds)
     return "\n".join(lines)
 
 

@@ -50,6 +50,12 @@ def kustomized(folder: Path, namespace: str = "") -> Iterator[Document]:
     own = yaml.load((folder / "kustomization.yaml").read_text(), yaml.CSafeLoader)
     namespace = own.get("namespace", namespace)
     for each in (*own.get("resources", ()), *own.get("components", ())):
+        if each.startswith("https://"):
+            found = release(each)
+            if found is None:
+                raise FileNotFoundError(each)
+            yield from found[0]
+            continue
         path = folder / each
         if path.is_dir():
             yield from kustomized(path, namespace)
@@ -60,6 +66,13 @@ def kustomized(folder: Path, namespace: str = "") -> Iterator[Document]:
             if namespace and "namespace" not in document["metadata"] and document["kind"] not in CLUSTER_WIDE:
                 document["metadata"]["namespace"] = namespace
             yield document
+
+
+def brought(folder: Path) -> tuple[str, ...]:
+    """The kinds of the releases that a kustomization names (GROUP/KIND)."""
+    resources = yaml.load((folder / "kustomization.yaml").read_text(), yaml.CSafeLoader).get("resources", ())
+    releases = [release(each) for each in resources if each.startswith("https://")]
+    return tuple(kind for found in releases if found for kind in found[1])
 
 
 CLUSTER_WIDE: Final = {

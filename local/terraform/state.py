@@ -8,9 +8,11 @@ on. Everything else in a state, for example a router, is left out: no stand-in a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from local.google_cloud import state as cloud
+from local.google_cloud import storage
 
 Attributes = dict[str, Any]
 Made = tuple[str, str, dict[str, Any]]
@@ -83,6 +85,11 @@ def _account(each: Attributes) -> Iterator[Made]:
     yield cloud.SERVICE_ACCOUNT, f"//iam.googleapis.com/{each['name']}", {"email": each["email"], "uniqueId": each["unique_id"]}
 
 
+def _object(each: Attributes) -> Iterator[Made]:
+    text = each["content"] if each["content"] is not None else Path(each["source"]).read_text()
+    yield storage.OBJECT, f"{cloud.full_name('storage', each['bucket'])}/objects/{each['name']}", {"text": text, "atSeconds": 0}
+
+
 def _bucket(each: Attributes) -> Iterator[Made]:
     fields = {
         "location": each["location"].upper(),
@@ -102,7 +109,14 @@ def _repository(each: Attributes) -> Iterator[Made]:
     yield (
         cloud.REPOSITORY,
         f"//artifactregistry.googleapis.com/{each['id']}",
-        {"format": each["format"], "mode": each["mode"] or "STANDARD_REPOSITORY", "kmsKeyName": each["kms_key_name"]},
+        {
+            "format": each["format"],
+            "mode": each["mode"] or "STANDARD_REPOSITORY",
+            "kmsKeyName": each["kms_key_name"],
+            "virtualRepositoryConfig": next(
+                ({"upstreamPolicies": one["upstream_policies"]} for one in each["virtual_repository_config"]), None
+            ),
+        },
     )
 
 
@@ -121,6 +135,8 @@ def _peering(each: Attributes) -> Iterator[Made]:
 
 def _cluster(each: Attributes) -> Iterator[Made]:
     fields = {
+        "name": each["name"],
+        "location": each["location"],
         "addonsConfig": {
             "horizontalPodAutoscaling": {"disabled": _first(each, "addons_config", "horizontal_pod_autoscaling", "disabled")},
             "httpLoadBalancing": {"disabled": _first(each, "addons_config", "http_load_balancing", "disabled")},
@@ -161,7 +177,7 @@ def _node_pool(each: Attributes) -> Iterator[Made]:
     accelerators = [
         {
             "acceleratorType": gpu["type"],
-            "acceleratorCount": str(gpu["count"]),
+            "acceleratorCount": gpu["count"],
             "gpuDriverInstallationConfig": {
                 "gpuDriverVersion": _first(gpu, "gpu_driver_installation_config", "gpu_driver_version")
             },
@@ -220,9 +236,13 @@ def _subscription(each: Attributes) -> Iterator[Made]:
     dead = each["dead_letter_policy"]
     retry = each["retry_policy"]
     fields = {
-        "topic": each["topic"],
+        # By their FULL_NAMEs, as the stand-ins have them.
+        "topic": f"//pubsub.googleapis.com/{each['topic']}",
         "deadLetterPolicy": dead
-        and {"deadLetterTopic": dead[0]["dead_letter_topic"], "maxDeliveryAttempts": dead[0]["max_delivery_attempts"]},
+        and {
+            "deadLetterTopic": f"//pubsub.googleapis.com/{dead[0]['dead_letter_topic']}",
+            "maxDeliveryAttempts": dead[0]["max_delivery_attempts"],
+        },
         "retryPolicy": retry and {"minimumBackoff": retry[0]["minimum_backoff"], "maximumBackoff": retry[0]["maximum_backoff"]},
         "messageRetentionDuration": each["message_retention_duration"],
         "enableMessageOrdering": each["enable_message_ordering"],
@@ -274,6 +294,7 @@ _MADE: Final[dict[str, Callable[[Attributes], Iterator[Made]]]] = {
     "google_service_account": _account,
     "google_service_networking_connection": _peering,
     "google_storage_bucket": _bucket,
+    "google_storage_bucket_object": _object,
 }
 
 _GRANTED: Final[dict[str, Callable[[Attributes], tuple[str, str]]]] = {

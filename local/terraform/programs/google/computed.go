@@ -18,7 +18,7 @@ import (
 var computedFile []byte
 
 // What Google adds to a resource: by its type ("data.TYPE" of a data source), then by the attribute's path without indexes, a
-// template or a list of them. In a template {NAME} is another attribute, {digits:NAME:N} a number of N digits that depends on that
+// template or a list of them. In a template {NAME} is another attribute, or {BLOCK.NAME} one of a nested block, {digits:NAME:N} a number of N digits that depends on that
 // attribute alone, and {number} that of the project. What has no template stays null, so that who uses it finds out.
 type catalogue map[string]map[string]any
 
@@ -28,7 +28,7 @@ func newCatalogue() (catalogue, error) {
 	return out, err
 }
 
-var placeholder = regexp.MustCompile(`\{([a-z_0-9]+)(?::([a-z_0-9]+):(\d+))?\}`)
+var placeholder = regexp.MustCompile(`\{([a-z_0-9.]+)(?::([a-z_0-9]+):(\d+))?\}`)
 
 // Leaves unknown what is only known once Google has made it.
 func (s *server) plan(kind string, schema *tfprotov5.Schema, value tftypes.Value) (tftypes.Value, error) {
@@ -133,7 +133,7 @@ func (m maker) named(name, of, count string, depth int) (string, error) {
 }
 
 func (m maker) field(name string, depth int) (string, error) {
-	if text, known := textOf(m.fields[name]); known {
+	if text, known := textOf(nestedIn(m.fields, name)); known {
 		return text, nil
 	}
 	if template, there := m.templates[name]; there {
@@ -162,6 +162,21 @@ func textOf(value tftypes.Value) (string, bool) {
 	var text string
 	err := value.As(&text)
 	return text, err == nil
+}
+
+// The attribute at a path through nested blocks, of each of which the first counts; a value without a type if there is none.
+func nestedIn(fields map[string]tftypes.Value, path string) tftypes.Value {
+	first, rest, deeper := strings.Cut(path, ".")
+	value := fields[first]
+	var blocks []tftypes.Value
+	inner := map[string]tftypes.Value{}
+	if !deeper || value.Type() == nil || value.As(&blocks) != nil || len(blocks) == 0 || blocks[0].As(&inner) != nil {
+		if deeper {
+			return tftypes.Value{}
+		}
+		return value
+	}
+	return nestedIn(inner, rest)
 }
 
 func fieldsOf(value *tfprotov5.DynamicValue, schema *tfprotov5.Schema) (map[string]tftypes.Value, error) {
