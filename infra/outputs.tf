@@ -23,26 +23,22 @@ output "deployment" {
   ]))
 }
 
-output "substitutions" {
-  description = "What Cloud Build needs to build the images and the wheel."
-  value = join(",", [
-    "_DRIVER_IMAGE=${module.registry.driver_image}",
-    "_STREAM_IMAGE=${module.registry.stream_image}",
-    "_WHEELS=${module.registry.uploads}",
+output "build" {
+  description = "Arguments of `gcloud builds submit`, which makes the images and the wheel."
+  value = join(" ", [
+    "--project=${var.project_id}",
+    "--config=infra/cloudbuild.yaml",
+    "--service-account=${module.builds.account}",
+    "--substitutions=_DRIVER_IMAGE=${module.registry.driver_image},_STREAM_IMAGE=${module.registry.stream_image},_WHEELS=${module.registry.uploads}",
   ])
-}
-
-output "builder" {
-  description = "The account that builds."
-  value       = module.builds.account
 }
 
 output "shell" {
   description = "For a shell on your own machine: the settings of `nightshift`, and the cluster for kubectl."
   value = join("\n", concat(
-    [for name, value in module.composer.settings : "export ${name}=${value}"],
+    [for name, value in module.composer.settings : "export ${name}='${value}'"],
     # Without a password: a stream logs in with a token of its account.
-    [for each in module.alloydb : "export NIGHTSHIFT_SINK_URL=postgresql://${replace(each.user, "@", "%40")}@${each.address}/postgres"],
+    [for each in module.alloydb : "export NIGHTSHIFT_SINK_URL='postgresql://${replace(each.user, "@", "%40")}@${each.address}/postgres'"],
     ["gcloud container clusters get-credentials ${var.name} --project=${local.cluster_project} --location=${var.region} --dns-endpoint"],
   ))
 }

@@ -739,13 +739,12 @@ run "production" {
   # Outputs
 
   assert {
-    condition = jsonencode([
-      output.builder, output.database,
-      output.substitutions,
-      ]) == jsonencode([
-      "BUILDER",
+    condition = jsonencode([output.build, output.database]) == jsonencode([
+      join(" ", [
+        "--project=my-project", "--config=infra/cloudbuild.yaml", "--service-account=BUILDER",
+        "--substitutions=_DRIVER_IMAGE=europe-west4-docker.pkg.dev/my-gpus/night/driver:0.3.0,_STREAM_IMAGE=europe-west4-docker.pkg.dev/my-gpus/night/stream:0.3.0,_WHEELS=https://europe-west4-python.pkg.dev/my-project/night-python/",
+      ]),
       { address = "10.60.0.2", user = "streams@x.iam" },
-      "_DRIVER_IMAGE=europe-west4-docker.pkg.dev/my-gpus/night/driver:0.3.0,_STREAM_IMAGE=europe-west4-docker.pkg.dev/my-gpus/night/stream:0.3.0,_WHEELS=https://europe-west4-python.pkg.dev/my-project/night-python/",
     ])
     error_message = "What the commands after `apply` need."
   }
@@ -766,7 +765,7 @@ run "production" {
     error_message = "The overlay's names, and an account of the cluster for each job and stream."
   }
   assert {
-    condition     = strcontains(output.shell, "export NIGHTSHIFT_RUNTIME=gke:projects/my-gpus/locations/europe-west4/clusters/night\n") && endswith(output.shell, "export NIGHTSHIFT_SINK_URL=postgresql://streams%40x.iam@10.60.0.2/postgres\ngcloud container clusters get-credentials night --project=my-gpus --location=europe-west4 --dns-endpoint")
+    condition     = strcontains(output.shell, "export NIGHTSHIFT_RUNTIME='gke:projects/my-gpus/locations/europe-west4/clusters/night'\n") && endswith(output.shell, "export NIGHTSHIFT_SINK_URL='postgresql://streams%40x.iam@10.60.0.2/postgres'\ngcloud container clusters get-credentials night --project=my-gpus --location=europe-west4 --dns-endpoint")
     error_message = "The settings for one's own machine."
   }
 }

@@ -20,20 +20,24 @@ BUILD_S: Final = 600
 
 
 def submit(cloud: Cloud, given: Given, project: str) -> str:
-    """``builds submit --config=FILE --service-account=... --substitutions=...`` in the clone: images and wheels as FILE names them."""
+    """``builds submit --config=FILE`` in a clone: makes the images and wheels that FILE names."""
     account = given.value("service-account").rpartition("/")[2]
     if cloud.account(account) is None:
         raise Refused(f"NOT_FOUND: Service account {account or '(none)'} does not exist.")
     member = f"serviceAccount:{account}"
     held = access.roles(cloud.project(project), member)
     if "storage.objectViewer" not in held:
-        raise Refused(f"INVALID_ARGUMENT: {account} does not have storage.objects.get access to the bucket {project}_cloudbuild.")
+        raise Refused(
+            f"INVALID_ARGUMENT: {account} does not have storage.objects.get access to the bucket {project}_cloudbuild."
+        )
     text = (cloud.machine.folder / given.value("config")).read_text()
     for name, value in given.pairs("substitutions").items():
         text = text.replace(f"${name}", value)
     build: dict[str, Any] = yaml.safe_load(text)
     if left := re.search(r"\$_\w+", text):
-        raise Refused(f"INVALID_ARGUMENT: generic::invalid_argument: key {left[0][1:]!r} in the template is not a substitution.")
+        raise Refused(
+            f"INVALID_ARGUMENT: generic::invalid_argument: key {left[0][1:]!r} in the template is not a substitution."
+        )
     if build["options"]["logging"] == "CLOUD_LOGGING_ONLY" and "logging.logWriter" not in held:
         raise Refused(f"FAILED_PRECONDITION: {account} does not have permission to write logs to Cloud Logging.")
     for step in build["steps"]:

@@ -19,11 +19,13 @@ Made = tuple[str, str, dict[str, Any]]
 """TYPE, FULL_NAME, FIELDS."""
 
 
-def from_tfstate(tfstate: dict[str, Any]) -> cloud.State:
-    """The stand-ins' state with what a `terraform.tfstate` holds."""
+def from_tfstate(tfstate: dict[str, Any], folder: Path) -> cloud.State:
+    """The stand-ins' state with what a `terraform.tfstate` holds. folder: the root's, where files of objects are looked for."""
     state = cloud.State()
     resources = list(_instances(tfstate))
     for kind, attributes in resources:
+        if attributes.get("source") is not None:
+            attributes["source"] = str(folder / attributes["source"])
         if kind in _MADE:
             for type_, name, fields in _MADE[kind](attributes):
                 state.put(type_, name, _without_none(fields))

@@ -25,7 +25,7 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Workspace:
-    """A copy of `infra/`. folder: the copy; its parent has what lies beside `infra/`."""
+    """A copy of `infra/`. folder: the copy; its parent has what lies beside `infra/`, of its own or of this clone."""
 
     tools: Tools
     folder: Path
@@ -36,7 +36,7 @@ class Workspace:
         folder = place / "infra"
         shutil.copytree(INFRA, folder, ignore=shutil.ignore_patterns(".terraform*", "terraform.tfvars", "*.tfstate*"))
         for name in BESIDE:
-            if (ROOT / name).exists():
+            if (ROOT / name).exists() and not (place / name).exists():
                 (place / name).symlink_to(ROOT / name)
         rc = place / "tofurc"
         overrides = json.dumps({"hashicorp/google": str(tools.provider)}).replace(":", " =", 1)
