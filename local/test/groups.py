@@ -112,6 +112,8 @@ GROUPS: Final = (
         30,
         270,
     ),
+    # The gate checks infra/ against the schema in `tests/unit/test_infra.py`: OpenTofu is built in five minutes.
+    _group("integration/infra", "tests/integration/infra", "infra local/terraform", "test", 1, 150),
     _group("integration/monitoring", "tests/integration/monitoring", "monitoring", "test emulators server models", 20, 300),
     _group(
         "integration/package",

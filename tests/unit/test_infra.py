@@ -137,6 +137,6 @@ def test_apis_and_controllers_are_those_of_the_path_by_hand() -> None:
 
     resources = yaml.safe_load((INFRA / "kubernetes/kustomization.yaml").read_text())["resources"]
     manifests = [each for each in resources if each.startswith("https:")]
-    assert manifests == re.findall(r"https://github\.com/\S+/manifests\.yaml", HAND)
+    assert manifests == re.findall(r"kubectl apply --server-side -f (https://\S+)", HAND)
     overlays = [INFRA / "kubernetes" / each for each in resources if not each.startswith("https:")]
     assert [each.resolve() for each in overlays] == [ROOT / "k8s/overlays/gke-gpu-spot"]

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from local.environments import ROOT
 from local.terraform import build
 from local.terraform.build import Tools
-from local.terraform.tofu import ROOT
 
 
 @pytest.fixture(scope="session")

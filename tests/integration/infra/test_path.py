@@ -1,4 +1,4 @@
-"""infra/README.md as a program: real OpenTofu makes the infrastructure, and the stand-ins of the other commands see its state."""
+"""infra/README.md as a program: real OpenTofu makes the infrastructure, and the stand-ins of other commands see its state."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from local.environments import ROOT
 from local.google_cloud import state as cloud
 from local.google_cloud.cloud import Cloud, Machine, Refused, new_project
+from local.google_cloud.count import count
 from local.google_cloud.gcloud import zones_of_europe
 from local.google_cloud.night import outcomes
 from local.google_cloud.shell import Program, Walk, follow
 from local.google_cloud.state import State
 from local.terraform.build import Tools
 from local.terraform.state import from_tfstate
-from local.terraform.tofu import ROOT, Failed, Workspace
+from local.terraform.tofu import Failed, Workspace
 from tests.integration.cloud.pages import PROJECT, blocks, run_nightshift, steps
 
 pytestmark = pytest.mark.integration
@@ -89,7 +91,8 @@ def walked(folder: Path, tools: Tools, change: Callable[[Path], None], script: s
 def page() -> str:
     """The page's commands, and the quota that it says to ask for, by the commands of the path by hand."""
     names = f"export PROJECT_ID={PROJECT} CLUSTER_PROJECT={PROJECT} REGION=europe-west4\n"
-    return "\n".join(blocks(PAGE)).replace("gcloud builds submit", f"{names}{steps()[3]}gcloud builds submit", 1)
+    commands = "\n".join(blocks(PAGE)).replace(".venv/bin/nightshift", "nightshift")
+    return commands.replace("gcloud builds submit", f"{names}{steps()[3]}gcloud builds submit", 1)
 
 
 def as_it_is(infra: Path) -> None:
@@ -103,6 +106,11 @@ def swap(file: str, before: str, after: str) -> Callable[[Path], None]:
         (infra / file).write_text(text.replace(before, after))
 
     return change
+
+
+@pytest.mark.gate
+def test_the_path_is_typed_in_twelve_commands() -> None:
+    assert count("\n".join(blocks(PAGE))).typed == 12
 
 
 def test_the_page_leads_to_the_first_night_and_the_first_answer(tmp_path: Path, tools: Tools) -> None:
@@ -119,7 +127,7 @@ def test_destroy_leaves_what_it_did_not_make(tmp_path: Path, tools: Tools) -> No
 
     assert walk.code == 0, walk.error
     left = {kind: objects for kind, objects in walk.cloud.state.resources.items() if objects}
-    assert set(left) <= {cloud.NETWORK, cloud.PROJECT}, left
+    assert set(left) <= {cloud.NETWORK, cloud.PROJECT, cloud.QUOTA}, left
 
 
 @pytest.mark.parametrize(
@@ -142,8 +150,12 @@ def test_destroy_leaves_what_it_did_not_make(tmp_path: Path, tools: Tools) -> No
     ids=["Pub/Sub's agent may not publish", "an add-on is off", "builds may not push"],
 )
 def test_what_is_wrong_is_seen_on_the_way(tmp_path: Path, tools: Tools, change: Callable[[Path], None], named: str) -> None:
-    waits = "kubectl wait deployment --for=condition=Available --namespace=nightshift --selector=nightshift.dev/job=$STREAM\n"
-    waits += "kubectl wait hpa --for=condition=ScalingActive --namespace=nightshift --selector=nightshift.dev/job=$STREAM\n"
+    waits = (
+        "kubectl wait deployment --for=condition=Available --namespace=nightshift --selector=nightshift.dev/job=package-texts\n"
+    )
+    waits += (
+        "kubectl wait hpa --for=condition=ScalingActive --namespace=nightshift --selector=nightshift.dev/job=package-texts\n"
+    )
     walk = walked(
         tmp_path, tools, change, re.sub("(?m)^gcloud pubsub topics publish", waits + "gcloud pubsub topics publish", page())
     )
