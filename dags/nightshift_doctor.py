@@ -28,8 +28,9 @@ with DAG(
         "job": Param(
             None,
             type=["null", "string"],
-            title="Job",
-            description="A job's name, or the path of its file: also checks its query, queue, quota, images and model.",
+            title="Job or stream",
+            description="Its name, or the path of its file: also checks what it needs, from the query or the subscription to "
+            "the machines and the model.",
         )
     },
     tags=["nightshift"],
@@ -38,6 +39,7 @@ with DAG(
         task_id="examine",
         job="{{ params.job or '' }}",
         jobs_folder=str(Path(__file__).parent / "jobs"),
+        streams_folder=str(Path(__file__).parent / "streams"),
         pre_execute=only_params,
         retries=0,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
-from nightshift.spec import JobSpec, SpecErrors, StreamSpec, load
+from nightshift.spec import JobSpec, SpecErrors, StreamSpec
 from nightshift.spec.folder import job_files
 from nightshift.spec.loading import content_of, parse
 
@@ -27,14 +27,14 @@ def asked(path: Path | None) -> tuple[Finding, JobSpec | StreamSpec | None]:
     return Ok(NAME, f"{spec.job}: {spec.task} on {', '.join(spec.compute.profiles)}"), spec
 
 
-def file_of(job: str, folder: Path) -> Path:
-    """A job's file: job is its name, or a path. folder: of the deployment's job files.
+def file_of(job: str, *folders: Path) -> Path:
+    """The file of a job or a stream. job: its name, or a path. folders: of the deployment, in which a name is looked for.
 
     A name that no file has is taken for a path.
     """
-    for file in job_files(folder):
+    for file in (file for folder in folders for file in job_files(folder)):
         try:
-            if file.stem == job or load(file).job == job:
+            if file.stem == job or parse(content_of(file, file), file)[0].job == job:
                 return file
         except SpecErrors:
             continue

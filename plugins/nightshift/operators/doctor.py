@@ -30,16 +30,18 @@ class DoctorOperator(BaseOperator):
     It first waits in the triggerer, which has to import a trigger of nightshift for that. Whatever happens there, the checks
     then run in the worker. Returns the report as ``nightshift doctor --json`` prints it.
 
-    :param job: a job's name, or the path of its file (templated); empty for the deployment alone.
+    :param job: the name of a job or a stream, or the path of its file (templated); empty for the deployment alone.
     :param jobs_folder: where a name is looked for.
+    :param streams_folder: where it is looked for next; empty for nowhere.
     """
 
     template_fields: Sequence[str] = ("job",)
 
-    def __init__(self, *, job: str = "", jobs_folder: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, job: str = "", jobs_folder: str = "", streams_folder: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.job = job
         self.jobs_folder = jobs_folder
+        self.streams_folder = streams_folder
 
     def execute(self, context: Context) -> None:
         self.defer(trigger=DoctorTrigger(), method_name="on_triggerer", timeout=TRIGGERER_LIMIT)
@@ -69,7 +71,8 @@ class DoctorOperator(BaseOperator):
         from nightshift.hooks.connections import AirflowConnections
         from nightshift.triggers.night_gauges import send
 
-        file = file_of(self.job, Path(self.jobs_folder)) if self.job else None
+        folders = [Path(each) for each in (self.jobs_folder, self.streams_folder) if each]
+        file = file_of(self.job, *folders) if self.job else None
         report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
         report = Report((*report.findings, *self._orphans()))
         for finding, line in zip((*report.findings, None), report.lines(), strict=True):

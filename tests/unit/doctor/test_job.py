@@ -11,7 +11,7 @@ import pytest
 
 from nightshift.cli import doctor as command
 from nightshift.doctor import images, job, model
-from nightshift.doctor.checks import CHECKS, JOB_CHECKS, diagnose
+from nightshift.doctor.checks import CHECKS, JOB_CHECKS, STREAM_CHECKS, diagnose
 from nightshift.doctor.findings import Failed, Ok, Skipped
 from nightshift.doctor.images import Image
 from nightshift.run import hub_revision, weights
@@ -21,6 +21,7 @@ from tests.unit.doctor.fakes import FakeConnections, google, here
 
 pytestmark = pytest.mark.unit
 
+STREAMS = Path(__file__).parents[3] / "streams"
 JOB_FILE = Path(__file__).parents[3] / "dags/jobs/package-embeddings.yaml"
 OURS = "europe-west4-docker.pkg.dev/acme/images/driver"
 ENVIRONMENT = {"NIGHTSHIFT_BUCKET": "runs", "NIGHTSHIFT_PROJECT": "acme", "NIGHTSHIFT_LOCATION": "EU", "HF_HUB_OFFLINE": "1"}
@@ -169,15 +170,17 @@ class TestJob:
         assert job.file_of("package-embeddings", tmp_path) == file
         assert job.file_of("embeddings", tmp_path) == file
         assert job.file_of("broken", tmp_path) == tmp_path / "broken.yaml"
+        assert job.file_of("package-texts", tmp_path, STREAMS) == STREAMS / "package-texts.yaml"
         assert job.file_of("elsewhere/job.yaml", tmp_path) == Path("elsewhere/job.yaml")
 
 
 class TestEverything:
     def test_each_check_stands_after_what_it_needs(self) -> None:
-        before = {job.NAME}
-        for check in (*CHECKS, *JOB_CHECKS):
-            assert set(check.needs) <= before, check.name
-            before.add(check.name)
+        for read, checks in ((job.NAME, JOB_CHECKS), (job.STREAM, STREAM_CHECKS)):
+            before = {read}
+            for check in (*CHECKS, *checks):
+                assert {*check.needs, *check.explained_by} <= before, check.name
+                before.add(check.name)
 
     def test_without_settings_only_they_and_the_job_are_told(self) -> None:
         report = diagnose({}, lambda _: pytest.fail("nothing may be connected"))

@@ -21,7 +21,8 @@ from nightshift.operators.doctor import TRIGGERER_LIMIT, DoctorOperator
 from nightshift.operators.orphans import orphans
 from nightshift.settings import Settings
 from nightshift.triggers.doctor import DoctorTrigger
-from tests.unit.doctor.fakes import FakeConnections, google
+from tests.google_deployment import healthy
+from tests.unit.doctor.fakes import FakeConnections, google, on
 
 pytestmark = pytest.mark.unit
 
@@ -78,6 +79,19 @@ async def test_a_job_is_asked_about_by_its_name(monkeypatch: pytest.MonkeyPatch)
     report = task.resume_execution("on_triggerer", {"event": await fired()}, CONTEXT)
 
     assert states(report)["job"] == states(report)["query"] == "ok"
+
+
+async def test_a_stream_is_asked_about_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = healthy(tmp_path)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    connected(monkeypatch, on(made.state))
+    streams = made.stream_file.parent
+    task = DoctorOperator(task_id="examine", job="texts", jobs_folder=str(JOBS), streams_folder=str(streams))
+
+    report = task.resume_execution("on_triggerer", {"event": await fired()}, CONTEXT)
+
+    assert (states(report)["stream"], states(report)["subscription"], states(report)["gateway"]) == ("ok", "ok", "ok")
 
 
 async def test_settings_that_the_triggerer_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
