@@ -107,6 +107,18 @@ def test_the_decision_is_written_and_said(planner: Planner) -> None:
     assert "Decided: 93 workers x 118 min" in planner.log
 
 
+def test_a_reservation_without_a_name_ends_the_night_before_anything_is_asked(planner: Planner) -> None:
+    """Of a fallback too: a night that learns of it at four o'clock has lost its time."""
+    spec = a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "fallback": ["gpu-l4-reservation"]}})
+
+    with pytest.raises(
+        AirflowFailException, match="needs a reservation of g2-standard-8, but NIGHTSHIFT_RESERVATIONS is not set"
+    ):
+        planner.told(spec)
+    assert (planner.sampled, list(planner.store.list())) == (0, [])
+    assert planner.told(spec, reservations="g2-standard-8=nights")["decision"]
+
+
 def test_a_retry_finds_the_same_decision_and_a_changed_job_another(planner: Planner) -> None:
     first, again = (planner.told(a_spec(**CHAT))["decision"] for _ in range(2))
     longer = planner.told(a_spec(**{**CHAT, "deadline": "6h"}))["decision"]
