@@ -169,7 +169,7 @@ def _only(found: dict[str, Any], fields: str) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Names of the inventory as the APIs write them: without ``//SERVICE/``."""
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items() if key not in NOT_GOOGLES}
+        return {key: _plain(each) for key, each in value.items() if key not in NOT_GOOGLES and each is not None}
     if isinstance(value, list):
         return [_plain(each) for each in value]
     return re.sub(r"^//[a-z]+\.googleapis\.com/", "", value) if isinstance(value, str) else value

@@ -20,6 +20,7 @@ from local.google_cloud.state import State
 from local.terraform.build import Tools
 from local.terraform.state import from_tfstate
 from local.terraform.tofu import Failed, Workspace
+from tests.integration.cloud.doctor import asked, images
 from tests.integration.cloud.pages import PROJECT, blocks, run_nightshift, steps
 
 pytestmark = pytest.mark.integration
@@ -119,6 +120,9 @@ def test_the_page_leads_to_the_first_night_and_the_first_answer(tmp_path: Path, 
     assert walk.code == 0, walk.error
     assert outcomes(walk.cloud.state) == {"night-1": ""}
     assert walk.out.rstrip().endswith('{"severity": "INFO", "answered": 1}')
+    for file in ("dags/jobs/product-texts.yaml", "streams/package-texts.yaml"):
+        report = images(asked(walk, tmp_path / file))
+        assert report.problems == (), report.lines()
 
 
 def test_destroy_leaves_what_it_did_not_make(tmp_path: Path, tools: Tools) -> None:
@@ -131,9 +135,13 @@ def test_destroy_leaves_what_it_did_not_make(tmp_path: Path, tools: Tools) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "named", "check"),
     [
-        (swap("modules/pubsub/main.tf", '"roles/pubsub.publisher"', '"roles/pubsub.viewer"'), "may not publish to"),
+        (
+            swap("modules/pubsub/main.tf", '"roles/pubsub.publisher"', '"roles/pubsub.viewer"'),
+            "may not publish to",
+            "Pub/Sub's service agent, publisher",
+        ),
         (
             swap(
                 "modules/cluster/main.tf",
@@ -141,15 +149,20 @@ def test_destroy_leaves_what_it_did_not_make(tmp_path: Path, tools: Tools) -> No
                 "horizontal_pod_autoscaling {\n      disabled = true",
             ),
             "HorizontalPodAutoscaling is disabled",
+            "add-on HorizontalPodAutoscaling",
         ),
         (
             swap("modules/builds/main.tf", '"roles/artifactregistry.writer"', '"roles/artifactregistry.reader"'),
             'Permission "artifactregistry.repositories.uploadArtifacts" denied',
+            None,
         ),
     ],
     ids=["Pub/Sub's agent may not publish", "an add-on is off", "builds may not push"],
 )
-def test_what_is_wrong_is_seen_on_the_way(tmp_path: Path, tools: Tools, change: Callable[[Path], None], named: str) -> None:
+def test_what_is_wrong_is_seen_on_the_way(
+    tmp_path: Path, tools: Tools, change: Callable[[Path], None], named: str, check: str | None
+) -> None:
+    """check: of the doctor, which names it too, from what is there."""
     waits = (
         "kubectl wait deployment --for=condition=Available --namespace=nightshift --selector=nightshift.dev/job=package-texts\n"
     )
@@ -162,3 +175,6 @@ def test_what_is_wrong_is_seen_on_the_way(tmp_path: Path, tools: Tools, change: 
 
     assert walk.code != 0
     assert named in walk.error
+    if check:
+        report = images(asked(walk, tmp_path / "streams/package-texts.yaml"))
+        assert [each.check for each in report.problems] == [check], report.lines()
