@@ -140,3 +140,41 @@ def test_apis_and_controllers_are_those_of_the_path_by_hand() -> None:
     assert manifests == re.findall(r"kubectl apply --server-side -f (https://\S+)", HAND)
     overlays = [INFRA / "kubernetes" / each for each in resources if not each.startswith("https:")]
     assert [each.resolve() for each in overlays] == [ROOT / "k8s/overlays/gke-gpu-spot"]
+
+
+HOLDERS = {
+    "nodes": "nodes",
+    "jobs": "workers",
+    "airflow": "Airflow",
+    "operators": "you",
+    "subscribers": "streams",
+    "files": "streams",
+    "database": "streams",
+    "agent": "Pub/Sub's agent",
+    "adapter": "Google's adapter",
+}
+"""How the names of grants in `infra/` begin -> the account in the table of k8s/README.md."""
+OWN = {
+    # docs/use/streams.md: of a stream with files as its sink, which the path by hand has not.
+    "streams": {"storage.objectCreator", "storage.objectViewer"},
+}
+"""Roles that the table leaves out."""
+
+
+def test_roles_are_those_of_the_path_by_hand() -> None:
+    made: dict[str, set[str]] = {}
+    for module in ("identities", "pubsub"):
+        for file in (INFRA / "modules" / module).glob("*.tf"):
+            for name, body in re.findall(
+                r'^resource "google_\w+_iam_member" "(\w+)" \{\n(.*?)^\}', file.read_text(), re.M | re.S
+            ):
+                holder = HOLDERS[name.split("_")[0]]
+                made.setdefault(holder, set()).update(re.findall(r'"roles/([\w.]+)"', body))
+
+    [table] = re.findall(r"^## Roles\n(.*?)^## ", HAND, re.M | re.S)
+    wanted: dict[str, set[str]] = {}
+    for account, roles, _, why in re.findall(r"^\| ([^|`]+) \| (`[^|]+) \| ([^|]+) \| ([^|]+) \|$", table, re.M):
+        found = [*re.findall(r"`([\w.]+)`", roles), *re.findall(r"`(iam\.workloadIdentityUser)`", why)]
+        wanted.setdefault(account, set()).update(found)
+
+    assert {holder: roles - OWN.get(holder, set()) for holder, roles in made.items()} == wanted
