@@ -68,9 +68,16 @@ class Workspace:
 
     def problems(self, *, schema: Path | None = None) -> list[str]:
         """What `tofu validate` says against it, each with its file and line; empty if it is valid."""
+        return [_line(each) for each in self._errors(schema)]
+
+    def places_of_problems(self, *, schema: Path | None = None) -> list[tuple[str, int]]:
+        """Files and lines, from 1, of what `tofu validate` says against it."""
+        ranges = [each["range"] for each in self._errors(schema) if "range" in each]
+        return [(each["filename"], each["start"]["line"]) for each in ranges]
+
+    def _errors(self, schema: Path | None) -> list[dict[str, Any]]:
         done = self.attempt("validate", "-json", schema=schema)
-        found = json.loads(done.stdout)
-        return [_line(each) for each in found["diagnostics"] if each["severity"] == "error"]
+        return [each for each in json.loads(done.stdout)["diagnostics"] if each["severity"] == "error"]
 
     def state(self) -> dict[str, Any]:
         """Its state, as OpenTofu keeps it; empty before the first apply."""
