@@ -170,3 +170,19 @@ run "without_nat" {
     error_message = "Without NAT there is no way to the internet."
   }
 }
+
+run "two_projects" {
+  command = plan
+
+  variables {
+    cluster_project_id = "my-gpus"
+  }
+
+  assert {
+    condition = jsonencode([
+      module.apis.made.project_airflow.project_id, module.apis.made.project_cluster.project_id,
+      sort(distinct([for each in values(module.apis.made.project_service_enabled) : each.project])), length(module.apis.made.project_service_enabled),
+    ]) == jsonencode(["my-project", "my-gpus", ["my-gpus", "my-project"], 2 * 17])
+    error_message = "Each project's number is its own, and both have the APIs."
+  }
+}

@@ -83,6 +83,15 @@ def test_every_variable_is_used_and_every_one_of_the_root_described() -> None:
             assert folder != INFRA or "description" in body, f"var.{name} has no description"
 
 
+def test_every_output_of_a_module_is_used() -> None:
+    root = "\n".join(file.read_text() for file in INFRA.glob("*.tf"))
+    for folder in sorted((INFRA / "modules").iterdir()):
+        text = "\n".join(file.read_text() for file in folder.glob("*.tf"))
+        for name in set(re.findall(r'^output "(\w+)"', text, re.MULTILINE)) - {"made"}:
+            # Of a module that is not always there, the outputs are read in a loop.
+            assert re.search(rf"\b(module\.{folder.name}|each)\.{name}\b", root), f"nothing uses module.{folder.name}.{name}"
+
+
 def test_the_example_sets_what_must_be_set_and_nothing_else() -> None:
     text = (INFRA / "variables.tf").read_text()
     variables = dict(re.findall(r'^variable "(\w+)" \{\n(.*?)^\}', text, re.MULTILINE | re.DOTALL))

@@ -76,5 +76,7 @@ output "made" {
   description = "All resources, for the tests of the root."
   value = {
     project_service_enabled = google_project_service.enabled
+    project_airflow         = data.google_project.airflow
+    project_cluster         = data.google_project.cluster
   }
 }

@@ -178,10 +178,6 @@ output "workload_pool" {
   value = google_container_cluster.this.workload_identity_config[0].workload_pool
 }
 
-output "node_pools" {
-  value = sort([for each in google_container_node_pool.accelerators : each.name])
-}
-
 output "made" {
   description = "All resources, for the tests of the root."
   value = {

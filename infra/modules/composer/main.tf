@@ -132,14 +132,6 @@ resource "google_composer_environment" "this" {
   depends_on = [google_storage_bucket_object.pip]
 }
 
-output "name" {
-  value = google_composer_environment.this.name
-}
-
-output "dags" {
-  value = google_composer_environment.this.config[0].dag_gcs_prefix
-}
-
 output "web" {
   value = google_composer_environment.this.config[0].airflow_uri
 }
