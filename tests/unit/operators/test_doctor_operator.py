@@ -82,6 +82,7 @@ async def test_a_job_is_asked_about_by_its_name(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_stream_is_asked_about_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
     made = healthy(tmp_path)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
