@@ -310,12 +310,12 @@ class InferOperator(JobSetTask, RunOperator):
         from nightshift.run.pod_startup import STAGES, Starts, save_starts
         from nightshift.triggers.night_gauges import send
 
-        starts = starts_of(seen)
-        for stage in STAGES:
-            slowest = max((each[stage] for each in starts.values() if stage in each), default=None)
-            tags = {"nightshift_job": self.run.job, "nightshift_run": self.run.run_id, "stage": stage}
-            send({"start_up_seconds": slowest}, tags)
         try:
+            starts = starts_of(seen)
+            for stage in STAGES:
+                slowest = max((each[stage] for each in starts.values() if stage in each), default=None)
+                tags = {"nightshift_job": self.run.job, "nightshift_run": self.run.run_id, "stage": stage}
+                send({"start_up_seconds": slowest}, tags)
             save_starts(self.store, self.run, name, Starts(starts, taken_of(seen)))
         except Exception as error:
             self.log.warning("How long the pods of JobSet %s took to start is not recorded: %r", name, error)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import obstore
@@ -20,6 +22,7 @@ from nightshift.hooks.connections import AirflowConnections
 from nightshift.operators.doctor import TRIGGERER_LIMIT, DoctorOperator
 from nightshift.operators.orphans import orphans
 from nightshift.settings import Settings
+from nightshift.triggers import night_gauges
 from nightshift.triggers.doctor import DoctorTrigger
 from tests.google_deployment import healthy
 from tests.unit.doctor.fakes import FakeConnections, google, on
@@ -114,6 +117,23 @@ def test_a_triggerer_without_nightshift_hides_nothing_else(error: str, monkeypat
 
     with pytest.raises(AirflowFailException, match=r"Not ready for a night: triggerer, bucket, "):
         DoctorOperator(task_id="examine").resume_execution("__fail__", failed, CONTEXT)
+
+
+@pytest.mark.parametrize(("account", "failed"), [({}, False), ({"bucket": 404}, True)])
+async def test_how_many_checks_failed_goes_to_airflows_metrics(
+    account: dict[str, int], failed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: dict[str, float] = {}
+    monkeypatch.setattr(
+        night_gauges, "_stats", lambda: SimpleNamespace(gauge=lambda name, value, tags: sent.update({name: value}))
+    )
+    connected(monkeypatch, FakeConnections(account=google(**account)))
+
+    with contextlib.suppress(AirflowFailException):
+        DoctorOperator(task_id="examine").resume_execution("on_triggerer", {"event": await fired()}, CONTEXT)
+
+    assert list(sent) == ["nightshift.checks.failed"]
+    assert bool(sent["nightshift.checks.failed"]) is failed
 
 
 class TestRunsWhoseJobFileIsGone:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import obstore
@@ -33,6 +34,7 @@ from nightshift.operators.jobset_errors import (
     JobSetUnknown,
 )
 from nightshift.run.pod_startup import Starts
+from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_spec
 from tests.jobsets import Agent, an_ended_pod
@@ -50,7 +52,12 @@ class TestEnds:
         assert night.resume(name) == {"jobset": name}
         assert night.agent.names() == []
 
-    def test_how_long_its_pods_took_to_start_is_kept_for_the_seal(self, night: Night) -> None:
+    def test_how_long_its_pods_took_to_start_is_kept_for_the_seal_and_sent_to_airflows_metrics(
+        self, night: Night, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sent: dict[str, float] = {}
+        stats = SimpleNamespace(gauge=lambda name, value, tags: sent.update({f"{name} {tags['stage']}": value}))
+        monkeypatch.setattr(night_gauges, "_stats", lambda: stats)
         name = night.execute()
         night.commit(0, 1)
         pod = an_ended_pod(POD, code=exits.DONE)
@@ -63,6 +70,7 @@ class TestEnds:
 
         starts = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(name)).bytes().to_bytes())
         assert starts == Starts({POD: {"image": 3.0, "weights": 40.0, "driver": 37.0}})
+        assert sent == {"nightshift.night.start_up_seconds image": 3.0, "nightshift.night.start_up_seconds weights": 40.0}
 
     @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", ""])
     def test_so_is_which_of_them_were_taken_away(self, night: Night, reason: str) -> None:
