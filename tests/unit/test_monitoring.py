@@ -167,3 +167,17 @@ def test_a_mistake_in_the_table_of_rules_is_named(change: Any, said: str) -> Non
 
     with pytest.raises(ValidationError, match=said):
         table.Rules.model_validate(found)
+
+
+def test_the_cluster_exports_what_the_page_says() -> None:
+    """By hand, and by Terraform, which calls one of them by another name."""
+    packages = set(re.findall(r"^\| `([A-Z]+)` \|", table.RUNBOOK.read_text(), re.MULTILINE))
+    typed = re.findall(r"--monitoring=([A-Z,]+)", (ROOT / "k8s/README.md").read_text())
+    applied = re.search(
+        r"monitoring_config \{\s*enable_components = \[([^\]]+)\]", (ROOT / "infra/modules/cluster/main.tf").read_text()
+    )
+    assert applied is not None
+
+    assert len(packages) > 3
+    assert [set(each.split(",")) for each in typed] == [packages] * len(typed) != []
+    assert {name.removesuffix("_COMPONENTS") for name in re.findall(r"\w+", applied[1])} == packages
