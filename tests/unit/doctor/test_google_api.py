@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -77,7 +78,7 @@ class TestReplies:
 
     @pytest.mark.parametrize("document", [[], "busy", {"error": "busy"}, {"error": {"code": 503}}, None])
     def test_a_reply_in_no_form_that_is_known_is_an_outage(self, document: Any) -> None:
-        with pytest.raises(OSError, match="pubsub.googleapis.com answers HTTP 503"):
+        with pytest.raises(OSError, match=r"pubsub\.googleapis\.com answers HTTP 503"):
             read(google(503, document), PUBSUB, TOPIC, project="acme")
 
     def test_a_refusal_without_a_form_is_still_none_that_is_well(self) -> None:
@@ -95,15 +96,13 @@ class TestReplies:
 
 
 def test_a_list_is_read_page_by_page() -> None:
-    pages = {"": {"users": [1, 2], "nextPageToken": "b"}, "b": {"users": [3]}}
+    pages: dict[str, Any] = {"": {"users": [{"name": "a"}], "nextPageToken": "b"}, "b": {"users": [{"name": "b"}]}}
 
     class Paged(FakeGoogle):
         def ask(self, method: str, url: str, **_: Any) -> Reply:
-            import json
-
             return Reply(200, json.dumps(pages[url.partition("pageToken=")[2]]).encode())
 
-    assert list(read_all(Paged(), ALLOYDB, "v1/users", "users", project="acme")) == [1, 2, 3]
+    assert list(read_all(Paged(), ALLOYDB, "v1/users", "users", project="acme")) == [{"name": "a"}, {"name": "b"}]
 
 
 class TestEnds:
