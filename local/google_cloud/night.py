@@ -68,7 +68,8 @@ def _without_rights(cloud: Cloud, variables: dict[str, str], table: str, airflow
 def admitted(cloud: Cloud, cluster: str, jobset: dict[str, Any], bucket: str) -> str:
     """Why the pods of a JobSet do not run, or ''."""
     namespace, spec = jobset["metadata"]["namespace"], jobset["spec"]["replicatedJobs"][0]
-    template = spec["template"]["spec"]["template"]["spec"]
+    pod = spec["template"]["spec"]["template"]
+    template = pod["spec"]
     pods = spec.get("replicas", 1) * spec["template"]["spec"]["parallelism"]
     account = template["serviceAccountName"]
     if kubernetes.get(cloud, cluster, "serviceaccounts", account, namespace) is None:
@@ -82,8 +83,22 @@ def admitted(cloud: Cloud, cluster: str, jobset: dict[str, Any], bucket: str) ->
     for container in (*template["initContainers"], *template["containers"]):
         if problem := registry.has_image(cloud, container["image"], offer.account):
             return f"ErrImagePull: {problem}"
+    if problem := _no_mount(cloud.state.of(types.CLUSTER)[cluster], pod["metadata"].get("annotations", {})):
+        return problem
     project = cluster.split("/")[4]
     worker = access.workload(project, cloud.number(project), namespace, account)
     held = access.roles(cloud.state.get(types.BUCKET, full_name("storage", bucket)), worker)
     lacking = {"storage.objectViewer", "storage.objectCreator"} - held
     return f"{worker} lacks {sorted(lacking)} on the bucket {bucket}" if lacking else ""
+
+
+def _no_mount(cluster: Fields, annotations: dict[str, str]) -> str:
+    """Why a bucket that a pod mounts gives it no weights: what GKE adds to the pod has 256 MiB unless the pod says otherwise
+    (GoogleCloudPlatform/gcs-fuse-csi-driver, cmd/webhook/main.go), and ``"0"`` is no limit."""
+    if annotations.get("gke-gcsfuse/volumes") != "true":
+        return ""
+    if not cluster.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {}).get("enabled"):
+        return "FailedMount: driver name gcsfuse.csi.storage.gke.io not found in the list of registered CSI drivers"
+    if annotations.get("gke-gcsfuse/memory-limit") != "0":
+        return "the container gke-gcsfuse-sidecar is OOMKilled: it may take 256Mi, while it reads the weights"
+    return ""

@@ -69,6 +69,7 @@ def configure_docker(cloud: Cloud, given: Given, project: str) -> str:
     return "Docker configuration file updated."
 
 
+PUBLIC: Final = {"registry.k8s.io", "docker.io"}
 _IMAGE: Final = re.compile(
     r"(?P<host>(?P<location>[\w-]+)-docker\.pkg\.dev)/(?P<project>[\w-]+)/(?P<repository>[\w-]+)/(?P<rest>\S+)"
 )
@@ -78,7 +79,8 @@ def has_image(cloud: Cloud, image: str, reader: str = "") -> str:
     """Why a node cannot start an image, or ''. reader: the account that pulls; '' for the person."""
     match = _IMAGE.fullmatch(image)
     if match is None:
-        return "" if "/" in image and "." not in image.split("/")[0] else f"{image}: unknown registry"
+        host = image.split("/")[0]
+        return "" if "." not in host or host in PUBLIC else f"{image}: unknown registry"
     found = cloud.state.get(types.REPOSITORY, _name(match["project"], match["location"], match["repository"]))
     if found is None or found["format"] != "DOCKER":
         return f"{image}: name unknown: Repository {match['repository']!r} not found"

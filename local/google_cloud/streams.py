@@ -80,7 +80,26 @@ def _not_ready(
         return f"Pub/Sub: PERMISSION_DENIED: {member} lacks roles/pubsub.publisher on {topic}"
     if problem := messages.dead_letters_work(cloud, project, stream["source"]["subscription"]):
         return problem
-    return _no_database(cloud, environment.get("NIGHTSHIFT_SINK_URL", ""), member)
+    if problem := _no_database(cloud, environment.get("NIGHTSHIFT_SINK_URL", ""), member):
+        return problem
+    return _no_backend(cloud, cluster)
+
+
+def _no_backend(cloud: Cloud, cluster: str) -> str:
+    """Why a gateway has no server for a request; '' also where there is no gateway.
+
+    GKE's load balancer asks each server for ``/`` unless a HealthCheckPolicy says otherwise, and vLLM has no such path
+    (kubernetes-sigs/gateway-api-inference-extension, config/charts/inferencepool/templates/gke.yaml).
+    """
+    policies = kubernetes.objects(cloud, cluster, "networking.gke.io/v1", "HealthCheckPolicy")
+    asked = {
+        each["spec"]["targetRef"]["name"]: each["spec"]["default"]["config"]["httpHealthCheck"]["requestPath"]
+        for each in policies
+    }
+    for pool in kubernetes.objects(cloud, cluster, "inference.networking.k8s.io/v1", "InferencePool"):
+        if (path := asked.get(pool["metadata"]["name"], "/")) != "/health":
+            return f"the engine: 503 no healthy upstream: vLLM answers {path} with 404, so no server of the pool is healthy"
+    return ""
 
 
 def _no_database(cloud: Cloud, url: str, member: str) -> str:

@@ -49,6 +49,18 @@ def no_spot_in_one_zone(cloud: Cloud) -> None:
     cloud.sold_out.add(("europe-west4-b", "g2-standard-8", "spot"))
 
 
+def mounted(page: str) -> str:
+    """A night whose pods mount their model from a bucket."""
+    return swap(
+        "NIGHTSHIFT_PRIORITY_CLASS=nightshift-batch", "NIGHTSHIFT_PRIORITY_CLASS=nightshift-batch,NIGHTSHIFT_WEIGHTS=mount"
+    )(page)
+
+
+def model_in_bucket(job: str) -> str:
+    in_bucket = re.sub("uri: hf://.*", "uri: gs://my-project-nightshift/models/minilm", job)
+    return re.sub("revision: .*", 'revision: "1"', in_bucket)
+
+
 def no_network(cloud: Cloud) -> None:
     without_default_network(cloud.state, PROJECT)
 

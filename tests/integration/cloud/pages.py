@@ -149,7 +149,8 @@ def walked(folder: Path, script: Callable[[str], str], changes: Changes | None =
 
     def render(text: str, partition: str, variables: dict[str, str]) -> str:
         (folder / "night.yaml").write_text(text)
-        return run_nightshift(("render", "night.yaml", "--partition", partition, "--rows", "1000"), folder, variables)
+        words = ("render", "night.yaml", "--partition", partition, "--rows", "1000")
+        return changes.rendered(run_nightshift(words, folder, variables))
 
     def cli(walk: Walk, words: Sequence[str], stdin: str) -> str:
         return changes.rendered(run_nightshift(words, walk.cloud.machine.folder, walk.cloud.machine.variables))

@@ -14,6 +14,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 ANSWERED: Final = '{"severity": "INFO", "answered": 1}'
 """What the page's last command of streams shows."""
+
+
+def behind_a_gateway(page: str) -> str:
+    gateway = "--engine-url http://10.0.0.5/texts --gateway gateways/inference"
+    return swap("nightshift render streams/$STREAM.yaml", f"nightshift render streams/$STREAM.yaml {gateway}")(page)
+
+
 STREAMS: Final = {
     "add-ons that a flag switches off": (
         Changes(page=swap("HttpLoadBalancing,HorizontalPodAutoscaling,GcePersistentDiskCsiDriver,", "")),
@@ -92,6 +99,17 @@ STREAMS: Final = {
         ),
         f"no metrics returned: there is no subscription package-texts in {OTHER}",
     ),
+    "a gateway whose backends are asked for /": (
+        Changes(
+            page=behind_a_gateway,
+            rendered=without(r"^apiVersion: networking.gke.io/v1\nkind: HealthCheckPolicy\n(?:(?!---).*\n)*"),
+        ),
+        "503 no healthy upstream: vLLM answers / with 404",
+    ),
+    "a gateway in a cluster without its kinds": (
+        Changes(page=lambda page: swap(" --gateway-api=standard", "")(behind_a_gateway(page))),
+        'no matches for kind "InferencePool" in version "inference.networking.k8s.io/v1"',
+    ),
     "no image of the stream": (
         Changes(page=without(r"^docker push \$NIGHTSHIFT_STREAM_IMAGE\n")),
         "stream:0.3.0: manifest unknown",
@@ -100,7 +118,9 @@ STREAMS: Final = {
 
 
 @pytest.mark.parametrize(
-    "changes", [Changes(), Changes(page=two_projects, cloud=second_project)], ids=["one project", "two projects"]
+    "changes",
+    [Changes(), Changes(page=two_projects, cloud=second_project), Changes(page=behind_a_gateway)],
+    ids=["one project", "two projects", "a gateway"],
 )
 def test_the_page_leads_to_the_first_answered_message(tmp_path: Path, changes: Changes) -> None:
     walk = walked(tmp_path, streams, changes)

@@ -10,6 +10,8 @@ import pytest
 from local.google_cloud.night import outcomes
 from tests.integration.cloud.edits import (
     in_some,
+    model_in_bucket,
+    mounted,
     no_network,
     no_spot_in_one_zone,
     result,
@@ -28,6 +30,7 @@ LEADS: Final = {
     "two projects": (night, Changes(page=two_projects, cloud=second_project)),
     "Autopilot": (autopilot, Changes()),
     "one zone without Spot": (night, Changes(cloud=no_spot_in_one_zone)),
+    "weights that are mounted": (night, Changes(page=mounted, jobs=model_in_bucket)),
     "as many workers as the quotas were asked for": (night, Changes(jobs=ADVANCE)),
     "a network of one's own": (
         night,
@@ -145,6 +148,14 @@ NIGHTS: Final = {
     "a filter where gcloud has none": (
         Changes(page=swap("--flatten=bindings", "--flatten=bindings --filter=bindings.role:storage.object")),
         "ERROR: (gcloud.storage.buckets.get-iam-policy) unrecognized arguments: --filter=bindings.role:storage.object",
+    ),
+    "a mount within the sidecar's own limits": (
+        Changes(page=mounted, jobs=model_in_bucket, rendered=in_some("gke-gcsfuse/memory-limit", "gke-gcsfuse/other")),
+        "gke-gcsfuse-sidecar is OOMKilled",
+    ),
+    "a mount without its driver": (
+        Changes(page=lambda page: swap(",GcsFuseCsiDriver", "")(mounted(page)), jobs=model_in_bucket),
+        "driver name gcsfuse.csi.storage.gke.io not found",
     ),
     "predictions into a dataset that Airflow may only read": (
         Changes(page=swap("; s/table: catalog/table: $TARGET/", "")),
