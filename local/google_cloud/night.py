@@ -94,7 +94,7 @@ def admitted(cloud: Cloud, cluster: str, jobset: dict[str, Any], bucket: str) ->
 
 def _no_mount(cluster: Fields, annotations: dict[str, str]) -> str:
     """Why a bucket that a pod mounts gives it no weights: what GKE adds to the pod has 256 MiB unless the pod says otherwise
-    (GoogleCloudPlatform/gcs-fuse-csi-driver, cmd/webhook/main.go), and ``"0"`` is no limit."""
+    (the defaults of its webhook, in GoogleCloudPlatform/gcs-fuse-csi-driver), and ``"0"`` is no limit."""
     if annotations.get("gke-gcsfuse/volumes") != "true":
         return ""
     if not cluster.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {}).get("enabled"):
