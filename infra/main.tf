@@ -149,7 +149,7 @@ module "composer" {
   network_attachment = var.composer_network_attachment
   kms_key            = module.keys.key
   force_destroy      = !var.deletion_protection
-  settings = {
+  settings = merge(module.cluster.reservations == "" ? {} : { NIGHTSHIFT_RESERVATIONS = module.cluster.reservations }, {
     NIGHTSHIFT_BUCKET           = module.storage.bucket
     NIGHTSHIFT_PROJECT          = var.project_id
     NIGHTSHIFT_LOCATION         = var.region
@@ -161,7 +161,7 @@ module "composer" {
     NIGHTSHIFT_SERVER_IMAGE     = module.registry.server_image
     NIGHTSHIFT_CPU_SERVER_IMAGE = module.registry.cpu_server_image
     NIGHTSHIFT_TPU_SERVER_IMAGE = module.registry.tpu_server_image
-  }
+  })
 }
 
 module "budget" {

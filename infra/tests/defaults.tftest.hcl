@@ -49,10 +49,11 @@ run "defaults" {
       module.composer.made.storage_bucket_airflow.name, module.composer.made.storage_bucket_airflow.force_destroy, module.composer.made.storage_bucket_airflow.encryption,
       module.composer.made.composer_environment_this.name, module.composer.made.composer_environment_this.config[0].encryption_config,
       module.composer.made.composer_environment_this.config[0].enable_private_environment,
+      lookup(module.composer.made.composer_environment_this.config[0].software_config[0].env_variables, "NIGHTSHIFT_RESERVATIONS", "none"),
       ]) == jsonencode([
       "my-project-nightshift", false, [], [90],
       "my-project-nightshift-airflow", false, [],
-      "nightshift", [], false,
+      "nightshift", [], false, "none",
     ])
     error_message = "Names come from the project, nothing that holds data is destroyed, and Google's own keys encrypt."
   }

@@ -440,6 +440,7 @@ run "production" {
   }
   assert {
     condition = jsonencode(module.composer.made.composer_environment_this.config[0].software_config[0].env_variables) == jsonencode({
+      NIGHTSHIFT_RESERVATIONS     = "ct6e-standard-4t=mine"
       NIGHTSHIFT_BUCKET           = "my-runs"
       NIGHTSHIFT_PROJECT          = "my-project"
       NIGHTSHIFT_LOCATION         = "europe-west4"

@@ -178,6 +178,14 @@ output "workload_pool" {
   value = google_container_cluster.this.workload_identity_config[0].workload_pool
 }
 
+output "reservations" {
+  description = "NIGHTSHIFT_RESERVATIONS: the reservation of each machine type that a pool takes from one."
+  value = join(",", distinct([
+    for each in values(local.pools) :
+    "${local.hardware[each.kind].machines[tostring(each.accelerators)]}=${each.reservation}" if each.reservation != null
+  ]))
+}
+
 output "made" {
   description = "All resources, for the tests of the root."
   value = {

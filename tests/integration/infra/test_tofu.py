@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -54,14 +55,35 @@ def test_it_says_what_the_schema_refuses(workspace: Workspace, file: str, before
     assert any(named in problem for problem in workspace.problems())
 
 
-def test_the_example_is_made_once_and_destroyed(workspace: Workspace) -> None:
-    (workspace.folder / "terraform.tfvars").write_text((INFRA / "terraform.tfvars.example").read_text())
+EXAMPLE = (INFRA / "terraform.tfvars.example").read_text()
+[EVERYTHING] = re.findall(
+    r"^variables \{\n(.*?)^\}", (INFRA / "tests/production.tftest.hcl").read_text(), re.MULTILINE | re.DOTALL
+)
+"""The variables of the assertions: two projects, a key, streams, a database, every kind of pool."""
+
+
+@pytest.mark.parametrize("variables", [EXAMPLE, EVERYTHING], ids=["example", "everything"])
+def test_it_is_made_once_and_destroyed(workspace: Workspace, variables: str) -> None:
+    (workspace.folder / "terraform.tfvars").write_text(variables)
 
     workspace.run("apply", "-auto-approve")
 
     # Nothing is left to do: what Google would compute is the same each time.
     workspace.run("plan", "-detailed-exitcode")
-    state = from_tfstate(workspace.state(), workspace.folder)
+    assert len(from_tfstate(workspace.state(), workspace.folder).of(cloud.CLUSTER)) == 1
+
+    workspace.run("destroy", "-auto-approve")
+
+    assert from_tfstate(workspace.state(), workspace.folder).resources == {}
+
+
+def test_what_is_made_is_what_the_stand_ins_see(workspace: Workspace) -> None:
+    (workspace.folder / "terraform.tfvars").write_text(EXAMPLE)
+    workspace.run("apply", "-auto-approve")
+    tfstate = workspace.state()
+
+    state = from_tfstate(tfstate, workspace.folder)
+
     cluster = state.get(cloud.CLUSTER, full_name("container", "projects/my-project/locations/europe-west4/clusters/nightshift"))
     assert cluster is not None
     assert cluster["privateClusterConfig"] == {"enablePrivateNodes": True}
@@ -69,19 +91,7 @@ def test_the_example_is_made_once_and_destroyed(workspace: Workspace) -> None:
     number = state.of(cloud.PROJECT)[full_name("cloudresourcemanager", "projects/my-project")]["projectNumber"]
     worker = access.workload("my-project", str(number), "nightshift", "nightshift-product-texts")
     assert access.roles(bucket, worker) == {"storage.objectCreator", "storage.objectViewer"}
-
-    workspace.run("destroy", "-auto-approve")
-
-    assert from_tfstate(workspace.state(), workspace.folder).resources == {}
-
-
-def test_every_kind_of_grant_reaches_the_stand_ins(workspace: Workspace) -> None:
-    (workspace.folder / "terraform.tfvars").write_text((INFRA / "terraform.tfvars.example").read_text())
-    workspace.run("apply", "-auto-approve")
-    tfstate = workspace.state()
-
     grants = sum(len(each["instances"]) for each in tfstate["resources"] if each["type"].endswith("_iam_member"))
-    state = from_tfstate(tfstate, workspace.folder)
     bound = sum(
         len(binding["members"])
         for objects in state.resources.values()
