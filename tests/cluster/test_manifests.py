@@ -265,12 +265,14 @@ def test_airflows_account_is_bound_by_its_address_and_by_its_unique_id(tmp_path:
         path.write_text(path.read_text().replace("AIRFLOW_ID", "110000000000000000001"))
         documents = overlay(name, root=tmp_path / "k8s")
         for kind in ("RoleBinding", "ClusterRoleBinding"):
-            [binding] = [document for document in documents if document["kind"] == kind]
-            assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [
-                ("ServiceAccount", "nightshift-airflow"),
-                ("User", "AIRFLOW_ACCOUNT"),
-                ("User", "110000000000000000001"),
-            ]
+            bindings = [document for document in documents if document["kind"] == kind]
+            assert bindings
+            for binding in bindings:
+                assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [
+                    ("ServiceAccount", "nightshift-airflow"),
+                    ("User", "AIRFLOW_ACCOUNT"),
+                    ("User", "110000000000000000001"),
+                ]
     assert len(gke) == 3
 
 

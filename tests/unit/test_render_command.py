@@ -105,7 +105,10 @@ def test_workers_are_planned_from_rows(tmp_path: Path) -> None:
 
 def test_a_stream_is_several_documents() -> None:
     """What they are: test_stream_manifests.py."""
-    done = nightshift_render(STREAM, "--keda", NIGHTSHIFT_PROJECT="acme", NIGHTSHIFT_NAMESPACE="live")
+    cluster = "gke:projects/acme/locations/l/clusters/c"
+    done = nightshift_render(
+        STREAM, "--keda", NIGHTSHIFT_PROJECT="acme", NIGHTSHIFT_NAMESPACE="live", NIGHTSHIFT_RUNTIME=cluster
+    )
     assert (done.returncode, done.stderr) == (0, "")
     documents = list(yaml.safe_load_all(done.stdout))
 
