@@ -70,7 +70,10 @@ def network(here: Surroundings) -> Iterator[Finding]:
     theirs = str(found.cluster.get("networkConfig", {}).get("network") or found.cluster.get("network", ""))
     ours = str(cluster.get("networkConfig", {}).get("network", ""))
     if theirs.rpartition("/networks/")[2] != ours.rpartition("/networks/")[2]:
-        again = f"gcloud alloydb clusters create ANOTHER --network={ours} --region=REGION --project={gke.place(here).project}"
+        project = gke.place(here).project
+        again = (
+            f"gcloud alloydb clusters create ANOTHER --project={project} --network={ours} --region=REGION --password=PASSWORD"
+        )
         yield Failed(NETWORK, f"it is in {theirs}, and the pods are in {ours}, without a way between them", BREAKS, again)
     else:
         yield Ok(NETWORK, f"{theirs}, as the pods")

@@ -68,7 +68,7 @@ def _fix(here: Surroundings, found: dict[str, Any], condition: cluster_objects.O
     external = [metric["external"]["metric"] for metric in found["spec"].get("metrics", ()) if metric["type"] == "External"]
     if any(PROJECT_LABEL not in metric.get("selector", {}).get("matchLabels", {}) for metric in external):
         # Then the adapter asks the cluster's project, whatever project the subscription is in.
-        return f"nightshift render STREAM_FILE ({here.named_stream.job}) | kubectl apply --server-side -f -"
+        return f"nightshift render streams/{here.named_stream.job}.yaml | kubectl apply --server-side -f -"
     message = condition.get("message", "").lower()
     if "permission" in message or "403" in message:
         project = next((metric["selector"]["matchLabels"][PROJECT_LABEL] for metric in external), here.settings.project)

@@ -138,7 +138,7 @@ def _refused(found: cluster_objects.Object) -> str:
 
 def _render(here: Surroundings) -> str:
     job = here.named_stream.job
-    return f"nightshift render STREAM_FILE ({job}) --engine-url=URL --gateway=GATEWAY | kubectl apply --server-side -f -"
+    return f"nightshift render streams/{job}.yaml --engine-url=URL --gateway=GATEWAY | kubectl apply --server-side -f -"
 
 
 def _route(here: Surroundings) -> cluster_objects.Object | None:

@@ -34,7 +34,7 @@ _WAYS: Final = {
 }
 _BOUGHT: Final = {
     Provisioning.SPOT: " --spot",
-    Provisioning.FLEX_START: " --flex-start",
+    Provisioning.FLEX_START: " --flex-start --no-enable-autorepair --location-policy=ANY --reservation-affinity=none",
     Provisioning.RESERVATION: " --reservation-affinity=specific --reservation=NAME",
 }
 

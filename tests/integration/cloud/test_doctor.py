@@ -133,7 +133,7 @@ STREAMS: Final = {
     "a metric of the wrong project": (
         Changes(page=two_projects, cloud=second_project, rendered=without(r"^ *resource\.labels\.project_id: .*\n")),
         "autoscaler package-texts-subscriber",
-        "nightshift render STREAM_FILE (package-texts) | kubectl apply --server-side -f -",
+        "nightshift render streams/package-texts.yaml | kubectl apply --server-side -f -",
     ),
 }
 """What was wrong once, or nearly: and the check that names it, with the command that helps."""
