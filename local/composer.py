@@ -75,7 +75,8 @@ def main() -> int:
         print(f"[composer] {error}", file=sys.stderr)
         return 1
     jobs = len([*(TARGET / "dags" / "jobs").glob("*.y*ml")])
-    print(f"{TARGET.relative_to(ROOT)} holds the wheel, the DAGs, {jobs} jobs and requirements.txt. Next: commands.txt there.")
+    place = TARGET.relative_to(ROOT)
+    print(f"{place} holds the wheel, the DAGs, {jobs} jobs and requirements.txt. Next: bash {place}/commands.txt")
     if not jobs:
         print("The job of the demo is for the local stack alone. Your own go beside it, into dags/jobs/.")
     return 0

@@ -1,6 +1,7 @@
 """The words of a gcloud command: which command it is, its flags and its arguments, refused as gcloud refuses them.
 
-`flags.json` holds the flags of each command that a page of this repository types, as gcloud's own parser knows them.
+`flags.json` holds the flags of each command that a page of this repository types, as gcloud's own parser knows them (its
+`Command.GetAllAvailableFlags()`, of the version that the file names).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.google_cloud import bq, gcloud, kubectl, registry
+from local.google_cloud import bq, gcloud, kubectl, kubernetes, nodes, registry
 from local.google_cloud import state as types
 from local.google_cloud.cloud import Cloud, Machine, Refused, new_project, without_default_network
 from local.google_cloud.clusters import name_of
@@ -219,3 +219,42 @@ def test_bq_knows_datasets_by_place(cloud: Cloud) -> None:
         with pytest.raises(Refused, match=expected):
             bq.run(cloud, words)
     bq.run(cloud, ["--location=EU", "mk", "--force", "--dataset", "p:d"])
+
+
+@pytest.mark.parametrize(
+    ("priority", "sold_out", "quota", "words"),
+    [
+        (-10, False, 4, ""),
+        (-11, False, 4, "priority -11 (PriorityClass low) is below the cluster autoscaler's cutoff -10"),
+        (-10, True, 4, "ZONE_RESOURCE_POOL_EXHAUSTED in europe-west4-a, europe-west4-b"),
+        (-10, False, 0, "Quota 'PREEMPTIBLE_NVIDIA_L4_GPUS' exceeded. Limit: 0 in region europe-west4; needed: 2"),
+    ],
+)
+def test_the_autoscaler_ignores_low_priorities(cloud: Cloud, priority: int, sold_out: bool, quota: int, words: str) -> None:
+    run(cloud, CLUSTER)
+    run(
+        cloud,
+        "container node-pools create l4 --cluster=c --location=europe-west4 --machine-type=g2-standard-8 --spot --num-nodes=0 "
+        "--accelerator=type=nvidia-l4,count=1 --enable-autoscaling --total-max-nodes=4 "
+        "--node-locations=europe-west4-a,europe-west4-b",
+    )
+    ask = "beta quotas preferences create --service=compute.googleapis.com"
+    run(cloud, f"{ask} --quota-id=GPUS-ALL-REGIONS-per-project --preferred-value=4")
+    for metric, value in (
+        ("PREEMPTIBLE-NVIDIA-L4-GPUS", quota),
+        ("CPUS", 100),
+        ("SSD-TOTAL-GB", 2000),
+        ("IN-USE-ADDRESSES", 20),
+    ):
+        limit = f"--quota-id={metric}-per-project-region --preferred-value={value} --dimensions=region=europe-west4"
+        run(cloud, f"{ask} {limit}")
+    if sold_out:
+        cloud.sold_out |= {(zone, "g2-standard-8", "spot") for zone in ("europe-west4-a", "europe-west4-b")}
+    name = name_of("p", "europe-west4", "c")
+    low = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "low"}, "value": priority}
+    kubernetes.apply(cloud, name, [low], dry_run=False)
+    selector = {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-spot": "true"}
+
+    found = nodes.refusal(cloud, name, {"priorityClassName": "low", "nodeSelector": selector}, 2)
+
+    assert words in found if words else found == ""
