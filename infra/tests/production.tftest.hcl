@@ -243,10 +243,10 @@ run "production" {
   }
   assert {
     condition = jsonencode(one([for each in module.cluster.made.container_node_pool_default : [
-      each.project, each.name, each.node_locations, each.autoscaling[0].total_min_node_count, each.autoscaling[0].total_max_node_count,
+      each.project, each.name, each.node_locations, each.initial_node_count, each.autoscaling[0].total_min_node_count, each.autoscaling[0].total_max_node_count,
       each.autoscaling[0].location_policy, each.node_config[0].machine_type, each.node_config[0].service_account,
       each.node_config[0].workload_metadata_config[0].mode,
-    ]])) == jsonencode(["my-gpus", "default", toset(["europe-west4-a", "europe-west4-b"]), 3, 9, "BALANCED", "e2-standard-4", "nodes@x", "GKE_METADATA"])
+    ]])) == jsonencode(["my-gpus", "default", toset(["europe-west4-a", "europe-west4-b"]), 1, 3, 9, "BALANCED", "e2-standard-4", "nodes@x", "GKE_METADATA"])
     error_message = "The ordinary nodes scale, over all zones."
   }
 
@@ -257,15 +257,16 @@ run "production" {
       for name, each in module.cluster.made.container_node_pool_accelerators : name => [
         each.node_config[0].machine_type, each.node_config[0].disk_size_gb, each.node_config[0].disk_type,
         each.autoscaling[0].total_min_node_count, each.autoscaling[0].total_max_node_count,
+        each.autoscaling[0].min_node_count, each.autoscaling[0].max_node_count,
       ]
       }) == jsonencode({
-      l4-spot  = ["g2-standard-8", 170, "pd-balanced", 0, 8]
-      l4-flex  = ["g2-standard-8", 170, "pd-balanced", 0, 16]
-      l4-large = ["g2-standard-48", 250, "pd-balanced", 0, 16]
-      h100-1   = ["a3-highgpu-8g", 1680, "pd-balanced", 0, 2]
-      h100-2   = ["a3-highgpu-8g", 1680, "pd-balanced", 0, 2]
-      v6e-1    = ["ct6e-standard-4t", 750, "hyperdisk-balanced", 0, 4]
-      h200     = ["a3-ultragpu-8g", 1490, "hyperdisk-balanced", 0, 16]
+      l4-spot  = ["g2-standard-8", 170, "pd-balanced", 0, 8, null, null]
+      l4-flex  = ["g2-standard-8", 170, "pd-balanced", 0, 16, null, null]
+      l4-large = ["g2-standard-48", 250, "pd-balanced", 0, 16, null, null]
+      h100-1   = ["a3-highgpu-8g", 1680, "pd-balanced", null, null, 0, 2]
+      h100-2   = ["a3-highgpu-8g", 1680, "pd-balanced", null, null, 0, 2]
+      v6e-1    = ["ct6e-standard-4t", 750, "hyperdisk-balanced", null, null, 0, 4]
+      h200     = ["a3-ultragpu-8g", 1490, "hyperdisk-balanced", 0, 16, null, null]
     })
     error_message = "Machines, disks and limits of the pools are those of the profiles."
   }

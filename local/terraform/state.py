@@ -199,6 +199,8 @@ def _node_pool(each: Attributes) -> Iterator[Made]:
         "config": config,
         "autoscaling": {
             "enabled": True,
+            "minNodeCount": _first(each, "autoscaling", "min_node_count"),
+            "maxNodeCount": _first(each, "autoscaling", "max_node_count"),
             "totalMinNodeCount": _first(each, "autoscaling", "total_min_node_count"),
             "totalMaxNodeCount": _first(each, "autoscaling", "total_max_node_count"),
             "locationPolicy": _first(each, "autoscaling", "location_policy"),

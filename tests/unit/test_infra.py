@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from local import composer
-from local.terraform import check
+from local.terraform import check, schema
 from nightshift import __version__
 from nightshift.profiles.hardware import GPUS, TPUS
 from nightshift.settings import Settings
@@ -187,3 +187,20 @@ def test_roles_are_those_of_the_path_by_hand() -> None:
         wanted.setdefault(account, set()).update(found)
 
     assert {holder: roles - OWN.get(holder, set()) for holder, roles in made.items()} == wanted
+
+
+def test_the_provider_is_pinned_and_knows_who_pays() -> None:
+    """No assertion of OpenTofu sees this."""
+    versions = check.parsed(INFRA / "versions.tf")
+    [terraform], [provider] = versions["terraform"], versions["provider"]
+    [required] = terraform["required_providers"]
+    major_and_minor = ".".join(schema.PROVIDER_VERSION.split(".")[:2])
+    assert plain(required["google"]) == {"source": "hashicorp/google", "version": f"~> {major_and_minor}"}
+    assert plain(terraform["required_version"]) == ">= 1.9"
+    assert plain(provider['"google"']) == {
+        "project": "${var.project_id}",
+        "region": "${var.region}",
+        "user_project_override": True,
+        "billing_project": "${var.project_id}",
+        "default_labels": "${local.labels}",
+    }

@@ -81,10 +81,12 @@ resource "google_container_node_pool" "accelerators" {
   name           = each.key
   node_locations = each.value.zones == null ? var.zones : each.value.zones
 
-  # From zero and back to zero. Spot machines are short somewhere every night, so one-host engines take any zone.
+  # From zero and back to zero. Spot machines are short somewhere every night, so one-host engines take any zone; a slice comes whole.
   autoscaling {
-    total_min_node_count = 0
-    total_max_node_count = each.value.hosts > 1 ? each.value.hosts : each.value.max_nodes
+    min_node_count       = each.value.hosts > 1 ? 0 : null
+    max_node_count       = each.value.hosts > 1 ? each.value.hosts : null
+    total_min_node_count = each.value.hosts > 1 ? null : 0
+    total_max_node_count = each.value.hosts > 1 ? null : each.value.max_nodes
     location_policy      = "ANY"
   }
 

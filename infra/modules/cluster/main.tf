@@ -153,6 +153,8 @@ resource "google_container_node_pool" "default" {
   cluster        = google_container_cluster.this.id
   name           = "default"
   node_locations = var.zones
+  # In each zone, to begin with.
+  initial_node_count = 1
 
   autoscaling {
     total_min_node_count = 3
@@ -167,6 +169,11 @@ resource "google_container_node_pool" "default" {
     workload_metadata_config {
       mode = "GKE_METADATA"
     }
+  }
+
+  lifecycle {
+    # Else a change of zones would make a new pool.
+    ignore_changes = [initial_node_count]
   }
 }
 
