@@ -116,6 +116,7 @@ def _request(here: Surroundings, metric: Metric, need: Need) -> str:
     dimensions += ["=".join(metric.family)] if metric.family else []
     which = f" --dimensions={','.join(dimensions)}" if dimensions else ""
     return (
-        f"gcloud beta quotas preferences create --service=compute.googleapis.com --project={at.project} --quota-id={metric.quota_id}"
-        f"{which} --preferred-value={need.amount} --email=YOUR_ADDRESS --justification='batch inference'"
+        f"gcloud beta quotas preferences create --service=compute.googleapis.com --project={at.project} "
+        f"--quota-id={metric.quota_id}{which} --preferred-value={need.amount} "
+        "--email=YOUR_ADDRESS --justification='batch inference'"
     )
