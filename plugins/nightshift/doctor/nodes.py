@@ -26,6 +26,8 @@ CRD: Final = "computeclasses.cloud.google.com"
 CREATES_POOLS: Final = (1, 33, 3)
 """From here on a ComputeClass makes node pools by itself; before, only if the whole cluster does ("About node pool
 auto-creation")."""
+DISK: Final = "pd-balanced"
+"""What nodes boot from if nobody says otherwise (gcloud's reference, ``--disk-type``)."""
 _WAYS: Final = {
     Provisioning.ON_DEMAND: "",
     Provisioning.SPOT: ", Spot",
@@ -172,7 +174,7 @@ def machines(here: Surroundings) -> Iterator[Machines]:
             found = cluster_objects.get(here, f"{API}/v1/computeclasses/{worker.compute_class}") or {}
             rules = [each for each in found.get("spec", {}).get("priorities", ()) if _is_of(each, worker)]
             disk = rules[0].get("storage", {}) if rules else {}
-            yield Machines(worker, None, int(disk.get("bootDiskSize", 0)), disk.get("bootDiskType", ""))
+            yield Machines(worker, None, int(disk.get("bootDiskSize", 0)), disk.get("bootDiskType", DISK))
             continue
         try:
             of = placement_of(here, profile)

@@ -501,6 +501,16 @@ def test_addresses_count_the_nodes_that_are_always_there(made: Deployment) -> No
     assert "6 workers need 9 in europe-west4 of acme-gpu, and IN_USE_ADDRESSES is 8" in problem.problem
 
 
+def test_disks_of_nodes_that_a_class_makes_count_too(made: Deployment) -> None:
+    a_class(made)
+    no_quota("SSD-TOTAL-GB-per-project-region")(made)
+
+    [problem] = examine(made, stream=False).problems
+
+    assert problem.check == "compute quota SSD_TOTAL_GB"
+    assert "4 workers need 680 in europe-west4 of acme-gpu, and SSD_TOTAL_GB is 500" in problem.problem
+
+
 def test_private_nodes_have_no_addresses(made: Deployment) -> None:
     made.job["compute"]["workers"] = 6
     no_quota("IN-USE-ADDRESSES-per-project-region")(made)
