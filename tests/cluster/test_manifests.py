@@ -230,7 +230,8 @@ def test_compute_classes_try_a_reservation_first(restricted: Namespace, tmp_path
                     assert first["reservations"] == {"affinity": "Specific", "specific": [{"name": "nightshift-nights"}]}
                     assert first.get("machineType", machine.name) == machine.name
                     assert not first.keys() & {"spot", "flexStart"}
-                    assert others and not any("reservations" in rule for rule in others)
+                    assert others
+                    assert not any("reservations" in rule for rule in others)
                     assert all(("secondaryBootDisks" in rule["storage"]) == cached for rule in (first, *others))
                     tried += 1
         assert tried == len(classes) > 0
