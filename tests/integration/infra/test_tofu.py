@@ -28,6 +28,11 @@ def test_the_whole_schema_takes_it(workspace: Workspace) -> None:
     assert workspace.problems() == []
 
 
+def test_it_is_formatted(workspace: Workspace) -> None:
+    """The mutator, too, reads it line by line."""
+    assert workspace.run("fmt", "-check", "-recursive") == ""
+
+
 def test_what_the_gate_knows_of_the_schema_is_current(tools: Tools) -> None:
     assert check.of_infra(json.loads(tools.schema.read_text())) == check.load(), "python3 -m local.terraform schema"
 
