@@ -435,7 +435,7 @@ run "production" {
       [for each in module.composer.made.composer_environment_this.config[0].workloads_config[0].triggerer : [each.count, each.cpu, each.memory_gb]],
       ]) == jsonencode([
       "my-project", "europe-west4", "night", "my-runs-airflow", "ENVIRONMENT_SIZE_SMALL", true, "airflow@x",
-      "projects/my-project/regions/europe-west4/networkAttachments/airflow", "composer-3-airflow-3.3.1", [[2, 0.5, 1]],
+      "projects/my-project/regions/europe-west4/networkAttachments/airflow", "composer-3-airflow-3.3.1", [[2, 1, 2]],
     ])
     error_message = "Airflow runs as its account, in its bucket and network, with two triggerers."
   }

@@ -116,8 +116,8 @@ resource "google_composer_environment" "this" {
       # Nights wait there: with one, an upgrade of it lets every wait begin anew.
       triggerer {
         count     = 2
-        cpu       = 0.5
-        memory_gb = 1
+        cpu       = 1
+        memory_gb = 2
       }
     }
 
