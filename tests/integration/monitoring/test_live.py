@@ -40,6 +40,7 @@ from tests.integration.stream.processes import Stage
 pytestmark = pytest.mark.integration
 
 ALERTS: Final = sorted(rule.alert for group in table.rules().groups for rule in group.rules)
+FIRING: Final = 'ALERTS{alertstate="firing"}'
 TARGET_S: Final = 5
 """The stream's latency.target."""
 SLOW_S: Final = 7.0
@@ -287,16 +288,19 @@ def test_every_panel_has_data_and_every_alert_fires_once_and_clears(
         asked = Asked(stack.enter_context(prometheus.scraping(tmp_path / "prometheus", scene.targets, rules(tmp_path))))
         scene.be_well()
         time.sleep(HEALTHY_S)
-        assert asked.all_of("ALERTS") == []
+        assert asked.all_of(FIRING) == []
 
         scene.fall_ill(asked)
         asked.await_firing(ALERTS)
         scene.be_mended()
         asked.await_firing([])
         codes = scene.end()
-        fired = asked.all_of('ALERTS{alertstate="firing"}')
+        fired = asked.all_of(FIRING)
         found = {name: asked.all_of(query) for name, query in panels().items()}
 
+    print(
+        f"{len(found)} lines of panels; fired: {sorted((each['metric']['alertname'], len(each['values'])) for each in fired)}"
+    )
     assert codes == dict.fromkeys(codes, 0)
     assert {each["metric"]["alertname"] for each in fired} == set(ALERTS)
     assert [each["metric"] for each in fired if times_fired(each["values"]) != 1] == []
