@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from local.environments import ROOT
+from nightshift.doctor import autoscaling, cluster_objects, priority, queue
 from nightshift.doctor import cluster as _cluster
-from nightshift.doctor import queue
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
+from nightshift.doctor.runner import Check, examine
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.hooks.jobset import JobSetHook
 from nightshift.jobset.kubernetes import kueue
@@ -22,9 +24,12 @@ from nightshift.jobset.kubernetes.rbac import RIGHTS
 from nightshift.profiles.limits import Limits
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
+from nightshift.stream.manifests.render import render
+from nightshift.stream.manifests.render_request import StreamRequest
 from tests.builders import a_spec
 from tests.cluster.api_proxy import ApiProxy
 from tests.cluster.kube import Kubernetes, Namespace, a_queue, require
+from tests.stream_manifests import a_stream
 from tests.unit.doctor.fakes import FakeConnections
 
 pytestmark = pytest.mark.cluster
@@ -32,6 +37,7 @@ pytestmark = pytest.mark.cluster
 ACCOUNT = "nightshift-airflow"
 RIGHTS_FILE = ROOT / "k8s/base/airflow.yaml"
 READERS = ROOT / kueue.READERS
+DOCTOR = ROOT / cluster_objects.READER
 QUOTA = {"cpu": "2", "memory": "8Gi", "ephemeral-storage": "100Gi"}
 
 
@@ -49,9 +55,9 @@ def api(cluster: Kubernetes, namespace: Namespace, tmp_path: Any) -> Iterator[Jo
 
 
 @contextmanager
-def readers(namespace: Namespace) -> Iterator[None]:
+def readers(namespace: Namespace, file: Path = READERS, name: str = "nightshift-queue-reader") -> Iterator[None]:
     """What lets the account read queues, under a name of this test's own: it belongs to the whole cluster."""
-    text = READERS.read_text().replace("nightshift-queue-reader", namespace.name)
+    text = file.read_text().replace(name, namespace.name)
     text = text.replace("namespace: nightshift\n", f"namespace: {namespace.name}\n")
     namespace.cluster.kubectl("create", "-f", "-", text=text)
     try:
@@ -65,6 +71,58 @@ def asked(
 ) -> list[Finding]:
     settings = Settings(bucket="runs", project="acme", namespace=namespace.name)
     return list(check(Surroundings(settings, FakeConnections(api=api), job)))
+
+
+def examined(check: Check, api: JobSetHook, namespace: Namespace, **settings: Any) -> list[Finding]:
+    """As `nightshift doctor` runs it, for the stream of the examples."""
+    of = Settings(bucket="runs", project="acme", namespace=namespace.name, **settings)
+    here = Surroundings(of, FakeConnections(api=api), stream=a_stream())
+    return list(examine([check], here).findings)
+
+
+@pytest.mark.gate
+def test_priorities_and_autoscalers_are_read_with_the_rights_of_the_component_and_not_without(
+    namespace: Namespace, api: JobSetHook
+) -> None:
+    name = f"{namespace.name}-low"
+    low = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": -100}
+    document = next(each for each in manifests(namespace) if each["kind"] == "HorizontalPodAutoscaler")
+    classes = Check("priority class", priority.classes, "infer")
+    autoscalers = Check("autoscalers", autoscaling.health, "the stream")
+    adapter = Check("metrics adapter", autoscaling.adapter, "the stream")
+    namespace.cluster.kubectl("create", "-f", "-", text=yaml.safe_dump(low))
+    try:
+        namespace.kubectl("create", "-f", "-", text=yaml.safe_dump(document))
+        for check in (classes, autoscalers, adapter):
+            [hidden] = examined(check, api, namespace, priority_class=name)
+            assert isinstance(hidden, Skipped)
+            assert f"kubectl apply -f {cluster_objects.READER}" in hidden.because
+        assert [type(each) for each in examined(Check("p", priority.pods, "infer"), api, namespace)] == [Ok]
+        with readers(namespace, DOCTOR, "nightshift-doctor"):
+
+            def wrong() -> list[str]:
+                return [
+                    each.problem for each in examined(classes, api, namespace, priority_class=name) if isinstance(each, Failed)
+                ]
+
+            namespace.wait_until("the right to read priorities", lambda: wrong() != [])
+            assert wrong() == [f"PriorityClass {name} has the value -100, which is less than -10"]
+            [gone] = examined(classes, api, namespace, priority_class=f"{name}-gone")
+            assert isinstance(gone, Failed)
+            assert f"the cluster has no PriorityClass {name}-gone" in gone.problem
+            # The test cluster may run the controller, or none: either way nothing serves the metric.
+            [scaled] = examined(autoscalers, api, namespace)
+            assert isinstance(scaled, Failed)
+            [served] = examined(adapter, api, namespace)
+            assert isinstance(served, Failed | Ok)
+    finally:
+        namespace.cluster.kubectl("delete", "priorityclass", name, "--wait=false")
+
+
+def manifests(namespace: Namespace) -> list[dict[str, Any]]:
+    """What `nightshift render` prints of the stream, in this namespace."""
+    settings = Settings(bucket="runs", project="acme", namespace=namespace.name)
+    return render(StreamRequest(a_stream(), "job: package-texts\n", settings))
 
 
 @pytest.mark.gate
