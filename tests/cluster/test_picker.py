@@ -37,6 +37,7 @@ PATIENCE_S: Final = 60.0
 SERVERS: Final = {"127.0.0.2": 60, "127.0.0.3": 0}
 """Addresses, and how many requests wait there."""
 SERVING: Final = b"\x08\x01"
+NOT_SERVING: Final = b"\x08\x02"
 POOL: Final = "package-texts-server"
 SCORE: Final = {"model": "m", "text_1": "a", "text_2": "b"}
 
@@ -65,12 +66,13 @@ class Picker:
         self._channel, self._health = (grpc.insecure_channel(f"127.0.0.1:{each}") for each in (port, health_port))
 
     @property
-    def healthy(self) -> bool:
+    def health(self) -> bytes | None:
+        """None while it does not answer."""
         check: Any = self._health.unary_unary("/grpc.health.v1.Health/Check")
         try:
-            return bool(check(field(1, b"inference-extension"), timeout=5) == SERVING)
+            return bytes(check(field(1, b"inference-extension"), timeout=5))
         except grpc.RpcError:
-            return False
+            return None
 
     def pick(self, path: str, body: dict[str, Any]) -> str:
         """The address that it names, or what it says instead."""
@@ -189,11 +191,10 @@ def test_it_picks_the_server_with_the_shortest_queue_for_every_kind_of_request(
             stack.enter_context(serving_metrics(address, port, waiting))
             a_server(namespace, pool["spec"]["selector"]["matchLabels"], number, address)
         ours = stack.enter_context(running(namespace, container["args"], tmp_path))
-        until("an answer about its health", lambda: b"not serving" in ours.log.read_bytes() or not ours.healthy, ours.log)
-        assert not ours.healthy, "its pool is not there yet"
+        until("it misses its pool", lambda: ours.health == NOT_SERVING, ours.log)
 
         namespace.kubectl("apply", "--server-side", "-f", "-", text=yaml.safe_dump(pool))
-        until("healthy", lambda: ours.healthy, ours.log)
+        until("it has its pool", lambda: ours.health == SERVING, ours.log)
         until("it knows the servers", lambda: ours.pick("/v1/embeddings", {"model": "m", "input": ["a"]}) in SERVERS, ours.log)
         for path, body in (
             ("/score", SCORE),
@@ -211,7 +212,7 @@ def test_it_picks_the_server_with_the_shortest_queue_for_every_kind_of_request(
         config = yaml.safe_load(next(each for each in container["args"] if each.startswith("--config-text"))[14:])
         del config["parser"]
         other = stack.enter_context(running(namespace, [*upstreams, f"--config-text={yaml.safe_dump(config)}"], tmp_path))
-        until("healthy", lambda: other.healthy, other.log)
+        until("it has its pool", lambda: other.health == SERVING, other.log)
         until(
             "it knows the servers",
             lambda: other.pick("/v1/embeddings", {"model": "m", "input": ["a"]}) in SERVERS,

@@ -65,6 +65,21 @@ def test_every_variant_is_accepted(restricted: Namespace) -> None:
     assert set(STREAM_KINDS) < {each["kind"] for each in documents}
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://texts%40acme.iam@10.1.2.3:6432/catalog",
+        "postgresql://u:p@10.1.2.3:5433,[fd00::1]:5432/catalog",
+        "postgresql://u:p@127.0.0.1/catalog",
+    ],
+    ids=["token", "several", "proxy"],
+)
+def test_every_way_to_a_database_is_accepted(restricted: Namespace, url: str) -> None:
+    documents = render(replace(an_order(PLAIN, settings(restricted)), sink_url=url))
+
+    assert dry_run(restricted, documents).count("serverside-applied") == len(documents)
+
+
 def test_the_picker_is_admitted_under_the_strictest_standard(restricted: Namespace) -> None:
     pods = pods_of(render(an_order(GATEWAY, settings(restricted))))
 
