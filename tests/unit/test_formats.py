@@ -172,7 +172,6 @@ def test_the_images_have_the_release_in_their_tags() -> None:
         "images/airflow/Dockerfile",
         "images/server-cpu/Dockerfile",
         "local/Dockerfile",
-        "local/composer_commands.txt",
         "local/runtime/config.py",
         "k8s/README.md",
         "docs/use/streams.md",
