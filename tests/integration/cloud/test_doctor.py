@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from nightshift.doctor.findings import Ok, Report
+from nightshift.doctor.findings import Ok, Report, Skipped
 from tests.integration.cloud.doctor import asked, images
 from tests.integration.cloud.edits import in_some, second_project, swap, two_projects, without
-from tests.integration.cloud.pages import PROJECT, Changes, night, streams, walked
+from tests.integration.cloud.pages import PROJECT, Changes, Edit, autopilot, night, streams, walked
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -43,6 +43,31 @@ def test_after_the_page_all_is_well_for_a_stream(tmp_path: Path, changes: Change
 
     assert report.problems == (), report.lines()
     assert any(isinstance(each, Ok) and each.check.startswith("autoscaler ") for each in report.findings)
+
+
+def test_on_autopilot_all_is_well_too(tmp_path: Path) -> None:
+    report = images(asked(walked(tmp_path, autopilot), tmp_path / "dist/composer/dags/jobs/package-embeddings.yaml"))
+
+    assert report.problems == (), report.lines()
+    assert Ok("nodes gpu-l4-any", "ComputeClass nightshift-gpu-l4-x1 makes them") in report.findings
+
+
+@pytest.mark.parametrize(
+    ("script", "file", "silent"),
+    [
+        (night, "dist/composer/dags/jobs/package-embeddings.yaml", {"compute quotas"}),
+        (streams, "streams/package-texts.yaml", {"subscription", "alloydb"}),
+    ],
+    ids=["night", "stream"],
+)
+def test_with_the_roles_of_the_page_alone_nothing_is_wrong_and_less_is_known(
+    tmp_path: Path, script: Edit, file: str, silent: set[str]
+) -> None:
+    report = images(asked(walked(tmp_path, script), tmp_path / file, roles=()))
+
+    assert report.problems == (), report.lines()
+    skipped = {each.check: each.because for each in report.findings if isinstance(each, Skipped)}
+    assert all("gcloud projects add-iam-policy-binding" in skipped[check] for check in silent), skipped
 
 
 def again(name: str, value: str) -> Changes:
