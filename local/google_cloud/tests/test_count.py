@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from local.environments import ROOT
@@ -50,6 +52,9 @@ def test_terraform_takes_the_place_of_nine_commands_in_ten(capsys: pytest.Captur
     """The two paths of this repository, which `main` prints."""
     by_hand, terraform = (of_page(ROOT / page) for page in ("k8s/README.md", "infra/README.md"))
 
+    said = re.search(r"It takes (\d+) typed commands instead of (\d+)", (ROOT / "k8s/README.md").read_text())
+    assert said is not None
+    assert (int(said[1]), int(said[2])) == (terraform.typed, by_hand.typed)
     assert by_hand.typed >= 9 * terraform.typed
     assert main([]) == 0
     assert f"infra/README.md: {terraform.typed} commands typed" in capsys.readouterr().out
