@@ -13,7 +13,7 @@ from typing import Final
 from nightshift.doctor import gateway
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
-from nightshift.doctor.gke import Document, cluster, place
+from nightshift.doctor.gke import Document, cluster, is_autopilot, place
 
 NAME: Final = "add-ons"
 
@@ -38,7 +38,8 @@ def _addon(key: str, *, off: str = "", on: str = "") -> Callable[[Document], boo
 
     def is_on(found: Document) -> bool:
         config = found.get("addonsConfig", {}).get(key, {})
-        return bool(config.get(on)) if on else not config.get(off)
+        # Autopilot has both drivers, whatever its document says ("Compare GKE Autopilot and Standard").
+        return bool(config.get(on)) or is_autopilot(found) if on else not config.get(off)
 
     return is_on
 

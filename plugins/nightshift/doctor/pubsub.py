@@ -87,7 +87,7 @@ def policy(here: Surroundings) -> Iterator[Finding]:
 def topic(here: Surroundings) -> Iterator[Finding]:
     """The topic of the dead letters that nightshift publishes."""
     name = _dead_letters(here)
-    if name == _subscription(here)["topic"]:
+    if isinstance(here.named_stream.source, Messages) and name == _subscription(here)["topic"]:
         wrong = f"{name} is the topic that the stream reads: its dead letters would come back"
         fix = "gcloud pubsub topics create ANOTHER, then dead_letters.topic: ANOTHER"
         yield Failed(TOPIC, wrong, "the stream: its subscribers end with exit code 78", fix)
@@ -113,12 +113,15 @@ def agent(here: Surroundings) -> Iterator[Finding]:
 
 
 def rights(here: Surroundings) -> Iterator[Finding]:
-    """Whether the subscribers' account may pull, and publish dead letters. A finding for each."""
+    """Whether the subscribers' account may pull, and publish dead letters. A finding for each.
+
+    Who watches a folder pulls nothing.
+    """
     who, member = subscriber.members(here), subscriber.member(here)
-    for resource, kind, roles, role in (
-        (_name(here), "subscriptions", MAY_SUBSCRIBE, "pubsub.subscriber"),
-        (_dead_letters(here), "topics", MAY_PUBLISH, "pubsub.publisher"),
-    ):
+    wanted = [(_dead_letters(here), "topics", MAY_PUBLISH, "pubsub.publisher")]
+    if isinstance(here.named_stream.source, Messages):
+        wanted.insert(0, (_name(here), "subscriptions", MAY_SUBSCRIBE, "pubsub.subscriber"))
+    for resource, kind, roles, role in wanted:
         grant = f"gcloud pubsub {kind} add-iam-policy-binding {resource} --member={member} --role=roles/{role}"
         breaks = "the stream: its subscribers end with exit code 78"
         found = _held(here, f"{RIGHTS}, {role.partition('.')[2]}", resource, who, roles, Failed("", member, breaks, grant))

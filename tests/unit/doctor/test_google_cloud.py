@@ -537,6 +537,25 @@ def test_a_subscriber_without_a_google_account_is_known_by_its_kubernetes_accoun
     assert "nor a connection postgres_default of Airflow says where the stream's database is" in silent["alloydb"]
 
 
+def watched(made: Deployment) -> None:
+    made.stream["source"] = {"prefix": "gs://incoming/texts", "key": ["name"]}
+
+
+def test_a_stream_that_watches_a_folder_has_dead_letters_too(made: Deployment) -> None:
+    watched(made)
+    well = examine(made, stream=True)
+    unbound(types.TOPIC, DEAD, SUBSCRIBER)(made)
+    mute = examine(made, stream=True)
+    no_dead_letter_topic(made)
+    gone = examine(made, stream=True)
+
+    assert well.problems == (), well.lines()
+    assert [each.check for each in mute.problems] == ["subscriber's rights, publisher"]
+    assert [each.check for each in gone.problems] == ["dead-letter topic"]
+    silent = {each.check: each.because for each in well.findings if isinstance(each, Skipped)}
+    assert silent["subscription"] == silent["retention"] == "the stream texts watches a folder, and has no subscription"
+
+
 def test_before_it_is_deployed_nobody_knows_whom_a_subscriber_will_be(made: Deployment) -> None:
     for kind, ends in (
         ("k8s.io/ServiceAccount", "texts-subscriber"),
@@ -617,5 +636,6 @@ class TestWhatMayNotBeAsked:
 
         assert "subscription" in [each.check for each in report.problems]
         assert {each.check for each in report.findings if isinstance(each, Skipped) and each.needs == "subscription"} == {
-            *("retention", "dead-letter policy", "Pub/Sub's service agent", "dead-letter topic", "subscriber's rights")
+            *("retention", "dead-letter policy", "Pub/Sub's service agent", "dead-letter topic")
         }
+        assert "subscriber's rights" not in {each.check for each in report.problems}
