@@ -86,7 +86,7 @@ run "defaults" {
     error_message = "Each operator may act as each account."
   }
   assert {
-    condition     = output.database == null && endswith(output.shell, "\ngcloud container clusters get-credentials nightshift --project=my-project --location=europe-west4 --dns-endpoint")
+    condition     = output.database == null && output.airflow == module.composer.web && endswith(output.shell, "\ngcloud container clusters get-credentials nightshift --project=my-project --location=europe-west4 --dns-endpoint")
     error_message = "No database, and the cluster in the one project."
   }
 }
