@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -92,13 +93,8 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
             "execution_timeout": 120,
         },
     }
-    environment = {
-        f"AIRFLOW__{section.upper()}__{name.upper()}": str(value)
-        for section, values in sections.items()
-        for name, value in values.items()
-    }
     return {
-        **environment,
+        **_variables(sections),
         # The models are in the local hub's cache, and the task plan asks no other hub for commits, configs and tokenizers.
         "HF_HUB_OFFLINE": "1",
         "HF_HUB_CACHE": str(hub.hub_dir()),
@@ -106,6 +102,33 @@ def settings(folder: Folder, ports: Mapping[str, int], choice: Choice, package: 
         "AIRFLOW_HOME": str(folder.airflow_home),
         "NIGHTSHIFT_NOTIFIERS": str(choice.dags / "notifiers.yaml"),
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(_CONNECTION),
+        **_traces(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")),
+    }
+
+
+def _variables(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Airflow's names for what its configuration file would have."""
+    return {
+        f"AIRFLOW__{section.upper()}__{name.upper()}": str(value)
+        for section, values in sections.items()
+        for name, value in values.items()
+    }
+
+
+def _traces(collector: str) -> dict[str, str]:
+    """Sends a trace of every request, from Airflow's task to the engine, to that collector; {} if there is none.
+
+    collector: takes OTLP over HTTP; a URL without a path, by OpenTelemetry's own variable.
+    """
+    if not collector:
+        return {}
+    return {
+        "AIRFLOW__TRACES__OTEL_ON": "True",
+        "OTEL_SERVICE_NAME": "airflow",
+        "OTEL_TRACES_EXPORTER": "otlp_proto_http",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "NIGHTSHIFT_TRACES": collector.rstrip("/"),
+        "NIGHTSHIFT_TRACED_REQUESTS": "1",
     }
 
 
