@@ -81,7 +81,7 @@ def _cannot_install(cloud: Cloud, given: Given, project: str, lines: list[str]) 
     ours = next((line for line in lines if line.startswith(f"{PACKAGE}==")), "")
     settings = configparser.ConfigParser()
     settings.read_string(storage.read(cloud, f"{config['dagGcsPrefix'].removesuffix('/dags')}/config/pip/pip.conf") or "")
-    index = settings.get("global", "index-url", fallback="https://pypi.org/simple/")
+    index = settings.get("global", "index-url", fallback="")  # without it, pip asks PyPI, which does not have ours
     match = re.fullmatch(r"https://([\w-]+)-python\.pkg\.dev/([\w-]+)/([\w-]+)/simple/", index)
     if match is None:
         return f"ERROR: No matching distribution found for {ours}"
