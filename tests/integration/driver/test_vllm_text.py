@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from aiohttp import ClientSession, web
 
 from local import models
 from nightshift import exits
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, PreparedRun
+from tests.integration.driver.serving import ThreadedServer
 from tests.integration.driver.tables import broken_text, dead, predictions, prepare_table, run
 from tests.integration.driver.vllm import Vllm
 
@@ -164,17 +167,46 @@ def test_a_run_killed_again_and_again_gives_the_answers_of_one_never_killed(tmp_
 
 
 def kill_until_done(prepared: PreparedRun, vllm: Vllm) -> int:
-    """Runs drivers, each killed with SIGKILL at its first commit while there is more to do; how many it took."""
-    lives = 0
-    while True:
+    """Runs drivers, each killed with SIGKILL once it has committed something, until half is done; how many it took.
+
+    The engine answers a third of the rows to each and then no more, so that none gets far before a busy machine kills it.
+    """
+    lives = 1
+    while len(prepared.rows()) <= prepared.plan.rows / 2:
+        with AnswersSome(vllm.url, prepared.plan.rows // 3) as engine:
+            driver = DriverProcess(prepared, f"http://127.0.0.1:{engine.port}")
+            driver.wait_for("committed")
+            driver.process.kill()
+            driver.finish()
         lives += 1
-        driver = DriverProcess(prepared, vllm.url)
-        if len(prepared.rows()) > prepared.plan.rows / 2:
-            assert driver.finish() == exits.DONE
-            return lives
-        driver.wait_for("committed")
-        driver.process.kill()
-        driver.finish()
+    assert DriverProcess(prepared, vllm.url).finish() == exits.DONE
+    return lives
+
+
+class AnswersSome(ThreadedServer):
+    """Passes requests on to an engine; of those with rows only the first ones, and holds the others."""
+
+    def __init__(self, engine: str, answers: int) -> None:
+        super().__init__(0)
+        self._engine, self._left = engine, answers
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/{path:.*}", self._pass), web.post("/{path:.*}", self._some)]
+
+    async def _some(self, request: web.Request) -> web.Response:
+        self._left -= 1
+        if self._left < 0:
+            await asyncio.Event().wait()
+        return await self._pass(request)
+
+    async def _pass(self, request: web.Request) -> web.Response:
+        headers = {"Content-Type": request.content_type}
+        url = f"{self._engine}{request.path_qs}"
+        async with (
+            ClientSession() as session,
+            session.request(request.method, url, data=await request.read(), headers=headers) as reply,
+        ):
+            return web.Response(status=reply.status, body=await reply.read(), content_type=reply.content_type)
 
 
 def test_hostile_rows_cost_no_neighbour(tmp_path: Path, vllm: Vllm) -> None:
