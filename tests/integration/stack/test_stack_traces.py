@@ -44,6 +44,6 @@ def test_a_night_is_one_trace_from_the_dag_run_to_the_engine(tmp_path: Path, col
         assert chain[-1].parent == "" or chain[-1].name.startswith(("dag_run", "task_run")), chain[-1]
 
     assert chains == {(1, "vllm llm_request", "nightshift-driver nightshift.request", "airflow worker.infer")}
-    # The demo has one row without a text.
-    (dead,) = [each for each in spans.values() if each.name == "nightshift.row"]
-    assert dead.attributes["nightshift.dead_letter.reason"] == "bad_input"
+    # The demo has rows without a text.
+    reasons = {each.attributes["nightshift.dead_letter.reason"] for each in spans.values() if each.name == "nightshift.row"}
+    assert reasons == {"bad_input"}, [each.attributes for each in spans.values() if each.name == "nightshift.row"]
