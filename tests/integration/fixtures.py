@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from google.cloud import bigquery, bigquery_storage_v1
@@ -19,6 +20,9 @@ from tests.integration.emulators import (
     start_pubsub,
     start_storage,
 )
+
+if TYPE_CHECKING:
+    from tests.integration.driver.collector import Collector
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +76,17 @@ def bigquery_read_client(bigquery_emulator: BigQueryEmulator) -> bigquery_storag
 @pytest.fixture(scope="session")
 def bigquery_write_client(bigquery_emulator: BigQueryEmulator) -> bigquery_storage_v1.BigQueryWriteClient:
     return bigquery_emulator.write_client()
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
+    """OpenTelemetry's, one for each module: what one module's programs send is not another's."""
+    # Here, because only its own tests need what it imports.
+    from local.cluster.build import BuildError
+    from tests.integration.driver.collector import collecting
+
+    try:
+        with collecting(tmp_path_factory.mktemp("collector")) as found:
+            yield found
+    except BuildError as error:
+        pytest.skip(str(error))

@@ -43,8 +43,9 @@ def _needs(here: Surroundings) -> dict[tuple[Metric, ...], Need]:
     """The most that any of the profiles needs of each quota: they are tried one after the other."""
     found: dict[tuple[Metric, ...], Need] = {}
     cluster, workers = gke.cluster(here), nodes.workers_wanted(here)
-    standing = sum(pool.least for pool in nodes.pools_of(here))
-    for machines in nodes.machines(here):
+    there = nodes.pools_of(cluster)
+    standing = sum(pool.least for pool in there)
+    for machines in nodes.machines(here, there):
         public = _is_public(cluster, machines.pool.document if machines.pool else {})
         for need in needs(machines, workers, public=public):
             more = standing - (machines.pool.least if machines.pool else 0) if _is_of_all_nodes(need) else 0

@@ -39,7 +39,6 @@ CLOUD_QUOTAS: Final = Api("cloudquotas.googleapis.com", "cloudquotas.viewer", vi
 PUBSUB: Final = Api("pubsub.googleapis.com", "pubsub.viewer")
 PUBSUB_POLICIES: Final = Api("pubsub.googleapis.com", "iam.securityReviewer")
 PROJECTS: Final = Api("cloudresourcemanager.googleapis.com", "browser", vital=False)
-PROJECT_POLICIES: Final = PROJECTS
 ACCOUNT_POLICIES: Final = Api("iam.googleapis.com", "iam.securityReviewer", vital=False)
 ALLOYDB: Final = Api("alloydb.googleapis.com", "alloydb.viewer")
 
@@ -87,7 +86,7 @@ def read_all(google: Google, api: Api, path: str, key: str, *, project: str) -> 
 
 def project_policy(google: Google, project: str) -> dict[str, Any]:
     """Raises what `read` raises."""
-    return read(google, PROJECT_POLICIES, f"v1/projects/{project}:getIamPolicy", project=project, method="POST")
+    return read(google, PROJECTS, f"v1/projects/{project}:getIamPolicy", project=project, method="POST")
 
 
 def grants(found: Mapping[str, Any], member: re.Pattern[str], roles: frozenset[str]) -> bool:

@@ -41,8 +41,8 @@ _BOUGHT: Final = {
 }
 
 
-def pools_of(here: Surroundings) -> list[Pool]:
-    found = gke.cluster(here)
+def pools_of(found: gke.Document) -> list[Pool]:
+    """found: the cluster."""
     return [Pool(each, tuple(found.get("locations", ()))) for each in found.get("nodePools", ())]
 
 
@@ -56,7 +56,7 @@ def pools(here: Surroundings) -> Iterator[Finding]:
     if gke.is_autopilot(found):
         yield Ok(POOLS, f"{at.name} is Autopilot, which makes nodes as pods ask for them")
         return
-    there = pools_of(here)
+    there = pools_of(found)
     for profile in workers:
         try:
             yield _fitting(here, profile, placement_of(here, profile), there)
@@ -166,9 +166,11 @@ def _can_create(here: Surroundings, name: str, wanted: str) -> Finding:
     return Ok(name, f"ComputeClass {wanted} makes them")
 
 
-def machines(here: Surroundings) -> Iterator[Machines]:
-    """Of each profile that has nodes, as far as the cluster says what they are. Raises what its parts raise."""
-    there = pools_of(here)
+def machines(here: Surroundings, there: list[Pool]) -> Iterator[Machines]:
+    """Of each profile that has nodes, as far as the cluster says what they are. Raises what its parts raise.
+
+    there: the cluster's pools.
+    """
     for profile, worker in here.workers.items():
         if worker.compute_class:
             found = cluster_objects.get(here, f"{API}/v1/computeclasses/{worker.compute_class}") or {}

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from local.cluster.build import BuildError
 from nightshift import exits
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import a_spec
-from tests.integration.driver.collector import Collector, Seen, await_condition, collecting
+from tests.integration.driver.collector import Collector, Seen, await_condition
 from tests.integration.driver.runs import PLUGINS, DriverProcess, prepare
 from tests.integration.driver.vllm import MINILM, Vllm
 from tests.unit.test_manifest import containers_of, env_of
@@ -52,15 +50,6 @@ from nightshift.triggers.night_gauges import NightGauges
 
 NightGauges("texts/2026-11-20/0123456789abcdef").seen(NightNow(100, 40, 90.0, 60.0, True, 2, 1, 0.5, 0.75, "USD"))
 """
-
-
-@pytest.fixture(scope="module")
-def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
-    try:
-        with collecting(tmp_path_factory.mktemp("collector")) as found:
-            yield found
-    except BuildError as error:
-        pytest.skip(str(error))
 
 
 def in_airflow(program: str, collector: Collector, home: Path) -> str:

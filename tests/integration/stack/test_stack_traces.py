@@ -4,25 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from local.cluster.build import BuildError
 from local.environments import ROOT, python_of
-from tests.integration.driver.collector import Collector, collecting
+from tests.integration.driver.collector import Collector
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
-    try:
-        with collecting(tmp_path_factory.mktemp("collector")) as found:
-            yield found
-    except BuildError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.timeout(1200)
