@@ -89,8 +89,12 @@ class Table:
 
     async def prepare(self, connection: Connection) -> None:
         """Makes what is missing, and learns the types of what is there. Raises SinkRefused."""
-        # Two subscribers that start together would both make the table, and one of them fail.
+        # Two subscribers that start together would both make the table, and one of them fail. Many may start together: the
+        # last waits for all others, longer than a statement may wait for a row.
+        limit = await (await connection.execute("SELECT current_setting('lock_timeout')")).fetchone()
+        await connection.execute("SELECT set_config('lock_timeout', '0', true)")
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._sink.table])
+        await connection.execute("SELECT set_config('lock_timeout', %s, true)", limit)
         columns = await self._columns(connection, self.name)
         if not columns:
             await self._create(connection)

@@ -211,6 +211,29 @@ class TestTheFirstOutcomeCounts:
         assert len(place.answers()) == 30
 
 
+    @pytest.mark.gate
+    async def test_a_sink_that_opens_waits_for_those_that_open_before_it(
+        self, placed: Placed, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Longer than a statement waits for a row; later statements of the same transaction wait no longer than before."""
+        monkeypatch.setattr(postgres, "_LIMITS", {**postgres._LIMITS, "lock_timeout": "50ms"})
+        place = placed()
+        with psycopg.connect(place.server.url) as other:
+            other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [place.table])
+            sink = place.sink()
+            opening = asyncio.create_task(sink.open())
+            await until(lambda: place.ask("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'") != [])
+            assert not (await asyncio.wait({opening}, timeout=0.3))[0]
+            other.rollback()
+            await opening
+        with psycopg.connect(place.server.url) as other:
+            other.execute(f"LOCK TABLE {place.table} IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(Unavailable, match="lock timeout"):
+                await sink.open()
+            other.rollback()
+        await sink.close()
+
+
 class TestWhatIsKnown:
     @pytest.mark.gate
     async def test_a_message_is_over_if_it_or_a_newer_one_of_its_key_is_answered(self, placed: Placed) -> None:
