@@ -210,7 +210,6 @@ class TestTheFirstOutcomeCounts:
 
         assert len(place.answers()) == 30
 
-
     @pytest.mark.gate
     async def test_a_sink_that_opens_waits_for_those_that_open_before_it(
         self, placed: Placed, monkeypatch: pytest.MonkeyPatch
