@@ -13,3 +13,8 @@ Every other package is private and changes without notice, as do names that begi
 __version__ = "0.3.0"
 DISTRIBUTION = "airflow-provider-nightshift"
 """The name of the package that pip installs. Import and command are called nightshift."""
+
+
+def pip(extras: str) -> str:
+    """The command that installs the package with these extras, which have commas between them."""
+    return f"pip install '{DISTRIBUTION}[{extras}]'"

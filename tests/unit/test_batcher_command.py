@@ -135,4 +135,4 @@ def test_a_missing_package_is_named_with_what_to_install(package: str) -> None:
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"nightshift batcher needs the package {package}")
-    assert done.stderr.endswith(": install airflow-provider-nightshift[driver,stream]\n")
+    assert done.stderr.endswith(": pip install 'airflow-provider-nightshift[driver,stream]'\n")

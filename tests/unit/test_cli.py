@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nightshift.cli import version
+from nightshift.cli import main, version
 from nightshift.spec.schema import json_schema_text
 
 pytestmark = pytest.mark.unit
@@ -36,7 +36,7 @@ def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "nightshift.cli", "--version"]
     done = subprocess.run(command, cwd=ROOT / "plugins", capture_output=True, text=True, check=True)
 
-    assert re.fullmatch(r"nightshift \S+ \(commit ([0-9a-f]{40}(, with changes)?|unknown)\)\n", done.stdout)
+    assert re.fullmatch(r"nightshift \S+ \(code of commit ([0-9a-f]{40}(, with changes)?|unknown)\)\n", done.stdout)
 
 
 def test_the_commit_is_said_as_far_as_it_is_known(tmp_path: Path) -> None:
@@ -146,6 +146,42 @@ def test_arguments_that_cannot_be_read(arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sttus"], "nightshift: error: there is no command 'sttus': did you mean status?"),
+        (["frobnicate"], "nightshift: error: there is no command 'frobnicate': nightshift --help lists them"),
+        (
+            ["plan", DEMO, "--partiton", "2026-11-20"],
+            "nightshift plan: error: there is no option --partiton: did you mean --partition?",
+        ),
+        (
+            ["plan", DEMO, "--partiton=2026-11-20"],
+            "nightshift plan: error: there is no option --partiton: did you mean --partition?",
+        ),
+        (["costs", "--zzz"], "nightshift costs: error: there is no option --zzz: nightshift costs --help lists them"),
+        (["stream", "redrve"], "did you mean `stream redrive`?"),
+        (
+            ["stream", "redrive", DEMO, "--reson", "x"],
+            "nightshift stream redrive: error: there is no option --reson: did you mean --reason?",
+        ),
+    ],
+)
+def test_a_slip_is_told_with_what_may_have_been_meant(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+
+    told = capsys.readouterr().err
+    assert (ended.value.code, told.startswith("usage: nightshift")) == (2, True)
+    assert told.rstrip().endswith(said)
+
+
+def test_the_beginning_of_an_option_and_what_follows_two_dashes_are_no_slips(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "--str"]) == 0
+    assert main(["validate", "--", "--absent.yaml"]) == 2
+    assert "--absent.yaml: The file cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("words", "package", "extras"),
     [
         (["stream"], "psycopg", "driver,stream"),
@@ -166,5 +202,5 @@ def test_a_missing_package_of_a_stream_is_named_with_what_to_install(words: list
     done = subprocess.run(command, cwd=ROOT, env=os.environ | told, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (2, "")
-    needs = f"nightshift {' '.join(words)} needs the package {package}: "
-    assert done.stderr == f"{needs}install airflow-provider-nightshift[{extras}]\n"
+    needs = f"nightshift {' '.join(words)} needs the package {package}, which is not installed here: "
+    assert done.stderr == f"{needs}pip install 'airflow-provider-nightshift[{extras}]'\n"

@@ -314,10 +314,34 @@ class TestCommand:
 
         assert "not applied to the run's JobSets: NIGHTSHIFT_BUCKET is not set" in capsys.readouterr().err
 
-    def test_a_run_that_is_not_there_or_is_done_is_refused(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["pause", url.replace(RUN.run_id, "f" * 16)]) == 2
+    @pytest.mark.parametrize("command", ["pause", "resume"])
+    def test_a_run_that_is_not_there_or_is_done_is_refused(
+        self, command: str, url: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main([command, url.replace(RUN.run_id, "f" * 16)]) == 2
         assert "There is no run" in capsys.readouterr().err
         store = open_store(url.removesuffix(f"/{RUN.prefix}"))
         obstore.put(store, RUN.manifest_path, b"{}")
-        assert main(["pause", url]) == 2
+        assert main([command, url]) == 2
         assert "is sealed: nothing is left to compute" in capsys.readouterr().err
+        assert pauses.newest(store, RUN) is None
+
+    def test_a_run_that_was_never_paused_is_not_resumed(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["resume", url]) == 2
+
+        assert capsys.readouterr().err == f"nightshift resume: {RUN.prefix} is not paused: there is nothing to resume.\n"
+        assert pauses.newest(open_store(url.removesuffix(f"/{RUN.prefix}")), RUN) is None
+
+    def test_a_second_resume_writes_nothing_and_is_applied(
+        self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As after one that could not be applied."""
+        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}/state")
+        assert [main([command, url, "--by", "ada"]) for command in ("pause", "resume")] == [0, 0]
+        capsys.readouterr()
+
+        assert main(["resume", url, "--by", "grace"]) == 0
+
+        out = capsys.readouterr().out
+        assert f"{RUN.prefix} is resumed by ada at " in out
+        assert "there is nothing to resume" in out

@@ -15,7 +15,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from nightshift import DISTRIBUTION, exits
+from nightshift import exits, pip
+from nightshift.cli import mistakes
 from nightshift.cli.version import Version
 
 COMMANDS: Final = {
@@ -38,12 +39,18 @@ SUBCOMMANDS: Final = {
 }
 """Two words of the command line. The help of ``nightshift stream`` lists them."""
 EXTRAS: Final = {
+    "pause": "airflow",
+    "resume": "airflow",
+    "plan": "airflow",
+    "costs": "airflow",
+    "doctor": "airflow",
     "batch": "driver",
     "stream": "driver,stream",
     "stream redrive": "stream",
+    "stream load": "airflow",
     "batcher": "driver,stream",
 }
-"""What to install for a command that lacks a package; airflow, for the others."""
+"""The extras of the package without which a command does nothing, or only a part of its work. The others need none."""
 RENAMED: Final = {"redrive": "stream redrive", "load-stream": "stream load"}
 """Commands of release 0.2.0: they still run in 0.3, and say their new name."""
 
@@ -66,26 +73,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in RENAMED:
         print(f"nightshift {words[0]} is now `nightshift {RENAMED[words[0]]}`.", file=sys.stderr)
         words[0] = RENAMED[words[0]]
-    elif " ".join(words[:2]) in SUBCOMMANDS:
-        words[:2] = [" ".join(words[:2])]
-    name = next((word for word in words if not word.startswith("-")), "")
+    words, name = named(words)
     try:
-        options = command_parser(name).parse_args(words)
+        parser = command_parser(name)
+        mistakes.check(parser, words, [*COMMANDS, *SUBCOMMANDS])
+        options = parser.parse_args(words)
         code: int = options.command(options)
     except ModuleNotFoundError as error:
-        package = str(error.name)
-        if package.partition(".")[0] == "nightshift":
+        if str(error.name).partition(".")[0] == "nightshift":
             raise
-        extras = EXTRAS.get(name, "airflow")
-        print(f"nightshift {name} needs the package {package}: install {DISTRIBUTION}[{extras}]", file=sys.stderr)
+        print(lacks(name, error), file=sys.stderr)
         return exits.BAD_INPUT
     return code
+
+
+def named(words: list[str]) -> tuple[list[str], str]:
+    """The words of a command line, with a command of two words as one; and the command, "" if they name none."""
+    if " ".join(words[:2]) in SUBCOMMANDS:
+        words = [" ".join(words[:2]), *words[2:]]
+    return words, next((word for word in words if not word.startswith("-")), "")
+
+
+def lacks(name: str, error: ModuleNotFoundError) -> str:
+    """What a command says that needs a package which is not installed: one line, with what installs it."""
+    return f"nightshift {name} needs the package {error.name}, which is not installed here: {pip(EXTRAS.get(name, 'airflow'))}"
 
 
 def command_parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of the command line. only: the command whose options it has to know; None: all of them."""
     parser = argparse.ArgumentParser(prog="nightshift", description="Turns a warehouse table into predictions every night.")
-    parser.add_argument("--version", action=Version, nargs=0, help="print the release and its commit, and exit")
+    parser.add_argument(
+        "--version", action=Version, nargs=0, help="print the release and the last commit that changed its code, and exit"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_ in COMMANDS.items():
         if only in (None, name):

@@ -35,7 +35,7 @@ def run(options: Options) -> int:
     try:
         warehouse = AirflowConnections(Settings.from_environment(os.environ)).warehouse()
         found = warehouse.audited(options.since, options.job)
-    except (SettingsError, ImportError) as error:
+    except SettingsError as error:
         print(f"nightshift costs: {error}", file=sys.stderr)
         return exits.BAD_INPUT
     except (WarehouseError, WarehouseUnavailable) as error:

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
-from nightshift.doctor.checks import diagnose
-from nightshift.doctor.context import Connections
 from nightshift.fields.arguments import flag, option
 from nightshift.hooks.connections import AirflowConnections
-from nightshift.settings import Settings
+
+if TYPE_CHECKING:
+    from nightshift.doctor.context import Connections
+    from nightshift.settings import Settings
 
 DESCRIPTION: Final = (
     "Checks this deployment's settings, account, bucket, datasets and cluster; with a job its query, queue, quota, nodes, "
@@ -42,6 +43,9 @@ def run(
     if options.file is not None and not options.file.is_file():
         print(f"{options.file}: there is no such file. Name the YAML file of a job or a stream.", file=sys.stderr)
         return exits.BAD_INPUT
+    # Here, because its packages come with Airflow: the help does not need them.
+    from nightshift.doctor.checks import diagnose
+
     report = diagnose(os.environ if environment is None else environment, connect, job_file=options.file)
     print(json.dumps(report.to_json()) if options.as_json else "\n".join(report.lines()))
     return report.exit_code

@@ -73,7 +73,6 @@ def _apply(url: str, asked: PauseRequest) -> int:
 
 def _runtime() -> Runtime:
     """Raises ImportError without Airflow, whose connections lead to a cluster, and any exception of theirs."""
-    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
     from nightshift.jobset.local.client import LocalRuntime
     from nightshift.settings import Settings
 
@@ -82,6 +81,7 @@ def _runtime() -> Runtime:
         return LocalRuntime(folder)
     settings = Settings.from_environment()
     from nightshift.hooks.connections import AirflowConnections
+    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 
     api = AirflowConnections(settings).cluster()
     if api is None:

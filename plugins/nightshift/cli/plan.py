@@ -88,7 +88,7 @@ def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
     except NoWarehouse as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return error.code
-    except (Wrong, ImportError) as error:
+    except Wrong as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return exits.BAD_INPUT
 

@@ -54,11 +54,8 @@ def run(options: Options) -> int:
     if not isinstance(spec.sink, FileSink) or spec.sink.bigquery is None:
         print(f"{options.file}: sink.bigquery: The stream's files have no table. Write dataset.table.", file=sys.stderr)
         return exits.BAD_INPUT
-    try:
-        import google.cloud.bigquery  # noqa: F401 - what is missing is said before anything is begun
-    except ModuleNotFoundError:
-        print("The package google-cloud-bigquery is not installed. Run the command where Airflow runs.", file=sys.stderr)
-        return exits.BAD_INPUT
+    import google.cloud.bigquery  # noqa: F401 - what is missing is said before anything is begun
+
     today = datetime.now(UTC).date()
     try:
         loader = StreamLoader(_client(settings), settings, spec, open_store(spec.sink.files))

@@ -1,4 +1,4 @@
-"""What ``nightshift --version`` says: the release, and the commit of its code.
+"""What ``nightshift --version`` says: the release, and the last commit that changed its code, which need not be the newest.
 
 A wheel has the commit in its metadata, where its build records it (hatch_build.py, which loads this file alone). In a checkout
 git says it. Standard library only.
@@ -24,7 +24,7 @@ class Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         from nightshift import __version__
 
-        print(f"nightshift {__version__} (commit {commit(Path(__file__).resolve().parents[1])})")
+        print(f"nightshift {__version__} (code of commit {commit(Path(__file__).resolve().parents[1])})")
         parser.exit()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
+from nightshift import pip
 from nightshift.run.pins import Pins, offline
 from nightshift.spec import JobSpec
 from nightshift.store import open_folder
@@ -66,7 +67,7 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
     try:
         from huggingface_hub import hf_hub_download
     except ModuleNotFoundError as error:
-        raise NoFile("the package huggingface-hub is not installed here (it belongs to the extra airflow)") from error
+        raise NoFile(f"the package huggingface-hub is not installed here: {pip('airflow')}") from error
     home = environment.get("HF_HOME")
     words = f"{name} of hf://{repository} at {revision!r}"
     download: Callable[..., Any] = functools.partial(

@@ -49,11 +49,14 @@ def _only_suspended(jobset: Mapping[str, Any]) -> bool:
 
 
 class NotPausable(LookupError):
-    """There is no such run, or it has nothing left to compute."""
+    """There is no such run, it has nothing left to compute, or it was never paused."""
 
 
 def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRequest:
-    """Writes the request into the run's folder. Raises NotPausable, StoreUnavailable."""
+    """Writes the request into the run's folder; returns the one that counts. A run that is resumed already gets no second one.
+
+    Raises NotPausable, StoreUnavailable.
+    """
     import obstore
 
     from nightshift.store import StoreUnavailable, get_bytes
@@ -64,8 +67,14 @@ def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRe
         raise StoreUnavailable(f"look at {run.prefix}: {error}") from error
     if not there:
         raise NotPausable(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
-    if sealed and paused:
+    if sealed:
         raise NotPausable(f"{run.prefix} is sealed: nothing is left to compute.")
+    if not paused:
+        asked = pauses.newest(store, run)
+        if asked is None:
+            raise NotPausable(f"{run.prefix} is not paused: there is nothing to resume.")
+        if not asked.paused:
+            return asked
     return pauses.request_pause(store, run, paused=paused, by=by)
 
 
