@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -178,6 +178,17 @@ def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     except obstore.exceptions.AlreadyExistsError:
         return bytes(obstore.get(store, path).bytes())
     return body
+
+
+def create_numbered(store: ObjectStore, path: Callable[[int], str], number: int, body: bytes) -> int:
+    """Creates the object of this number, or of the next one that is free; returns its number. path: of each number."""
+    while True:
+        try:
+            obstore.put(store, path(number), body, mode="create")
+        except obstore.exceptions.AlreadyExistsError:
+            number += 1
+        else:
+            return number
 
 
 def _cloud_storage(

@@ -66,6 +66,7 @@ ALLOWED: dict[str, set[str]] = {
         "run",
         "settings",
         "spec",
+        "status",
         "store",
         "stream",
         "tasks",

@@ -121,7 +121,7 @@ class TestWishes:
 
         with monkeypatch.context() as patch:
             patch.setattr(pauses, "_found", lambda *_: iter(()))  # What a list says that was made before.
-            patch.setattr(pauses, "obstore", SimpleNamespace(put=put, exceptions=obstore.exceptions))
+            patch.setattr("nightshift.store.obstore", SimpleNamespace(put=put, exceptions=obstore.exceptions))
             pauses.request_pause(store, RUN, paused=False, by="eve")
 
         found = pauses.newest(store, RUN)

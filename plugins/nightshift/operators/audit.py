@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.spec import JobSpec
+    from nightshift.status.report import Status
     from nightshift.warehouse import Warehouse
 
 
@@ -29,6 +32,7 @@ class AuditOperator(RunOperator):
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.bills import bill_of
         from nightshift.planner.costs.prices import load_prices
+        from nightshift.run import endings
         from nightshift.run.manifest import load_manifest
         from nightshift.warehouse.audit import audit_row
 
@@ -55,6 +59,18 @@ class AuditOperator(RunOperator):
                 costs=made.to_json() if made else None,
             )
             warehouse.record_audit(row)
+            endings.record(
+                self.store,
+                self.run,
+                endings.Ending(
+                    endings.PUBLISHED,
+                    at=published["published_at"],
+                    dag_run_id=context["dag_run"].run_id,
+                    dead_letters=manifest.dead_letters,
+                    dead_reasons=manifest.dead_reasons,
+                    rows_committed=manifest.rows,
+                ),
+            )
         self.log.info("Audit row of run %s: %s", self.run.run_id, row)
 
 
@@ -93,6 +109,11 @@ class AuditFailureOperator(RunOperator):
         if failed is None:
             raise AirflowSkipException("No task of this DAG run is failed now.")
         planned = ti.xcom_pull(task_ids="plan") or {}
+        failed_at = datetime.now(UTC).isoformat(timespec="seconds")
+        error = ti.xcom_pull(task_ids=failed, key=ERROR_KEY) or UNKNOWN.format(failed)
+        if "run_prefix" in planned:
+            self.run_prefix = planned["run_prefix"]
+            self._end(failed, failed_at, dag_run.run_id, error)
         with permanent_failures():
             spec = JobSpec.model_validate(planned.get("spec") or self.job)
             warehouse = warehouse_for(self.settings)
@@ -100,13 +121,44 @@ class AuditFailureOperator(RunOperator):
                 spec,
                 planned.get("partition") or _partition(context, spec.every),
                 failed_task=failed,
-                failed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                failed_at=failed_at,
                 by_dag_run_id=dag_run.run_id,
-                error=ti.xcom_pull(task_ids=failed, key=ERROR_KEY) or UNKNOWN.format(failed),
+                error=error,
                 known=self._known(spec, planned, warehouse),
             )
             warehouse.record_audit(row)
         self.log.info("Audit row of the DAG run that failed: %s", row)
+
+    def _end(self, task: str, at: str, dag_run_id: str, error: str) -> None:
+        """Records the ending in the run's folder, first of all: the warehouse may be why the DAG run failed.
+
+        If it cannot be written, that is said in the log: it must not hide the failure.
+        """
+        from nightshift.run import endings
+        from nightshift.store import StoreUnavailable
+
+        ending = endings.Ending(endings.FAILED, at, dag_run_id, task, error)
+        if (found := self._ledger) is not None:
+            ending = replace(
+                ending, dead_letters=found.dead_letters, dead_reasons=found.dead_reasons, rows_committed=found.rows_done
+            )
+        try:
+            endings.record(self.store, self.run, ending)
+        except StoreUnavailable as failure:
+            self.log.warning("Pages and commands will not show how the night ended: %s", failure)
+
+    @cached_property
+    def _ledger(self) -> Status | None:
+        """The totals of the run's committed chunks; None if they cannot be read."""
+        from nightshift.run.opening import NoSuchRun
+        from nightshift.status.survey import Survey
+        from nightshift.store import StoreUnavailable
+
+        try:
+            return Survey(self.store, self.run, self.run.url(self.settings.bucket)).refresh()
+        except (NoSuchRun, StoreUnavailable) as failure:
+            self.log.warning("It is not known what of the run is committed: %s", failure)
+            return None
 
     def _known(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
         """The columns of a run that was opened; none if the task plan did not get so far."""
@@ -117,7 +169,6 @@ class AuditFailureOperator(RunOperator):
 
         if "run_prefix" not in planned:
             return {}
-        self.run_prefix = planned["run_prefix"]
         known = {"run_id": self.run.run_id, "generation": self.run.generation, "input_rows": planned.get("rows")}
         try:
             return {**known, **self._looked_up(spec, planned, warehouse)}

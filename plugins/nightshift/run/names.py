@@ -8,6 +8,7 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
       decisions/DIGEST.json                   what the task plan decided; the DAG run names the one that holds
       plan.json                               created once: it fixes the ordinals
       pauses/00000002.json                    a request to pause or resume the run; the highest number counts
+      endings/00000001.json                   how a night of the run ended; the highest number is the last
       starts/JOBSET.json                      how long the pods of an ended JobSet took to start
       manifest.json                           created once, by the seal
 
@@ -40,6 +41,7 @@ _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
 _LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
 _HEARTBEAT: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
 _PAUSE: Final = re.compile(r"/pauses/([0-9]+)\.json")
+_ENDING: Final = re.compile(r"/endings/([0-9]+)\.json")
 _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 
 
@@ -132,6 +134,19 @@ class RunRef:
     def parse_pause(self, path: str) -> int | None:
         """The number of a request."""
         match = self._match(_PAUSE, path)
+        return int(match[1]) if match else None
+
+    @property
+    def endings_folder(self) -> str:
+        return f"{self.prefix}/endings"
+
+    def ending_path(self, number: int) -> str:
+        """Endings count from 1; each is created once."""
+        return f"{self.endings_folder}/{number:08d}.json"
+
+    def parse_ending(self, path: str) -> int | None:
+        """The number of an ending."""
+        match = self._match(_ENDING, path)
         return int(match[1]) if match else None
 
     @property

@@ -18,7 +18,7 @@ from obstore.store import ObjectStore
 
 from nightshift.formats import PAUSE, VERSION, UnreadableFormat
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import StoreUnavailable, get_bytes
+from nightshift.store import StoreUnavailable, create_numbered, get_bytes
 
 log = logging.getLogger(__name__)
 
@@ -81,16 +81,11 @@ def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> 
     request = PauseRequest(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
     body = canonical_json({**PAUSE.stamp(), **request.to_json()})
     try:
-        number = max((number for number, _, _ in _found(store, run)), default=0) + 1
-        while True:
-            try:
-                obstore.put(store, run.pause_path(number), body, mode="create")
-            except obstore.exceptions.AlreadyExistsError:
-                number += 1
-            else:
-                return request
+        newest_number = max((number for number, _, _ in _found(store, run)), default=0)
+        create_numbered(store, run.pause_path, newest_number + 1, body)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"write a pause request of {run.prefix}: {error}") from error
+    return request
 
 
 def _found(store: ObjectStore, run: RunRef) -> Iterator[tuple[int, str, int]]:

@@ -21,7 +21,10 @@ from nightshift.hooks import warehouse as hook
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.planner.costs.report import by_job
 from nightshift.planner.sealing import seal_measured
+from nightshift.run import endings
+from nightshift.run.endings import Ending
 from nightshift.run.names import RunRef
+from nightshift.store import StoreUnavailable
 from nightshift.warehouse import publications
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
@@ -93,6 +96,15 @@ class Desk:
         began = SimpleNamespace(run_id=dag_run, dag_id="job", start_date=datetime.now(UTC))
         return {"ti": ti, "dag_run": began, "params": {"partition": PARTITION}}
 
+    def endings(self, run: RunRef) -> list[Ending]:
+        """All that were recorded, in order."""
+        found = []
+        for _, path, _ in sorted(endings._found(self.night.store, run)):
+            ending = endings._read(bytes(obstore.get(self.night.store, path).bytes()), path)
+            assert ending is not None
+            found.append(ending)
+        return found
+
     def rows(self) -> list[dict[str, Any]]:
         table = f"{PROJECT}.{self.night.settings.dataset}.audit"
         found = self.night.client.query(f"SELECT * FROM `{table}` ORDER BY failed_at NULLS LAST, published_at").result()
@@ -130,6 +142,10 @@ def test_a_dag_run_that_failed_and_was_repaired_has_both_rows(desk: Desk) -> Non
     assert published["cost"] == pytest.approx(published["machine_seconds"] * 3.6 / 3600, abs=1e-6)
     assert published["machine_seconds"] > 0
     assert (published["currency"], json.loads(published["costs"])["rungs"][0]["profile"]) == ("EUR", "cpu")
+    assert [(each.state, each.task, each.rows_committed) for each in desk.endings(run)] == [
+        ("failed", "infer", 0),
+        ("published", "", 5),
+    ], "a repeat writes no second one"
     opened = datetime.fromisoformat(desk.told["asked_at"])
     assert published["seconds"] == pytest.approx((published["published_at"] - opened).total_seconds())
     assert published["output_tokens"] == 0
@@ -191,6 +207,20 @@ def test_a_task_plan_that_failed_leaves_a_row_without_a_run(desk: Desk) -> None:
     assert (row["job"], row["run_id"], row["failed_task"]) == ("job", None, "plan")
     assert (row["partition_date"], row["error"]) == (date.fromisoformat(PARTITION), "source.query: table not found")
     assert by_job([row])[1].failed == 1
+    assert [meta for meta in obstore.list(desk.night.store).collect() if "/endings/" in meta["path"]] == []
+
+
+def test_a_failure_whose_ending_cannot_be_written_has_its_row(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise StoreUnavailable("read-only")
+
+    run = desk.plan("night")
+    monkeypatch.setattr(endings, "record", refuse)
+    desk.fails("night", "infer", "JobSet job-1 found no machine")
+    (row,) = desk.rows()
+
+    assert (row["failed_task"], row["error"]) == ("infer", "JobSet job-1 found no machine")
+    assert desk.endings(run) == []
 
 
 def test_another_failure_of_the_same_dag_run_has_a_row_of_its_own(desk: Desk) -> None:

@@ -141,6 +141,7 @@ def forgeries(job: Job, run: RunRef) -> dict[str, str]:
         "plan": run.plan_path,
         "manifest": run.manifest_path,
         "pause": run.pause_path(1),
+        "ending": run.ending_path(1),
         "starts": run.starts_path("night"),
         "speed": "_speeds/model-gpu/0-1-2-3/0000000000-forged.json",
         "chunk in the run's folder": f"{run.prefix}/ledger/chunk-00000000.parquet",
