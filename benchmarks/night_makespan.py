@@ -222,7 +222,7 @@ class World:
             kind=Kind(self.rows, 1, kept),
             engine=engine,
             codec=LightCodec(RUN.run_id, name),
-            key_columns=("id",),
+            carried=("id",),
             attempt=name,
             limits=WorkerLimits(window_start=2, window_most=2),
             rng=random.Random(f"{name} worker"),

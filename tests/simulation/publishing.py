@@ -70,9 +70,13 @@ BEGAN: Final = datetime(2026, 11, 22, 1, tzinfo=UTC)
 STEPS_MOST: Final = 20_000
 TRIES: Final = 6
 """Of one task, once nothing goes wrong any more: others may still collide with it."""
-SOURCE: Final = ExportedSource({"id": "INT64", "text": "STRING"}, ("p.d.t",))
+SOURCE: Final = ExportedSource({"id": "INT64", "text": "STRING", "rating": "INT64"}, ("p.d.t",))
+RATING: Final = 10
+"""Of a row for each 1 of its id: the column that is passed through."""
 
-_ALPHA: Final = a_spec(job="alpha", task="chat", request={"user": "{{ text }}"}, dead_letters__tolerate="100%")
+_ALPHA: Final = a_spec(
+    job="alpha", task="chat", request={"user": "{{ text }}"}, dead_letters__tolerate="100%", source__pass_through=["rating"]
+)
 SPECS: Final = (
     _ALPHA,
     _ALPHA.model_copy(update={"model": _ALPHA.model.model_copy(update={"revision": "r2"})}),
@@ -299,7 +303,9 @@ class Audit:
             found.setdefault(row["partition_date"], []).append(tuple(row))
         for day, rows in found.items():
             sealed = self.shown.get(day)
-            expected = [] if sealed is None else [(key, text, day, run_id, n) for key, text, run_id, n in sealed.rows]
+            expected = (
+                [] if sealed is None else [(key, key * RATING, text, day, run_id, n) for key, text, run_id, n in sealed.rows]
+            )
             if sorted(rows) != sorted(expected):
                 what = "nothing that was published" if sealed is None else named(sealed)
                 self._world.fail("rows", f"{day} holds {sorted(rows)}, which is not {what}")
@@ -677,8 +683,13 @@ def _inputs(store: ObjectStore, asked: Asked, run: RunRef) -> tuple[InputFile, .
 @functools.cache
 def _exported(rows: int) -> bytes:
     body = io.BytesIO()
-    pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64()), "text": ["x"] * rows}), body)
+    pq.write_table(_carried(range(rows)).append_column("text", [["x"] * rows]), body)
     return body.getvalue()
+
+
+def _carried(ids: Sequence[int]) -> pa.Table:
+    """The columns that chunks copy."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "rating": pa.array([each * RATING for each in ids], pa.int64())})
 
 
 def _chunk(asked: Asked, run: RunRef, plan_uid: str, number: int, word: str, ids: Sequence[int]) -> bytes:
@@ -704,7 +715,7 @@ def _chunk(asked: Asked, run: RunRef, plan_uid: str, number: int, word: str, ids
         prompt_tokens=1,
         plan_uid=plan_uid,
     )
-    return chunks.encode(pa.table({"id": pa.array([ids[n] for n in ordinals], pa.int64())}), results, pa.string(), provenance)
+    return chunks.encode(_carried([ids[n] for n in ordinals]), results, pa.string(), provenance)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class Pod:
             kind=Kind(scenario.rows, scenario.rows_per_request, kept),
             engine=self.engine,
             codec=Watched(world.codec(name, RUN.run_id), self.audit),
-            key_columns=("id",),
+            carried=("id",),
             attempt=name,
             limits=scenario.limits,
             rng=world.rng(f"{name} worker"),

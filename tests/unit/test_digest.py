@@ -33,6 +33,7 @@ QUERY: Final = "SELECT id, text FROM `d.t` WHERE day = @partition"
 ANSWERS: Final[dict[str, list[Any]]] = {
     "source__query": [QUERY, f"{QUERY} AND id > 0"],
     "source__key": [["id"], ["id", "text"]],
+    "source__pass_through": [[], ["price"], ["price", "text2"]],
     "model__name": ["m", "n"],
     "model__uri": ["hf://org/m", "gs://models/m"],
     "model__revision": ["r1", "r2"],

@@ -111,6 +111,7 @@ class TestJobs:
         ("place", "value"),
         [
             ("source.key.1", {"source__key": ["name", "reasoning"]}),
+            ("source.pass_through.0", {"source__pass_through": ["reasoning"]}),
             ("destination.column", {"destination__column": "Reasoning"}),
             ("destination.partition_column", {"destination__partition_column": "reasoning"}),
         ],
@@ -173,14 +174,14 @@ class TestChunks:
     def test_a_chunk_has_it_in_a_column_of_its_own(self) -> None:
         table, _ = chunks.decode(a_chunk(a_job(), RESULTS))
 
-        assert tuple(table.column_names) == columns.with_keys(["id"], reasoning=True)
+        assert tuple(table.column_names) == columns.with_carried(["id"], reasoning=True)
         assert table.column("reasoning").to_pylist() == ["2 and 2", None, None]
         assert [field.name for field in schema.staging_fields(a_job(), {"id": "INT64"})] == table.column_names
 
     def test_the_chunk_of_another_job_has_none(self) -> None:
         table, _ = chunks.decode(a_chunk(a_job(reasoning="drop"), RESULTS))
 
-        assert tuple(table.column_names) == columns.with_keys(["id"])
+        assert tuple(table.column_names) == columns.with_carried(["id"])
 
     def test_a_partial_gives_it_back(self) -> None:
         body = a_chunk(a_job(), RESULTS[:1])

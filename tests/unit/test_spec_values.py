@@ -12,7 +12,7 @@ from croniter import croniter  # type: ignore[import-untyped]
 from nightshift.profiles import PROFILES
 from nightshift.run import chunks
 from nightshift.spec import JobSpec, SpecErrors, load_stream, sql, tables
-from nightshift.spec.columns import CHUNK_COLUMNS, with_keys
+from nightshift.spec.columns import CHUNK_COLUMNS, with_carried
 from nightshift.spec.vllm_flags import PERFORMANCE, takes
 from nightshift.warehouse import schema as warehouse_schema
 from tests.builders import RUN, a_chunk, a_plan, a_spec
@@ -230,7 +230,7 @@ class TestNames:
         spec = a_spec()
         table, _ = chunks.decode(a_chunk(RUN, a_plan(4), 0))
 
-        assert tuple(table.column_names) == with_keys(spec.source.key)
+        assert tuple(table.column_names) == with_carried(spec.source.key)
         assert [field.name for field in warehouse_schema.staging_fields(spec, {"id": "INT64"})] == table.column_names
 
     @pytest.mark.parametrize(

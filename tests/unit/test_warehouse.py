@@ -75,11 +75,11 @@ def test_the_export_keeps_a_comment_from_swallowing_the_wrapping() -> None:
             SchemaField("visits", "RECORD", "REPEATED", fields=[SchemaField("how long", "INTERVAL")]),
             r"the column visits of type ARRAY<STRUCT<`how long` INTERVAL>>, and .* Leave the column out of the query, or cast",
         ),
-        (SchemaField("id", "JSON"), r"id of type JSON, which cannot be a key"),
-        (SchemaField("id", "STRING", "REPEATED"), r"id of type ARRAY<STRING>, which cannot be a key"),
+        (SchemaField("id", "JSON"), r"id of type JSON, which cannot be copied"),
+        (SchemaField("id", "STRING", "REPEATED"), r"id of type ARRAY<STRING>, which cannot be copied"),
         (
             SchemaField("id", "RECORD", fields=[SchemaField("a", "INTEGER")]),
-            r"id of type STRUCT<`a` INT64>, which cannot be a key",
+            r"id of type STRUCT<`a` INT64>, which cannot be copied",
         ),
     ],
 )
@@ -88,6 +88,54 @@ def test_a_column_that_would_fail_the_night_is_refused_before_it(field: SchemaFi
 
     with pytest.raises(WarehouseError, match=message):
         query.check_columns(a_spec(), fields.values())
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        (SchemaField("more", "GEOGRAPHY"), r"more of type GEOGRAPHY, .*: ST_ASTEXT\(more\) AS more\."),
+        (SchemaField("more", "JSON"), r"more of type JSON, .*: TO_JSON_STRING\(more\) AS more\."),
+        (SchemaField("more", "STRING", "REPEATED"), r"more of type ARRAY<STRING>, .*: TO_JSON_STRING\(more\) AS more\."),
+        (SchemaField("more", "RECORD", fields=[SchemaField("a", "DATE")]), r"more of type STRUCT<`a` DATE>, .*TO_JSON_STRING"),
+        (SchemaField("less", "STRING"), r"source.pass_through names the column more, which source.query does not return\. "),
+    ],
+)
+def test_a_column_that_cannot_be_passed_through_is_refused_before_the_night(field: SchemaField, message: str) -> None:
+    spec = a_spec(source__pass_through=["more"])
+    fields = [*(SchemaField(name, "STRING") for name in ("id", "text")), field]
+
+    with pytest.raises(WarehouseError, match=message):
+        query.check_columns(spec, fields)
+
+
+def test_a_column_that_is_passed_through_stands_beside_the_key_in_chunk_staging_and_destination() -> None:
+    spec, columns = a_spec(source__pass_through=["price"]), {"id": "INT64", "text": "STRING", "price": "NUMERIC"}
+
+    assert query.check_columns(spec, [SchemaField(name, kind) for name, kind in columns.items()]) == columns
+    assert [(each.name, each.field_type) for each in schema.staging_fields(spec, columns)][:4] == [
+        ("ordinal", "INT64"),
+        ("id", "INT64"),
+        ("price", "NUMERIC"),
+        ("prediction", "FLOAT"),
+    ]
+    assert [each.name for each in schema.destination_fields(spec, columns)][:3] == ["id", "price", "vector"]
+    script = publish.publish_script(spec, ["p.d.s"], SETTINGS, dead=True, stale=False)
+    assert "(`id`, `price`, `vector`, `partition_date`," in script
+    assert "SELECT `id`, `price`, prediction, @partition," in script
+    # A dead letter is named by its key alone.
+    assert "TO_JSON_STRING(STRUCT(`id` AS `id`))" in script
+
+
+def test_an_existing_destination_without_the_column_says_how_to_add_it() -> None:
+    spec = a_spec(source__pass_through=["price"])
+    columns = {"id": "INT64", "text": "STRING", "price": "NUMERIC"}
+    fields = [field for field in schema.destination_fields(spec, columns) if field.name != "price"]
+    there = Table("acme.d.out", schema=fields)
+    there.time_partitioning = TimePartitioning(field=spec.destination.partition_column)
+    there = Table.from_api_repr({**there.to_api_repr(), "type": "TABLE"})
+
+    with pytest.raises(WarehouseError, match=r"no column price. Add it: ALTER TABLE `acme.d.out` ADD COLUMN `price` NUMERIC"):
+        schema.check_compatible(there, schema.destination_fields(spec, columns), (), spec.destination.partition_column)
 
 
 IMAGES: dict[str, Any] = {"task": "image", "request": {"user": "What is it?", "image": "photo"}}

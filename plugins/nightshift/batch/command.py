@@ -145,7 +145,7 @@ class _Command:
                 engine_version=about.version,
                 prediction_type=kind.prediction_type,
             ),
-            key_columns=KEY,
+            carried=KEY,
             attempt=self._attempt,
             limits=WorkerLimits(
                 window_start=start,

@@ -54,7 +54,7 @@ class Opened:
 class Feeder:
     """Finds the next chunk of one worker and fetches what it needs.
 
-    keys: the key columns. news(): called after every check of the ledger.
+    carried: the input's columns that a chunk has, too. news(): called after every check of the ledger.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Feeder:
         patience: Backoff,
         stats: Stats,
         *,
-        keys: list[str],
+        carried: list[str],
         news: Callable[[], None],
     ) -> None:
         self._ranges = ranges
@@ -75,7 +75,7 @@ class Feeder:
         self._codec = codec
         self._patience = patience
         self._stats = stats
-        self._keys = keys
+        self._carried = carried
         self._news = news
         self._seen_all_at: float | None = None
         self._reading = asyncio.Lock()
@@ -170,9 +170,9 @@ class Feeder:
     def _decoded(self, path: str, body: bytes, opened: Opened) -> Saved | None:
         """One partial; None for a torn or foreign one: partials only save work."""
         # The error stays in this frame: one that a task raises would keep the chunk's rows until the next garbage collection.
-        keys = opened.table.select(self._keys)
+        carried = opened.table.select(self._carried)
         try:
-            return self._codec.decode(body, opened.number, self._ranges.first_of(opened.number), keys)
+            return self._codec.decode(body, opened.number, self._ranges.first_of(opened.number), carried)
         except chunks.NotAChunk as error:
             log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
             return None

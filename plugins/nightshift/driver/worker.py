@@ -63,18 +63,20 @@ class WorkerLimits(RequestLoopLimits):
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """What is kept of an open chunk's input. keys: the key columns of its rows. size: bytes of all its columns.
+    """What is kept of an open chunk's input. carried: the columns that its file has, too. size: bytes of all its columns.
 
     opened: when (the loop's time).
     """
 
-    keys: pa.Table
+    carried: pa.Table
     size: int
     opened: float
 
 
 class Worker:
-    """One attempt. index: the home shard; None for a worker that only helps. named_by_key: a row's seed comes from its key.
+    """One attempt. index: the home shard; None for a worker that only helps.
+
+    carried: the input's columns that a chunk has, too. named_by: those of them that a row's seed comes from; none: no seeds.
 
     completed: the runs that the run completes, if it is a redo.
     """
@@ -89,8 +91,8 @@ class Worker:
         kind: TaskKind,
         engine: EngineLike,
         codec: Codec,
-        key_columns: tuple[str, ...],
-        named_by_key: bool = False,
+        carried: tuple[str, ...],
+        named_by: tuple[str, ...] = (),
         completed: Completed | None = None,
         attempt: str,
         limits: WorkerLimits,
@@ -100,8 +102,8 @@ class Worker:
     ) -> None:
         self._plan, self._ledger = plan, ledger
         self._kind, self._engine = kind, engine
-        self._key_columns = list(key_columns)
-        self._named_by_key = named_by_key
+        self._carried = list(carried)
+        self._named_by = list(named_by)
         self._completed = completed
         self._limits = limits
         self._rng = rng
@@ -121,7 +123,7 @@ class Worker:
             codec,
             self._patience,
             stats,
-            keys=self._key_columns,
+            carried=self._carried,
             news=self._drop_what_others_did,
         )
         self._commits = Commits(
@@ -188,7 +190,7 @@ class Worker:
             # Whatever ended the work, finished rows must not be lost.
             began = loop.time()
             await self._pump.land(began + DRAIN_IN_FLIGHT_S)
-            unfinished = [(chunk, self._inputs[chunk.number].keys) for chunk in self._scheduler.unfinished()]
+            unfinished = [(chunk, self._inputs[chunk.number].carried) for chunk in self._scheduler.unfinished()]
             saving = self._life.spawn(self._commits.save(unfinished, began + DRAIN_SAVED_S))
             await self._commits.end(began + DRAIN_SAVED_S)
             await saving
@@ -238,9 +240,9 @@ class Worker:
     def _open(self, opened: Opened, known: dict[str, Saved]) -> None:
         number, table = opened.number, opened.table
         opened_at = asyncio.get_running_loop().time()
-        self._inputs[number] = _Input(table.select(self._key_columns), table.nbytes, opened_at)
+        self._inputs[number] = _Input(table.select(self._carried), table.nbytes, opened_at)
         ordinals = self._plan.chunk_range(number)
-        names = names_of(self._inputs[number].keys, ordinals) if self._named_by_key else None
+        names = names_of(table.select(self._named_by), ordinals) if self._named_by else None
         self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), known, names)
         self._stats.rows_from_partials += sum(len(saved.results) for saved in known.values())
         self._pump.run()
@@ -254,7 +256,7 @@ class Worker:
             ]
             self._stats.rows_dead += len(dead)
             self._stats.dead.update(str(result.reason) for result in dead)
-            self._commits.start(chunk, self._inputs[chunk.number].keys)
+            self._commits.start(chunk, self._inputs[chunk.number].carried)
         self._stats.chunks_open = len(self._inputs)
         self._changed.set()
 

@@ -97,7 +97,7 @@ def _seal(
     measure: Measure | None,
 ) -> RunManifest:
     """sealed: the existing manifest."""
-    keys = _Keys(store, run, plan, spec.source.key)
+    keys = _Keys(store, run, plan, spec.source.carried)
     optional = (columns.REASONING,) if spec.request.keeps_reasoning else ()
     checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, keys, optional))
     if spec.request.ONE_WIDTH:

@@ -14,9 +14,9 @@ REASONING: Final = "reasoning"
 """Only of a job that keeps the model's reasoning; in tables and in the files of a stream, too."""
 
 CHUNK_COLUMNS: Final = (ORDINAL, PREDICTION, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS)
-"""Names that key columns must not have."""
+"""Names that the columns of a query that a chunk carries must not have."""
 
 
-def with_keys(keys: Sequence[str], *, reasoning: bool = False) -> tuple[str, ...]:
-    """All columns of a chunk in order: the key columns follow the ordinal. reasoning: whether the job keeps it."""
-    return (ORDINAL, *keys, *CHUNK_COLUMNS[1:], *((REASONING,) if reasoning else ()))
+def with_carried(carried: Sequence[str], *, reasoning: bool = False) -> tuple[str, ...]:
+    """All columns of a chunk in order. carried: the query's, which follow the ordinal. reasoning: whether the job keeps it."""
+    return (ORDINAL, *carried, *CHUNK_COLUMNS[1:], *((REASONING,) if reasoning else ()))

@@ -121,9 +121,10 @@ def _reasoning(document: Document) -> Iterator[Finding]:
     if args is None or (isinstance(args, dict) and PARSER not in map(dashed, map(str, args))):
         problem = "The engine has no reasoning parser, so it would leave the reasoning in the text"
         yield Finding(path, problem, f"Add the parser of your model, for example engine.args: {{{PARSER}: qwen3}}")
-    key = document.get("source", "key")
     names: dict[FieldPath, Any] = {place: document.get(*place) for place in _COLUMNS}
-    names |= {("source", "key", place): name for place, name in enumerate(key if isinstance(key, list) else ())}
+    for key in ("key", "pass_through"):
+        listed = document.get("source", key)
+        names |= {("source", key, index): name for index, name in enumerate(listed if isinstance(listed, list) else ())}
     for place, name in names.items():
         if isinstance(name, str) and name.casefold() == REASONING:
             yield Finding(place, f"{name!r} is the column of the reasoning that the job keeps", "Choose another name")

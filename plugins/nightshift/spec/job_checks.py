@@ -59,7 +59,7 @@ def check(document: Document) -> Iterator[Finding]:
             yield from _repeated(path, columns or ())
             yield from _reads_destination(document, sql.tables(statement))
     known = Columns(columns, "the query", "The query returns", "Add it to the query") if columns is not None else None
-    yield from _key(document, known)
+    yield from _carried(document, known)
     yield from request(document, known)
     yield from _chunk(document)
     yield from _periods(document)
@@ -84,12 +84,27 @@ def _repeated(path: FieldPath, columns: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding(path, f"The query returns the column {column!r} more than once", "Rename one with AS, or leave it out")
 
 
-def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
-    key = document.get("source", "key")
-    for index, column in enumerate(key if isinstance(key, list) else ()):
-        if not isinstance(column, str) or not re.fullmatch(COLUMN_PATTERN, column):
-            continue  # the model reports it
-        path: FieldPath = ("source", "key", index)
+def _names(document: Document, place: str) -> list[tuple[int, str]]:
+    """The valid column names of a list in ``source``, by their places; the model reports the others."""
+    value = document.get("source", place)
+    listed = enumerate(value if isinstance(value, list) else ())
+    return [(n, name) for n, name in listed if isinstance(name, str) and re.fullmatch(COLUMN_PATTERN, name)]
+
+
+def _carried(document: Document, columns: Columns | None) -> Iterator[Finding]:
+    """The query's columns that the destination gets, too."""
+    yield from _copied(document, "key", "The key", columns)
+    yield from _copied(document, "pass_through", "The list", columns)
+    keys = {name.casefold() for _, name in _names(document, "key")}
+    for index, column in _names(document, "pass_through"):
+        if column.casefold() in keys:
+            problem = f"{column!r} is a key column, and those are copied anyway"
+            yield Finding(("source", "pass_through", index), problem, "Leave it out here")
+
+
+def _copied(document: Document, place: str, user: str, columns: Columns | None) -> Iterator[Finding]:
+    for index, column in _names(document, place):
+        path: FieldPath = ("source", place, index)
         if column.casefold() in CHUNK_COLUMNS:
             yield Finding(
                 path,
@@ -97,7 +112,7 @@ def _key(document: Document, columns: Columns | None) -> Iterator[Finding]:
                 f"Rename it in the query: {column} AS row_{column}",
             )
         if columns is not None:
-            yield from columns.lacking(path, "The key", column)
+            yield from columns.lacking(path, user, column)
 
 
 def _chunk(document: Document) -> Iterator[Finding]:
@@ -188,10 +203,16 @@ def _destination(document: Document) -> Iterator[Finding]:
     place = "partition_column"
     if partition is None:
         place, partition = "column", values.PARTITION_COLUMN
-    key = document.get("source", "key")
-    keys = {name.casefold() for name in key if isinstance(name, str)} if isinstance(key, list) else set()
     if not isinstance(partition, str):
         return
+    keys = {name.casefold() for _, name in _names(document, "key")}
+    passed = {name.casefold(): index for index, name in _names(document, "pass_through")}
+    for name, what in ((column, "the predictions"), (partition, "the date of the run")):
+        if isinstance(name, str) and (index := passed.get(name.casefold())) is not None:
+            problem = f"{name!r} would hold both this column and {what}"
+            yield Finding(
+                ("source", "pass_through", index), problem, f"Rename it in the query: {name} AS source_{name}; or leave it out"
+            )
     if isinstance(column, str):
         if column.casefold() == partition.casefold():
             yield Finding(

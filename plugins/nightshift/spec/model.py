@@ -71,6 +71,13 @@ class Source(Section):
         strict=False,
         json_schema_extra={"minItems": 1},
     )
+    pass_through: Annotated[tuple[ColumnName, ...], AfterValidator(values.no_column_twice)] = Field(
+        default=(),
+        description="More columns of the query that are copied to the destination, beside the key. Another list makes another "
+        "run: the columns are in its chunks.",
+        examples=[["price", "updated_at"]],
+        strict=False,
+    )
     watch: FolderUrl | None = Field(
         default=None,
         description="With every: a folder on Cloud Storage. A period has a run only if objects appeared there in it. "
@@ -83,6 +90,11 @@ class Source(Section):
         f"end. By default {SETTLE}.",
         examples=["2m"],
     )
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The columns that go from the query through the chunks to the destination, the key's first."""
+        return (*self.key, *self.pass_through)
 
 
 class Model(Section):

@@ -201,13 +201,18 @@ def profile(value: str) -> str:
 
 
 def key_columns(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises `mistake` if there is none or one is named twice; BigQuery ignores case."""
+    """Raises `mistake` if there is none or one is named twice."""
     if not value:
         raise mistake("The list is empty", "Write at least one column, for example [name, version]")
+    return no_column_twice(value)
+
+
+def no_column_twice(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises `mistake` for a column that is named twice; BigQuery ignores case."""
     times = Counter(name.casefold() for name in value)
     twice = next((name for name in value if times[name.casefold()] > 1), None)
     if twice is not None:
-        raise mistake(f"The column {twice!r} is named twice", "Name each key column once")
+        raise mistake(f"The column {twice!r} is named twice", "Name each column once")
     return value
 
 

@@ -101,7 +101,7 @@ def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> In
         raise PlanError(f"{error}. Trigger the DAG with fresh.") from error
     except (pa.ArrowException, OSError) as error:  # The store's own errors come under names of their own.
         raise PlanError(f"{path} is not readable Parquet: {error}. Trigger the DAG with fresh.") from error
-    missing = [name for name in (*spec.source.key, *base.load_kind(spec).columns) if name not in parquet.schema_arrow.names]
+    missing = [name for name in (*spec.source.carried, *base.load_kind(spec).columns) if name not in parquet.schema_arrow.names]
     if missing:
         raise PlanError(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
     groups = tuple(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))

@@ -115,13 +115,13 @@ def _insert_predictions(spec: JobSpec, settings: Settings, staged: str, suffix: 
     """staged: a FROM clause. suffix: of the parameters run_id and predictions."""
     from nightshift.spec.columns import REASONING
 
-    keys, written = ", ".join(quoted(name) for name in spec.source.key), quoted(spec.destination.column)
+    carried, written = ", ".join(map(quoted, spec.source.carried)), quoted(spec.destination.column)
     partition = quoted(spec.destination.partition_column)
     reasoning = f", {REASONING}" if spec.request.keeps_reasoning else ""
     return f"""\
 INSERT INTO {quoted(schema.destination_table(spec, settings))}
-({keys}, {written}{reasoning}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
-SELECT {keys}, prediction{reasoning}, @partition, @run_id{suffix}, ordinal FROM {staged} WHERE dead_reason IS NULL;
+({carried}, {written}{reasoning}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
+SELECT {carried}, prediction{reasoning}, @partition, @run_id{suffix}, ordinal FROM {staged} WHERE dead_reason IS NULL;
 {_inserted(f"@predictions{suffix}")}"""
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from nightshift.warehouse.errors import WarehouseError
-from nightshift.warehouse.schema import KEY_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, scalar_parameters, sql_type
+from nightshift.warehouse.schema import CARRIED_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, scalar_parameters, sql_type
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter, SchemaField
@@ -98,8 +98,9 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
 
     columns = {field.name: sql_type(field) for field in fields}
     _check_exportable(columns)
+    carried = [("source.key", spec.source.key), ("source.pass_through", spec.source.pass_through)]
     read = [(f"request.{field}", names) for field, names in base.read_columns(spec.request)]
-    for place, names in (("source.key", spec.source.key), *read):
+    for place, names in (*carried, *read):
         for name in names:
             if name not in columns:
                 raise WarehouseError(
@@ -107,14 +108,21 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
                     f"It returns {', '.join(columns)}. Add {name} to the query or correct {place}."
                 )
     _check_request_types(spec, columns)
-    for name in spec.source.key:
-        if columns[name] not in KEY_TYPES:
-            raise WarehouseError(
-                f"source.key names the column {name} of type {columns[name]}, which cannot be a key. "
-                f"Key columns have one of the types {', '.join(sorted(KEY_TYPES))}; cast it in the query."
-            )
+    for place, names in carried:
+        for name in names:
+            _check_carried(place, name, columns[name])
     _check_names(spec)
     return columns
+
+
+def _check_carried(place: str, name: str, kind: str) -> None:
+    if kind in CARRIED_TYPES:
+        return
+    text = "ST_ASTEXT" if kind == "GEOGRAPHY" else "TO_JSON_STRING"
+    raise WarehouseError(
+        f"{place} names the column {name} of type {kind}, which cannot be copied to the destination. Write in the query: "
+        f"{text}({name}) AS {name}. Columns of {place} have one of the types {', '.join(sorted(CARRIED_TYPES))}."
+    )
 
 
 def _check_exportable(columns: Mapping[str, str]) -> None:
@@ -140,21 +148,24 @@ def _check_request_types(spec: JobSpec, columns: Mapping[str, str]) -> None:
 
 def _check_names(spec: JobSpec) -> None:
     """No two columns of the staging table or of the destination may have one name."""
-    from nightshift.spec.columns import REASONING, with_keys
+    from nightshift.spec.columns import REASONING, with_carried
 
-    keys = {name.lower() for name in spec.source.key}
+    carried = {name.lower() for name in spec.source.carried}
     kept = (REASONING,) if spec.request.keeps_reasoning else ()
-    for name in sorted(keys & set(with_keys((), reasoning=spec.request.keeps_reasoning))):
-        raise WarehouseError(f"source.key has a column {name}, a name that the ledger uses. Rename it in the query with AS.")
+    for name in sorted(carried & set(with_carried((), reasoning=spec.request.keeps_reasoning))):
+        raise WarehouseError(
+            f"source.key and source.pass_through may not have a column {name}: nightshift writes one of that name itself. "
+            "Rename it in the query with AS."
+        )
     destination = spec.destination
-    written = [*spec.source.key, destination.column, destination.partition_column, *kept, RUN_ID_COLUMN, ORDINAL_COLUMN]
+    written = [*spec.source.carried, destination.column, destination.partition_column, *kept, RUN_ID_COLUMN, ORDINAL_COLUMN]
     lowered = [name.lower() for name in written]
     for place, name in zip(written, lowered, strict=True):
         if lowered.count(name) > 1:
             raise WarehouseError(
-                f"The destination would have two columns called {place}: source.key, destination.column, "
+                f"The destination would have two columns called {place}: source.key, source.pass_through, destination.column, "
                 f"destination.partition_column, {', '.join((*kept, RUN_ID_COLUMN))} and {ORDINAL_COLUMN} need different names. "
-                "Rename the key with AS in the query, or change the destination."
+                "Rename the column with AS in the query, or change the destination."
             )
 
 

@@ -24,7 +24,7 @@ OWN_PARTITION: Final = "partition_date = @partition_date AND partition_time IS N
 STAGING: Final = "staging_"
 """What the names of staging tables begin with."""
 
-KEY_TYPES: Final = frozenset(
+CARRIED_TYPES: Final = frozenset(
     {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
 )
 """Types that can be sorted and that survive a round trip through Parquet."""
@@ -86,19 +86,19 @@ def prediction_field(spec: JobSpec, name: str) -> SchemaField:
     return arrow_field(name, base.load_kind(spec).prediction_type)
 
 
-def key_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
-    """The key columns with the source's types; `columns` are those of `nightshift.run.plan.ExportedSource`."""
-    return scalar_fields({name: columns[name] for name in spec.source.key})
+def carried_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
+    """The columns that come from the query, with its types; `columns` are those of `nightshift.run.plan.ExportedSource`."""
+    return scalar_fields({name: columns[name] for name in spec.source.carried})
 
 
 def staging_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[SchemaField]:
     """What a chunk object holds (`nightshift.run.chunks`)."""
-    from nightshift.spec.columns import ATTEMPTS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, PREDICTION, REASONING, with_keys
+    from nightshift.spec.columns import ATTEMPTS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, PREDICTION, REASONING, with_carried
 
     types = {ORDINAL: "INT64", DEAD_REASON: "STRING", DEAD_MESSAGE: "STRING", ATTEMPTS: "INT64", REASONING: "STRING"}
-    fields = [*scalar_fields(types), *key_fields(spec, columns), prediction_field(spec, PREDICTION)]
+    fields = [*scalar_fields(types), *carried_fields(spec, columns), prediction_field(spec, PREDICTION)]
     named = {field.name: field for field in fields}
-    return [named[name] for name in with_keys(spec.source.key, reasoning=spec.request.keeps_reasoning)]
+    return [named[name] for name in with_carried(spec.source.carried, reasoning=spec.request.keeps_reasoning)]
 
 
 def partition_type(name: str) -> str:
@@ -140,14 +140,14 @@ def destination_fields(spec: JobSpec, columns: Mapping[str, str]) -> list[Schema
     added = {spec.destination.partition_column: "TIMESTAMP" if spec.every else "DATE"}
     added |= {RUN_ID_COLUMN: "STRING", ORDINAL_COLUMN: "INT64"}
     return [
-        *key_fields(spec, columns),
+        *carried_fields(spec, columns),
         prediction_field(spec, spec.destination.column),
         *scalar_fields(({REASONING: "STRING"} if spec.request.keeps_reasoning else {}) | added),
     ]
 
 
 def destination(spec: JobSpec, columns: Mapping[str, str], settings: Settings) -> Table:
-    """The destination, as it is created. columns: of the query, as in `key_fields`."""
+    """The destination, as it is created. columns: of the query, as in `carried_fields`."""
     return day_table(destination_table(spec, settings), destination_fields(spec, columns), spec.destination.partition_column)
 
 

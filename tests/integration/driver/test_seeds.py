@@ -26,9 +26,10 @@ def seeds(prepared: PreparedRun) -> dict[str, int]:
     return {row["text"]: int(row["prediction"]) for row in prepared.rows().values()}
 
 
-def test_a_fresh_run_draws_the_same_though_the_export_has_another_order(tmp_path: Path) -> None:
+def test_a_fresh_run_draws_the_same_though_order_and_copied_columns_differ(tmp_path: Path) -> None:
     first = seeds(prepare(tmp_path / "first", TEXTS, **CHAT))
-    second = seeds(prepare(tmp_path / "second", TEXTS[::-1], chunk_rows=7, **CHAT))
+    other = {**CHAT, "source__pass_through": ["id"]}
+    second = seeds(prepare(tmp_path / "second", TEXTS[::-1], chunk_rows=7, **other))
 
     assert first == second
     assert len(set(first.values())) == len(TEXTS)

@@ -83,7 +83,7 @@ async def a_worker(
             kind=kind,
             engine=engine,
             codec=codec,
-            key_columns=("id",),
+            carried=("id",),
             attempt="pod",
             limits=WorkerLimits(window_start=16, window_most=16),
             rng=rng or random.Random(),

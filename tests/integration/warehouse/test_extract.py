@@ -224,9 +224,9 @@ def test_the_plan_records_the_types_of_the_query_and_its_tables(night: Night) ->
             "SELECT name, version, text, day AS Text FROM `{d}.source`",
             r"Duplicate column names in the result are not supported. Found duplicate\(s\): Text. Correct the SQL",
         ),
-        ("SELECT parts AS name, version, text FROM `{d}.source`", r"name of type ARRAY<STRING>, which cannot be a key"),
-        ("SELECT PARSE_JSON('1') AS name, version, text FROM `{d}.source`", r"name of type JSON, which cannot be a key"),
-        ("SELECT STRUCT(1 AS a) AS name, version, text FROM `{d}.source`", r"name of type STRUCT<.*>, which cannot be a key"),
+        ("SELECT parts AS name, version, text FROM `{d}.source`", r"name of type ARRAY<STRING>, which cannot be copied"),
+        ("SELECT PARSE_JSON('1') AS name, version, text FROM `{d}.source`", r"name of type JSON, which cannot be copied"),
+        ("SELECT STRUCT(1 AS a) AS name, version, text FROM `{d}.source`", r"name of type STRUCT<.*>, which cannot be copied"),
         ("SELECT *, INTERVAL 1 DAY AS age FROM `{d}.source`", r"column age of type INTERVAL, and .* not export INTERVAL"),
         (
             "SELECT *, [STRUCT(RANGE(day, NULL) AS `INTERVAL`)] AS stays FROM `{d}.source`",

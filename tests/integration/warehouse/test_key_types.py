@@ -1,4 +1,4 @@
-"""Keys of every type that may be one, NULLs included, from the source table through the real driver to the destination."""
+"""Copied columns of every type, NULLs included, from the source table through the real driver to the destination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nightshift.run import manifest, opening
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.seal import seal
-from nightshift.warehouse.schema import KEY_TYPES
+from nightshift.warehouse.schema import CARRIED_TYPES
 from tests.integration.emulators import PROJECT
 from tests.integration.warehouse.conftest import PARTITION, Night
 
@@ -50,24 +50,31 @@ AS_JSON = {
 
 
 @pytest.mark.gate
-def test_every_key_type_has_a_value_here() -> None:
-    assert set(VALUES) == set(AS_JSON) == KEY_TYPES
+def test_every_type_has_a_value_here() -> None:
+    assert set(VALUES) == set(AS_JSON) == CARRIED_TYPES
 
 
 @pytest.fixture
 def keyed(night: Night) -> Night:
-    """A night over five rows, the last two with the same keys: a key need not be unique. The second and third have no text."""
+    """A night over five rows, the last two with the same keys: a key need not be unique. The second and third have no text.
+
+    A column of each type is in the key, and another one is passed through.
+    """
     name = night.settings.bucket
-    keys = [f"k_{kind.lower()}" for kind in VALUES]
-    columns = ", ".join(f"{key} {kind}" for key, kind in zip(keys, VALUES, strict=True))
+    keys, passed = ([f"{letter}_{kind.lower()}" for kind in VALUES] for letter in "kp")
+    columns = ", ".join(f"{key} {kind}" for names in (keys, passed) for key, kind in zip(names, VALUES, strict=True))
     night.rows(f"CREATE TABLE `{name}.keyed` ({columns}, text STRING, day DATE)")
-    full, null = ", ".join(VALUES.values()), ", ".join(["NULL"] * len(VALUES))
+    full, null = ", ".join([*VALUES.values()] * 2), ", ".join(["NULL"] * len(VALUES) * 2)
     rows = [
         f"({values}, '{text}', DATE '{PARTITION}')"
         for values, text in ((null, "a"), (null, ""), (full, ""), (full, "b"), (full, "c"))
     ]
     night.rows(f"INSERT INTO `{name}.keyed` VALUES {', '.join(rows)}")
-    source = {"query": f"SELECT * FROM `{name}.keyed` WHERE day = @partition", "key": tuple(keys)}
+    source = {
+        "query": f"SELECT * FROM `{name}.keyed` WHERE day = @partition",
+        "key": tuple(keys),
+        "pass_through": tuple(passed),
+    }
     tolerant = night.spec.dead_letters.model_copy(update={"tolerate": 2})
     source_now = night.spec.source.model_copy(update=source)
     night.spec = night.spec.model_copy(update={"source": source_now, "dead_letters": tolerant})
@@ -93,19 +100,21 @@ def published(night: Night, run: RunRef) -> dict[str, Any]:
 
 
 def shown(night: Night, table: str, condition: str) -> list[str]:
-    """The key columns of the rows, sorted."""
-    found = night.rows(f"SELECT {', '.join(night.spec.source.key)} FROM `{night.settings.bucket}.{table}` WHERE {condition}")
+    """The copied columns of the rows, sorted."""
+    found = night.rows(
+        f"SELECT {', '.join(night.spec.source.carried)} FROM `{night.settings.bucket}.{table}` WHERE {condition}"
+    )
     return sorted(map(repr, found))
 
 
 def types(night: Night, table: str) -> list[tuple[str, str]]:
-    """Names and types of the key columns, in the table's order."""
+    """Names and types of the copied columns, in the table's order."""
     fields = night.client.get_table(f"{PROJECT}.{night.settings.bucket}.{table}").schema
-    return [(field.name, field.field_type) for field in fields if field.name in night.spec.source.key]
+    return [(field.name, field.field_type) for field in fields if field.name in night.spec.source.carried]
 
 
 @pytest.mark.gate
-def test_keys_come_out_as_they_went_in_though_the_source_is_dropped_before_publishing(
+def test_columns_come_out_as_they_went_in_though_the_source_is_dropped_before_publishing(
     keyed: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = sealed_run(keyed)

@@ -100,7 +100,7 @@ def infer_lineage(spec: JobSpec, run: RunRef, settings: Settings, *, rows: int |
     """Inputs folder -> ledger folder: the model makes ``prediction`` and ``reasoning`` from the template's columns."""
     source = datasets.inputs_folder(settings.bucket, run)
     made_by = f"{spec.task} by {spec.model.name} ({spec.model.uri}, revision {spec.model.revision})"
-    edges = _key_edges(spec, source)
+    edges = _carried_edges(spec, source)
     written = (columns.PREDICTION, columns.REASONING) if spec.request.keeps_reasoning else (columns.PREDICTION,)
     for name in written:
         edges[name] = _edge([ColumnName(source, each) for each in _template_columns(spec)], "TRANSFORMATION", made_by)
@@ -116,12 +116,14 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ru
     source = datasets.ledger_folder(settings.bucket, run)
     completes = [each.run_id for each in manifest.completes] if manifest else []
     ledgers = [source, *(datasets.ledger_folder(settings.bucket, _sibling(run, run_id)) for run_id in completes)]
-    edges = {name: _edge([ColumnName(each, name) for each in ledgers], "IDENTITY", "carried along") for name in spec.source.key}
+    edges = {
+        name: _edge([ColumnName(each, name) for each in ledgers], "IDENTITY", "carried along") for name in spec.source.carried
+    }
     answers = {spec.destination.column: columns.PREDICTION}
     answers |= {columns.REASONING: columns.REASONING} if spec.request.keeps_reasoning else {}
     for name, column in answers.items():
         edges[name] = _edge([ColumnName(each, column) for each in ledgers], "IDENTITY", "publish")
-    written = [*spec.source.key, *answers, spec.destination.partition_column]
+    written = [*spec.source.carried, *answers, spec.destination.partition_column]
     shown = manifest.totals if manifest else None
     destination = datasets.bigquery_table(spec.destination.table, settings.project)
     dead_letters = datasets.bigquery_table(f"{settings.dataset}.dead_letters", settings.project)
@@ -135,7 +137,7 @@ def publish_lineage(spec: JobSpec, run: RunRef, settings: Settings, manifest: Ru
 
 
 def _chunk_columns(spec: JobSpec) -> tuple[str, ...]:
-    return columns.with_keys(spec.source.key, reasoning=spec.request.keeps_reasoning)
+    return columns.with_carried(spec.source.carried, reasoning=spec.request.keeps_reasoning)
 
 
 def run_facet(spec: JobSpec, run: RunRef, manifest: RunManifest | None) -> NightshiftRunFacet:
@@ -177,16 +179,16 @@ def _template_columns(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _carried(spec: JobSpec) -> list[str]:
-    """The query's columns that the run uses: keys first, then what the template reads."""
-    return list(dict.fromkeys([*spec.source.key, *_template_columns(spec)]))
+    """The query's columns that the run uses: those of its chunks first, then what the template reads."""
+    return list(dict.fromkeys([*spec.source.carried, *_template_columns(spec)]))
 
 
 def _columns_of(table: str, sources: Mapping[str, Sequence[ColumnName]]) -> list[str]:
     return sorted({source.column for made_of in sources.values() for source in made_of if source.dataset.name == table})
 
 
-def _key_edges(spec: JobSpec, source: DatasetName) -> dict[str, column_lineage_dataset.Fields]:
-    return {name: _edge([ColumnName(source, name)], "IDENTITY", "carried along") for name in spec.source.key}
+def _carried_edges(spec: JobSpec, source: DatasetName) -> dict[str, column_lineage_dataset.Fields]:
+    return {name: _edge([ColumnName(source, name)], "IDENTITY", "carried along") for name in spec.source.carried}
 
 
 def _edge(sources: Iterable[ColumnName], subtype: str, description: str) -> column_lineage_dataset.Fields:
