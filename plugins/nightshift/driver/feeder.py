@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from nightshift.driver.work_stealing import Ranges
 from nightshift.run import chunks
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Ledger
-from nightshift.tasks.base import BadInput, RowName
+from nightshift.tasks.base import BadInput, RowName, row_name
 
 log = logging.getLogger(__name__)
 
@@ -200,14 +199,10 @@ def names_of(keys: pa.Table, ordinals: range) -> Iterator[RowName]:
     """
     for ordinal, key in zip(ordinals, rows_of(keys, tuple(keys.column_names)), strict=True):
         try:
-            name: RowName = json.dumps(list(key.values()), default=_text)
+            name: RowName = row_name(list(key.values()))
         except BadInput:
             name = ordinal
         yield name
-
-
-def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 class _BrokenRow(Mapping[str, Any]):

@@ -74,9 +74,13 @@ class InputReader:
 
         Raises InputChanged, InputBroken, StoreUnavailable.
         """
+        return self.rows(self._plan.chunk_range(chunk))
+
+    def rows(self, ordinals: range) -> pa.Table:
+        """As `read`, of any ordinals of the plan."""
         parts = [
             self._row_group(file, number).slice(offsets.start, len(offsets))
-            for file, number, offsets in self._plan.locate(self._plan.chunk_range(chunk))
+            for file, number, offsets in self._plan.locate(ordinals)
         ]
         return pa.concat_tables(parts).combine_chunks()
 

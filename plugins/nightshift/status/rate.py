@@ -6,6 +6,7 @@ a difference, so the clocks need not agree.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 WINDOW_S: Final = 300.0
@@ -35,7 +36,7 @@ class Rate:
         start = committed - seconds
         self._started = start if self._started is None else min(self._started, start)
         if len(self._commits) > self._limit:
-            self._commits = self._recent(self.last)
+            self._commits = _recent(self._commits, self.last)
             # A fast run may have more commits inside the window; then the next cleanup comes later.
             self._limit = max(_KEPT, 2 * len(self._commits))
 
@@ -44,24 +45,26 @@ class Rate:
         """Seconds from the first chunk's first request to the newest commit, breaks included; None before the first."""
         return None if self.last is None or self._started is None else self.last - self._started
 
-    def recent(self, now: float | None) -> float | None:
+    def recent(self, now: float | None, unread: Iterable[tuple[float, int]] = ()) -> float | None:
         """Rows per second until now, over `WINDOW_S` or, if that holds fewer, over the last two chunks.
 
         The time before the work began or resumed does not count. The rate of a stalled run falls with each refresh. None with
-        fewer than two chunks.
+        fewer than two chunks. unread: further chunks of which only this is known: when they were committed, and their rows.
         """
-        if now is None or self.last is None or len(self._commits) < 2:
+        commits = [*self._commits, *(_Commit(at, rows, 0.0) for at, rows in unread)]
+        if now is None or len(commits) < 2:
             return None
         # This machine's clock may be behind the store's.
-        end = max(now, self.last)
-        inside = [commit for commit in self._commits if commit.at > end - WINDOW_S]
+        end = max(now, *(commit.at for commit in commits))
+        inside = [commit for commit in commits if commit.at > end - WINDOW_S]
         if len(inside) >= 2:
             start = max(end - WINDOW_S, min(commit.at - commit.seconds for commit in inside))
         else:
-            first, *inside = self._recent(end)
+            first, *inside = _recent(commits, end)
             start = first.at
         return sum(commit.rows for commit in inside) / (end - start) if end > start else None
 
-    def _recent(self, end: float) -> list[_Commit]:
-        ordered = sorted(self._commits)
-        return [commit for commit in ordered[:-2] if commit.at > end - WINDOW_S] + ordered[-2:]
+
+def _recent(commits: list[_Commit], end: float) -> list[_Commit]:
+    ordered = sorted(commits)
+    return [commit for commit in ordered[:-2] if commit.at > end - WINDOW_S] + ordered[-2:]

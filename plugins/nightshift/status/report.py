@@ -36,6 +36,9 @@ class Attempt:
 class Status:
     """A run at one moment. Times are seconds since 1970. Invariant: chunks_committed + chunks_left + chunks_bad = chunks_total.
 
+    chunks_read: of the committed ones. Dead letters, tokens, attempts and the rate are from these; rows are counted by the LIST
+    for the others.
+
     What cannot be read is in problems, by path; rows_bad are the rows that bad chunks should hold. unanswered: objects that
     the store did not return this time; they are read again at the next refresh. paused: the request that the run stands still
     (`nightshift.run.pauses`), None if there is none. measured: `nightshift.planner.measured`, of a sealed run; None if its
@@ -53,6 +56,7 @@ class Status:
     dead_reasons: dict[str, int]
     chunks_total: int
     chunks_committed: int
+    chunks_read: int
     chunks_left: int
     chunks_bad: int
     foreign_objects: int
@@ -74,6 +78,11 @@ class Status:
     measured: Mapping[str, Any] | None = None
     bill: Bill | None = None
     paused: dict[str, Any] | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether some committed chunks were only listed, for lack of time."""
+        return self.chunks_read < self.chunks_committed
 
     @property
     def complete(self) -> bool:
@@ -153,6 +162,7 @@ class Status:
             "dead_reasons": self.dead_reasons,
             "chunks_total": self.chunks_total,
             "chunks_committed": self.chunks_committed,
+            "chunks_read": self.chunks_read,
             "chunks_left": self.chunks_left,
             "chunks_bad": self.chunks_bad,
             "partials": self.partials,

@@ -1,5 +1,7 @@
 """Adds up a run's ledger. Each chunk and partial is read once, however often the survey is refreshed: objects never change.
 
+Who cannot wait gives `Survey.refresh` a time: then the rest of the chunks is counted by the LIST alone, and read at the next looks.
+
 Memory: a set of numbers and a few sums per chunk or attempt, never rows.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +39,8 @@ T = TypeVar("T")
 READERS: Final = 32
 """Footers read in parallel."""
 PAGE: Final = 1000
+READ_AT_ONCE: Final = 256
+"""Chunks between two looks at the clock."""
 
 
 class Survey:
@@ -61,6 +66,7 @@ class Survey:
         self._merged: Counter[int] = Counter()
         self._bad_chunks: set[int] = set()
         self._problems: dict[str, str] = {}
+        self._unread = _Unread()
         self._rows = 0
         self._reasons: Counter[str] = Counter()
         self._tokens = (0, 0)
@@ -68,8 +74,12 @@ class Survey:
         self._attempts: dict[str, Attempt] = {}
         self._manifest: RunManifest | None = None
 
-    def refresh(self) -> Status:
-        """Reads what is new. Raises NoSuchRun, and StoreUnavailable if the store does not answer."""
+    def refresh(self, within_s: float | None = None) -> Status:
+        """Reads what is new. within_s: chunks are read for about so long, spread over the run; None: until all are.
+
+        Raises NoSuchRun, and StoreUnavailable if the store does not answer.
+        """
+        until = None if within_s is None else time.monotonic() + within_s
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
         head = _ask(self._run.manifest_path, lambda: obstore.head(self._store, self._run.manifest_path))
         sealed = None if head is None else float(head["last_modified"].timestamp())
@@ -85,7 +95,7 @@ class Survey:
         foreign: dict[str, str] = {}
         lost: Counter[str] = Counter()
         if self._plan is not None:
-            foreign = self._read_chunks(self._plan, passing)
+            foreign = self._read_chunks(self._plan, passing, until)
             self._read_partials(self._plan, passing)
             lost = self._lost()
         return self._status(sealed, lost, foreign, passing)
@@ -102,18 +112,25 @@ class Survey:
             self._problems[self._run.plan_path] = str(error)
             return None
 
-    def _read_chunks(self, plan: Plan, passing: dict[str, str]) -> dict[str, str]:
+    def _read_chunks(self, plan: Plan, passing: dict[str, str], until: float | None) -> dict[str, str]:
         """Counts new chunks; returns the reason for each path that does not belong in the ledger."""
         foreign = {}
+        new = _Unread()
         for page in self._pages(self._work.ledger_folder):
-            new: list[tuple[int, ListedObject]] = []
             for entry in page:
                 chunk = self._work.parse_chunk(entry.path)
                 if chunk is None or chunk >= plan.chunk_count:
                     foreign[entry.path] = "not the name of a chunk of this run"
                 elif chunk not in self._committed and chunk not in self._bad_chunks:
-                    new.append((chunk, entry))
-            self._each(new, lambda chunk, entry, footer: self._count_chunk(plan, chunk, entry, footer), passing)
+                    new.add(chunk, entry)
+        parts = new.spread()
+        for part in parts:
+            if until is not None and time.monotonic() > until:
+                break
+            entries = [(chunk, ListedObject(self._work.chunk_path(chunk), size, at)) for chunk, size, at in part]
+            self._each(entries, lambda chunk, entry, footer: self._count_chunk(plan, chunk, entry, footer), passing)
+            new.read.update(chunk for chunk, _, _ in part)
+        self._unread = new.left()
         return foreign
 
     def _read_partials(self, plan: Plan, passing: dict[str, str]) -> None:
@@ -198,20 +215,24 @@ class Survey:
         plan = self._plan
         for name, attempt in self._attempts.items():
             attempt.lost_rows = lost[name]
-        left = 0 if plan is None else plan.chunk_count - len(self._committed) - len(self._bad_chunks)
+        unread = self._unread
+        committed = len(self._committed) + len(unread)
+        left = 0 if plan is None else plan.chunk_count - committed - len(self._bad_chunks)
         now = time.time()
+        last = max((at for at in (self._rate.last, *unread.times) if at is not None), default=None)
         return Status(
             url=self._url,
             run=self._run,
             spec=self._spec or {},
             planned=plan is not None,
             rows_total=plan.rows if plan else 0,
-            rows_done=self._rows,
+            rows_done=self._rows + sum(rows for _, rows in unread.of(plan)),
             rows_saved=self._saved(plan),
             rows_bad=sum(len(plan.chunk_range(chunk)) for chunk in self._bad_chunks) if plan else 0,
             dead_reasons=dict(self._reasons.most_common()),
             chunks_total=plan.chunk_count if plan else 0,
-            chunks_committed=len(self._committed),
+            chunks_committed=committed,
+            chunks_read=len(self._committed),
             chunks_left=left,
             chunks_bad=len(self._bad_chunks),
             foreign_objects=len(foreign),
@@ -221,9 +242,9 @@ class Survey:
             prompt_tokens=self._tokens[0],
             output_tokens=self._tokens[1],
             # Once everything is committed, the clock stops at the last commit.
-            rate=self._rate.recent(now if left else self._rate.last),
+            rate=self._rate.recent(now if left else last, unread.of(plan)),
             elapsed_s=self._rate.elapsed_s,
-            last_commit=self._rate.last,
+            last_commit=last,
             workers_planned=plan.workers if plan else 0,
             attempts=sorted(self._attempts.values(), key=lambda attempt: (-attempt.last_seen, attempt.name)),
             waste_lost_rows=lost.total(),
@@ -318,6 +339,41 @@ class Survey:
             self._problems[path] = str(error)
             return None
         return value
+
+
+class _Unread:
+    """Committed chunks that were listed and not read yet: 24 bytes for each."""
+
+    def __init__(self) -> None:
+        self.chunks, self.sizes, self.times = array("q"), array("q"), array("d")
+        self.read: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def add(self, chunk: int, entry: ListedObject) -> None:
+        self.chunks.append(chunk)
+        self.sizes.append(entry.size)
+        self.times.append(entry.modified)
+
+    def spread(self) -> Iterator[list[tuple[int, int, float]]]:
+        """Parts of about `READ_AT_ONCE`, each from all over the run, so that a few of them say something about all."""
+        step = max(1, -(-len(self) // READ_AT_ONCE))
+        for start in range(step):
+            yield list(zip(self.chunks[start::step], self.sizes[start::step], self.times[start::step], strict=True))
+
+    def of(self, plan: Plan | None) -> Iterator[tuple[float, int]]:
+        """When each was committed, and its rows. There are none without a plan."""
+        for chunk, at in zip(self.chunks, self.times, strict=True):
+            yield at, len(plan.chunk_range(chunk)) if plan else 0
+
+    def left(self) -> _Unread:
+        """Those that are not in `read`."""
+        found = _Unread()
+        for chunk, size, at in zip(self.chunks, self.sizes, self.times, strict=True):
+            if chunk not in self.read:
+                found.add(chunk, ListedObject("", size, at))
+        return found
 
 
 def _ask(path: str, ask: Callable[[], T | None]) -> T | None:

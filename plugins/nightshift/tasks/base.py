@@ -7,6 +7,7 @@ A kind is one module of this package, with the name that jobs use. It defines ``
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -124,7 +125,12 @@ class Job(Protocol):
 
 
 RowName = int | str
-"""What tells a row from all others of its run: its key as JSON, or its ordinal (`nightshift.driver.feeder.names_of`)."""
+"""What tells a row from all others of its run: its key as JSON (`row_name`), or its ordinal."""
+
+
+def row_name(key: Sequence[Any]) -> str:
+    """Of a row with this key: the same in every run of its partition."""
+    return json.dumps(list(key), default=lambda value: value.hex() if isinstance(value, bytes) else str(value))
 
 
 class TaskKind(Protocol):

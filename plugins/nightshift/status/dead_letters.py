@@ -1,0 +1,226 @@
+"""The dead letters of a run, for people: by reason, searched, and a page of them with their prompts and rows.
+
+Only chunks with dead letters are read: a sealed run's manifest says which they are; of an open one, and of one that failed, the
+notes that workers leave (`nightshift.run.ledger`). A worker that is killed between a commit and its note leaves none, so an
+open run may have a few more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+from obstore.store import ObjectStore
+
+from nightshift.run.chunks import NotAChunk
+from nightshift.run.ledger import PAGE
+from nightshift.run.names import RunRef
+from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
+from nightshift.status.chunk_footer import unavailable
+from nightshift.status.folder import RunFolder
+from nightshift.status.prompts import Prompts, PromptText
+from nightshift.status.shown import as_json, cut, shown
+from nightshift.status.source_rows import Row, SourceRows
+from nightshift.store import get_bytes
+
+PAGE_ROWS: Final = 50
+CHUNKS_AT_ONCE: Final = 32
+"""Chunks that one page reads at most; then it says where to go on."""
+KEPT_ROWS: Final = 20_000
+"""Dead letters that are remembered between pages."""
+NOTE_BYTES_MOST: Final = 4 << 10
+READERS: Final = 16
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """key: the key columns. message: the engine's own words, or what is wrong with the row. attempts: requests that it was part
+    of. attempt: the worker that gave it up. row: the columns of the exported row; row_problem: why they are missing."""
+
+    ordinal: int
+    key: Mapping[str, Any]
+    reason: str
+    message: str | None
+    attempts: int
+    chunk: int
+    attempt: str
+    prompt: PromptText
+    row: Mapping[str, Any]
+    row_problem: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**as_json(self), "prompt": self.prompt.to_json()}
+
+
+@dataclass(frozen=True)
+class DeadLetterPage:
+    """Some dead letters of a run, by their ordinals.
+
+    total, reasons: of the whole run, as far as `proven` or noted. chunks: that have dead letters; read: of these, for this page.
+    proven: the run is sealed, so the counts are the seal's. after: where the next page begins; None if this is the last one.
+    problems: chunks that could not be read, by path.
+    """
+
+    run: str
+    total: int
+    reasons: Mapping[str, int]
+    proven: bool
+    chunks: int
+    read: int
+    rows: tuple[DeadLetter, ...]
+    after: int | None
+    problems: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**as_json(self), "rows": [each.to_json() for each in self.rows]}
+
+
+@dataclass(frozen=True)
+class _Dead:
+    ordinal: int
+    key: Mapping[str, Any]
+    reason: str
+    message: str | None
+    attempts: int
+    chunk: int
+    attempt: str
+
+    def has(self, text: str) -> bool:
+        return any(text in str(each).casefold() for each in (*self.key.values(), self.message or "", self.reason))
+
+
+class DeadLetters:
+    """Of one run. Remembers the chunks that it has read, up to `KEPT_ROWS`. Safe to share between threads."""
+
+    def __init__(self, store: ObjectStore, run: RunRef) -> None:
+        self._folder = RunFolder(store, run)
+        self._lock = threading.Lock()
+        self._noted: dict[str, tuple[int, Counter[str]]] = {}
+        """By the note's path: chunk and reasons."""
+        self._kept: OrderedDict[int, tuple[_Dead, ...]] = OrderedDict()
+        self._problems: dict[str, str] = {}
+
+    def page(
+        self, *, reason: str | None = None, search: str = "", after: int = -1, count: int = PAGE_ROWS, prompts: bool = True
+    ) -> DeadLetterPage:
+        """The next dead letters whose ordinal is above `after`.
+
+        reason: only this one. search: only those whose key, message or prompt has this text, whatever its case. prompts: False
+        leaves out prompts and rows, which are then not searched either. Raises what `RunFolder` raises.
+        """
+        with self._lock:
+            return self._page(reason, search.casefold().strip(), after, max(1, count), prompts)
+
+    def _page(self, reason: str | None, search: str, after: int, count: int, prompts: bool) -> DeadLetterPage:
+        folder = self._folder
+        if folder.plan is None:
+            return DeadLetterPage(folder.run.prefix, 0, {}, False, 0, 0, (), None, {})
+        total, reasons, chunks, proven = self._counted()
+        source = SourceRows(folder.store, folder.run, folder.planned)
+        rendered = Prompts(folder.spec)
+        found: list[DeadLetter] = []
+        read, end = 0, None
+        first = max(0, after + 1) // folder.planned.chunk_rows
+        left = [chunk for chunk in chunks if chunk >= first]
+        for chunk in left:
+            if read == CHUNKS_AT_ONCE:
+                end = folder.planned.chunk_range(chunk).start - 1
+                break
+            read += 1
+            for each in self._of_chunk(chunk):
+                if each.ordinal <= after or (reason is not None and each.reason != reason):
+                    continue
+                if len(found) == count:
+                    end = found[-1].ordinal
+                    break
+                letter = self._shown(each, source if prompts else None, rendered)
+                if not search or each.has(search) or search in letter.prompt.text.casefold():
+                    found.append(letter)
+            if end is not None:
+                break
+        return DeadLetterPage(
+            folder.run.prefix, total, reasons, proven, len(chunks), read, tuple(found), end, dict(self._problems)
+        )
+
+    def _shown(self, each: _Dead, source: SourceRows | None, rendered: Prompts) -> DeadLetter:
+        row = source.row(each.ordinal) if source else Row({})
+        prompt = rendered.of(row.values) if row.values else PromptText({}, row.problem)
+        return DeadLetter(
+            each.ordinal,
+            {name: shown(value) for name, value in each.key.items()},
+            each.reason,
+            each.message and cut(each.message),
+            each.attempts,
+            each.chunk,
+            each.attempt,
+            prompt,
+            row.shown(),
+            row.problem,
+        )
+
+    def _counted(self) -> tuple[int, Mapping[str, int], list[int], bool]:
+        """How many, by reason, in which chunks, and whether that is proven."""
+        manifest = self._folder.manifest
+        if manifest is not None:
+            chunks = [each.chunk for each in manifest.chunks if each.dead_letters]
+            return manifest.dead_letters, dict(Counter(manifest.dead_reasons).most_common()), chunks, True
+        self._read_notes()
+        reasons = sum((each for _, each in self._noted.values()), Counter[str]())
+        return reasons.total(), dict(reasons.most_common()), sorted({chunk for chunk, _ in self._noted.values()}), False
+
+    def _read_notes(self) -> None:
+        store, work = self._folder.store, self._folder.work
+        new: list[tuple[str, int, int]] = []
+        try:
+            for page in obstore.list(store, work.dead_notes_folder, chunk_size=PAGE):
+                for meta in page:
+                    path, count = meta["path"], work.parse_dead_note(meta["path"])
+                    if count is not None and path not in self._noted:
+                        new.append((path, count, meta["size"]))
+            with ThreadPoolExecutor(READERS) as pool:
+                notes = pool.map(lambda each: get_bytes(store, each[0]) if each[2] <= NOTE_BYTES_MOST else None, new)
+                for (path, count, _), body in zip(new, notes, strict=True):
+                    self._noted[path] = int(path.rsplit("/chunk-", 1)[1][:8]), _reasons(body, count)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise unavailable(f"read {work.dead_notes_folder}", error) from error
+
+    def _of_chunk(self, number: int) -> Iterator[_Dead]:
+        if number not in self._kept:
+            try:
+                self._kept[number] = tuple(_dead_of(self._folder, number))
+            except NotAChunk as error:
+                self._problems[self._folder.work.chunk_path(number)] = str(error)
+                return
+            while len(self._kept) > 1 and sum(map(len, self._kept.values())) > KEPT_ROWS:
+                self._kept.popitem(last=False)
+        yield from self._kept[number]
+
+
+def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:
+    chunk = folder.chunk(number)
+    table: pa.Table = chunk.table.filter(pc.is_valid(chunk.table.column(DEAD_REASON)))
+    keys = [name for name in table.column_names if name not in (*CHUNK_COLUMNS, REASONING)]
+    for row in table.select([ORDINAL, *keys, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS]).to_pylist():
+        key = {name: row[name] for name in keys}
+        yield _Dead(
+            row[ORDINAL], key, row[DEAD_REASON], row[DEAD_MESSAGE], row[ATTEMPTS], number, chunk.provenance.attempt
+        )
+
+
+def _reasons(body: bytes | None, count: int) -> Counter[str]:
+    """The reasons in a note, whose name has their number. A note that says something else counts as unknown."""
+    try:
+        value = json.loads(body or b"")
+        if all(type(each) is int and each > 0 for each in value.values()) and sum(value.values()) == count:
+            return Counter(value)
+    except (AttributeError, ValueError, RecursionError):
+        pass
+    return Counter({"unknown": count})

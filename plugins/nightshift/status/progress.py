@@ -1,0 +1,64 @@
+"""How far a run is, from one LIST of its ledger: a page for each thousand chunks, and no chunk is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import obstore
+from obstore.store import ObjectStore
+
+from nightshift.run.ledger import PAGE
+from nightshift.run.names import Work
+from nightshift.run.plan import Plan
+from nightshift.status.chunk_footer import unavailable
+from nightshift.status.rate import WINDOW_S
+
+STALLED_S: Final = 900.0
+"""Without a commit for this long, a run that is open stands still: three windows of the rate."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """rows, chunks: committed. oldest, newest: times of the first and the last commit, Unix time by the store's clock; None before
+    the first. recent: rows committed in the last `WINDOW_S` before `newest`. now: by this machine's clock, never before `newest`.
+    """
+
+    rows: int
+    chunks: int
+    oldest: float | None
+    newest: float | None
+    recent: int
+    now: float
+
+    @property
+    def rate(self) -> float | None:
+        """Rows per second over the last window; None if that is not known yet: before the second commit, or if none was in it."""
+        if self.oldest is None or self.newest is None or self.chunks < 2:
+            return None
+        begin = max(self.oldest, self.now - WINDOW_S)
+        return self.recent / (self.now - begin) if self.now > begin and self.recent else None
+
+    def seconds_left(self, rows: int) -> float | None:
+        """Until all `rows` of the plan are committed, at the current rate."""
+        return (rows - self.rows) / self.rate if self.rate else None
+
+
+def progress(store: ObjectStore, work: Work, plan: Plan, now: float) -> Progress:
+    """now: Unix time. Raises StoreUnavailable."""
+    rows = chunks = recent = 0
+    oldest = newest = None
+    try:
+        for page in obstore.list(store, work.ledger_folder, chunk_size=PAGE):
+            for meta in page:
+                number = work.parse_chunk(meta["path"])
+                if number is None or number >= plan.chunk_count:
+                    continue
+                at, count = meta["last_modified"].timestamp(), len(plan.chunk_range(number))
+                rows, chunks = rows + count, chunks + 1
+                oldest = at if oldest is None else min(oldest, at)
+                newest = at if newest is None else max(newest, at)
+                recent += count if at > now - WINDOW_S else 0
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise unavailable(f"list {work.ledger_folder}", error) from error
+    return Progress(rows, chunks, oldest, newest, recent, max(now, newest or now))

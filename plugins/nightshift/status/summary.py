@@ -1,0 +1,275 @@
+"""One run in a line: its state, its rows, and whether it needs attention. From its small objects and one LIST of its ledger."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import obstore
+from obstore.store import ObjectStore
+
+from nightshift.formats import UnreadableFormat
+from nightshift.run import endings, pauses
+from nightshift.run.endings import Ending
+from nightshift.run.manifest import RunManifest, load_manifest
+from nightshift.run.names import RunRef
+from nightshift.run.opening import NoSuchRun, load_run, planned
+from nightshift.run.plan import Plan, PlanError
+from nightshift.run.record import RunRecord
+from nightshift.spec import JobSpec
+from nightshift.status.chunk_footer import unavailable
+from nightshift.status.distributions import ENOUGH, NEARLY_ALL
+from nightshift.status.folder import asked
+from nightshift.status.progress import STALLED_S, Progress, progress
+from nightshift.status.report import iso
+from nightshift.status.shown import as_json
+
+FRESH_S: Final = 5.0
+"""A summary that is younger is not made again."""
+WORKING: Final = ("unplanned", "open", "complete")
+"""States after which something else is still to happen, unless the run was given up."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Why a run needs somebody. kind: failed, unreadable, late, stalled, dead_letters or cut. words: a sentence."""
+
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run at one moment. Times are ISO 8601 in UTC; None is unknown.
+
+    state: unplanned (no rows yet), open, paused, complete (all committed, not sealed), sealed, published, failed, or unreadable.
+    opened_at, opened_by: when, and by which DAG run. ended_at: when it was published, sealed or failed.
+    rows, done, dead_letters: of its plan; committed; of these without an answer: counted by the seal or the ending, else at
+    least so many, by workers' notes.
+    rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the deadline of its job, from
+    when its rows were exported. redo_of: the run that it completes. republished: a later run of the partition is published, so
+    nobody needs to look after this one.
+    """
+
+    run: RunRef
+    state: str
+    opened_at: str
+    opened_by: str
+    task: str | None = None
+    model: str | None = None
+    ended_at: str | None = None
+    rows: int | None = None
+    done: int | None = None
+    dead_letters: int | None = None
+    rate: float | None = None
+    seconds_left: float | None = None
+    due_at: str | None = None
+    redo_of: str | None = None
+    paused_by: str | None = None
+    error: str | None = None
+    failed_task: str | None = None
+    attention: tuple[Attention, ...] = ()
+    republished: bool = False
+
+    @property
+    def working(self) -> bool:
+        return self.state in WORKING
+
+    def superseded(self) -> Summary:
+        """A later run of the partition is published."""
+        return replace(self, attention=(), republished=True)
+
+    def to_json(self) -> dict[str, Any]:
+        found = as_json(replace(self))
+        run = found.pop("run")
+        return {"job": run["job"], "partition": run["partition"], "run_id": self.run.run_id, **found}
+
+
+class Summarizer:
+    """Of one run. Remembers what never changes. Safe to share between threads."""
+
+    def __init__(self, store: ObjectStore, run: RunRef) -> None:
+        self._store, self._run = store, run
+        self._lock = threading.Lock()
+        self._record: RunRecord | None = None
+        self._spec: JobSpec | None = None
+        self._plan: Plan | None = None
+        self._planned_at: float | None = None
+        self._manifest: RunManifest | None = None
+        self._made: tuple[float, Summary] | None = None
+
+    def opened_at(self) -> str | None:
+        """None for a folder that is not a run's. Raises StoreUnavailable."""
+        try:
+            return self._opened(lambda _: None)[1].opened_at
+        except (NoSuchRun, UnreadableFormat, ValueError, KeyError, TypeError):
+            return None
+
+    def summary(self, note: Callable[[int], None], now: float | None = None) -> Summary | None:
+        """None for a folder that is not a run's. note: is told the number of requests. Raises StoreUnavailable."""
+        with self._lock:
+            at = time.time() if now is None else now
+            if self._made is None or now is not None or at - self._made[0] > FRESH_S:
+                made = self._summary(note, at)
+                if made is None:
+                    return None
+                self._made = at, made
+            return self._made[1]
+
+    def _summary(self, note: Callable[[int], None], now: float) -> Summary | None:
+        run = self._run
+        try:
+            spec, record = self._opened(note)
+        except NoSuchRun:
+            return None
+        except (UnreadableFormat, ValueError, KeyError, TypeError) as error:
+            problem = Attention("unreadable", str(error))
+            return Summary(run, "unreadable", "", "", attention=(problem,), error=str(error))
+        found = Summary(
+            run,
+            "unplanned",
+            record.opened_at,
+            record.opened_by,
+            task=spec.task,
+            model=spec.model.name,
+            redo_of=record.redo.run_id if record.redo else None,
+        )
+        try:
+            self._read(note, record)
+            note(2)
+            ending = endings.latest(self._store, run)
+            if self._manifest is not None and (ending is None or ending.state == endings.PUBLISHED):
+                return self._sealed(found, self._manifest, ending)
+            note(2)
+            pause = pauses.newest(self._store, run)
+        except (UnreadableFormat, PlanError) as error:
+            return replace(found, state="unreadable", attention=(Attention("unreadable", str(error)),), error=str(error))
+        if pause is not None and pause.paused:
+            found = replace(found, paused_by=f"{pause.by} at {pause.at}")
+        if self._plan is None:
+            return self._failed(found, ending, None, 0) if ending else found
+        done = progress(self._store, run.work(self._plan.uid), self._plan, now)
+        note(1 + self._plan.chunk_count // 1000)
+        dead = self._dead_letters(note)
+        if ending is not None and ending.state == endings.FAILED and not _went_on(ending, done):
+            return self._failed(found, ending, done, dead)
+        return self._open(found, spec, done, dead, now)
+
+    def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None) -> Summary:
+        """Also a published one."""
+        attention = []
+        if manifest.predictions >= ENOUGH and manifest.truncated >= NEARLY_ALL * manifest.predictions:
+            words = f"{manifest.truncated:,} of {manifest.predictions:,} answers were cut at max_tokens"
+            attention.append(Attention("cut", f"{words}: raise request.max_tokens, or ask for shorter answers."))
+        return replace(
+            found,
+            state="sealed" if ending is None else "published",
+            ended_at=manifest.sealed_at if ending is None else ending.at,
+            rows=manifest.rows,
+            done=manifest.rows,
+            dead_letters=manifest.dead_letters,
+            attention=tuple(attention),
+        )
+
+    def _failed(self, found: Summary, ending: Ending, done: Progress | None, dead: int) -> Summary:
+        error = ending.error or "it does not say why"
+        task = f"The task {ending.task} failed" if ending.task else "It failed"
+        return replace(
+            found,
+            state="failed",
+            ended_at=ending.at,
+            rows=self._plan.rows if self._plan else None,
+            done=done.rows if done else ending.rows_committed,
+            dead_letters=dead if ending.dead_letters is None else ending.dead_letters,
+            failed_task=ending.task or None,
+            error=ending.error or None,
+            attention=(Attention("failed", f"{task}: {error}"),),
+        )
+
+    def _open(self, found: Summary, spec: JobSpec, done: Progress, dead: int, now: float) -> Summary:
+        plan = self._plan
+        assert plan is not None, "the caller has one"
+        complete = done.chunks == plan.chunk_count
+        due = None if self._planned_at is None else self._planned_at + spec.deadline_seconds
+        left = 0.0 if complete else done.seconds_left(plan.rows)
+        paused = found.paused_by is not None
+        state = "sealed" if self._manifest else "complete" if complete else "paused" if paused else "open"
+        made = replace(
+            found,
+            state=state,
+            rows=plan.rows,
+            done=done.rows,
+            dead_letters=dead,
+            rate=None if complete or paused else done.rate,
+            seconds_left=None if paused else left,
+            due_at=iso(due),
+        )
+        since = done.newest or self._planned_at
+        return replace(made, attention=tuple(_attention(made, spec, now, due, since)))
+
+    def _dead_letters(self, note: Callable[[int], None]) -> int:
+        """At least how many, from the names of the notes."""
+        assert self._plan is not None, "the caller has one"
+        work = self._run.work(self._plan.uid)
+        total = count = 0
+        try:
+            for page in obstore.list(self._store, work.dead_notes_folder, chunk_size=1000):
+                count += len(page)
+                total += sum(work.parse_dead_note(meta["path"]) or 0 for meta in page)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise unavailable(f"list {work.dead_notes_folder}", error) from error
+        note(1 + count // 1000)
+        return total
+
+    def _opened(self, note: Callable[[int], None]) -> tuple[JobSpec, RunRecord]:
+        if self._record is None or self._spec is None:
+            note(1)
+            self._spec, self._record = asked(self._run.spec_path, lambda: load_run(self._store, self._run))
+        return self._spec, self._record
+
+    def _read(self, note: Callable[[int], None], record: RunRecord) -> None:
+        """Plan and manifest, once they are there."""
+        if self._manifest is None:
+            note(1)
+            self._manifest = asked(self._run.manifest_path, lambda: load_manifest(self._store, self._run))
+        if self._plan is None and self._manifest is None:
+            note(2)
+            self._plan = asked(self._run.plan_path, lambda: planned(self._store, self._run, record))
+            if self._plan is not None:
+                head = asked(self._run.plan_path, lambda: obstore.head(self._store, self._run.plan_path))
+                self._planned_at = head["last_modified"].timestamp()
+
+
+def _went_on(ending: Ending, done: Progress) -> bool:
+    """Whether chunks were committed after a night had failed: a task was cleared, or another DAG run goes on with the run."""
+    try:
+        ended = datetime.fromisoformat(ending.at)
+    except ValueError:
+        return False
+    return done.newest is not None and done.newest > ended.astimezone(UTC).timestamp() + 1
+
+
+def _attention(found: Summary, spec: JobSpec, now: float, due: float | None, since: float | None) -> Iterator[Attention]:
+    """Of a run that works or is paused. since: of its last sign of life, Unix time."""
+    allowed = spec.dead_letters.allowed(found.rows or 0)
+    if (found.dead_letters or 0) > allowed:
+        yield Attention("dead_letters", f"{found.dead_letters:,} dead letters; the job tolerates {allowed:,}.")
+    if found.state != "open" or due is None:
+        return
+    if now > due:
+        yield Attention("late", f"Its deadline was at {iso(due)}.")
+    elif found.seconds_left is not None and now + found.seconds_left > due:
+        yield Attention("late", f"At this rate it ends about {_minutes(now + found.seconds_left - due)} after its deadline.")
+    if since is not None and now - since > STALLED_S:
+        yield Attention("stalled", f"Nothing was committed for {_minutes(now - since)}.")
+
+
+def _minutes(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+

@@ -1,0 +1,185 @@
+"""The workers of a run, from the newest heartbeat of each attempt: what each does now and how fast it is.
+
+An attempt's heartbeats are listed from the last one that is known, and no longer once it has said how it ended. So a look at a
+run with W running attempts costs about 2 W small requests, whatever their age.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import obstore
+from obstore.store import ObjectStore
+
+from nightshift.planner.measured import Seen
+from nightshift.run.heartbeats import BYTES_MOST, Ended, Heartbeat, NotAHeartbeat
+from nightshift.run.names import Work
+from nightshift.run.pod_startup import Starts
+from nightshift.status.chunk_footer import unavailable
+from nightshift.status.shown import as_json
+
+READERS: Final = 32
+ATTEMPTS_MOST: Final = 2_000
+"""Attempts that are looked at; the others are only counted."""
+SILENT: Final = 3.0
+"""Periods without a heartbeat after which an attempt counts as silent."""
+GONE_S: Final = 600.0
+"""After this long in silence an attempt is only looked for again as often."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """An attempt. stage: `weights` (its engine does not answer yet), `warm_up` (no request yet), `works`, `waits` (for an
+    engine that it had), `silent` (no heartbeat when one was due), or how it ended: `done`, `drained`, `gave_up`,
+    `cannot_continue`, `failed`. stage_s: how long it has been in that stage, as far as it is known.
+
+    age_s: since its start. seen_s: since its newest heartbeat, by this machine's clock. rows_per_s: of its time of work.
+    """
+
+    attempt: str
+    pod: str
+    node: str
+    profile: str
+    role: str
+    index: int | None
+    stage: str
+    stage_s: float | None
+    age_s: float
+    seen_s: float
+    rows: int
+    dead_letters: int
+    tokens_in: int
+    tokens_out: int
+    rows_per_s: float | None
+    engine_wait_s: float
+
+    @property
+    def running(self) -> bool:
+        return self.stage in ("weights", "warm_up", "works", "waits")
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = as_json(self)
+        return {**found, "running": self.running}
+
+
+class Attempts:
+    """Of one plan of a run. Safe to share between threads."""
+
+    def __init__(self, store: ObjectStore, work: Work) -> None:
+        self._store, self._work = store, work
+        self._lock = threading.Lock()
+        self._newest: dict[str, str] = {}
+        self._beats: dict[str, Heartbeat] = {}
+        self._looked: dict[str, float] = {}
+        self.not_looked_at = 0
+
+    def look(self, now: float | None = None) -> list[Worker]:
+        """Those that were seen last first. Raises StoreUnavailable."""
+        at = time.time() if now is None else now
+        with self._lock:
+            names = self._names()
+            self.not_looked_at = max(0, len(names) - ATTEMPTS_MOST)
+            due = [name for name in names[:ATTEMPTS_MOST] if self._is_due(name, at)]
+            try:
+                with ThreadPoolExecutor(READERS) as pool:
+                    list(pool.map(self._read, due))
+            except (obstore.exceptions.BaseError, OSError) as error:
+                raise unavailable(f"read {self._work.attempts_folder}", error) from error
+            self._looked.update(dict.fromkeys(due, at))
+            workers = [worker_of(beat, at) for beat in self._beats.values()]
+        return sorted(workers, key=lambda each: (not each.running, each.seen_s, each.attempt))
+
+    def seen(self, starts: Starts) -> Seen:
+        """What is known after the last look, as the planner adds it up."""
+        with self._lock:
+            return Seen(tuple(self._beats.values()), frozenset(self._newest), starts)
+
+    def _names(self) -> list[str]:
+        folder = self._work.attempts_folder
+        try:
+            found = obstore.list_with_delimiter(self._store, folder)["common_prefixes"]
+        except FileNotFoundError:
+            return []
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise unavailable(f"list {folder}", error) from error
+        return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+
+    def _is_due(self, name: str, now: float) -> bool:
+        beat = self._beats.get(name)
+        if beat is None:
+            return True
+        if beat.ended is not None:
+            return False
+        return now - _at(beat, now) < GONE_S or now - self._looked.get(name, 0.0) >= GONE_S
+
+    def _read(self, name: str) -> None:
+        folder = f"{self._work.attempts_folder}/{name}"
+        newest = known = self._newest.get(name)
+        for page in obstore.list(self._store, folder, offset=known):
+            for meta in page:
+                # A local folder is listed in no particular order.
+                if self._work.parse_mark(meta["path"]) and (newest is None or meta["path"] > newest):
+                    newest = meta["path"]
+        if newest is None or newest == known:
+            return
+        self._newest[name] = newest
+        result = obstore.get(self._store, newest)
+        if result.meta["size"] <= BYTES_MOST:
+            try:
+                self._beats[name] = Heartbeat.from_bytes(bytes(result.bytes()))
+            except NotAHeartbeat:
+                return  # What it wrote before still counts.
+
+
+def worker_of(beat: Heartbeat, now: float) -> Worker:
+    """now: Unix time."""
+    seen_s = max(0.0, now - _at(beat, now))
+    stage, stage_s = _stage(beat, seen_s)
+    return Worker(
+        beat.attempt,
+        beat.pod,
+        beat.node,
+        beat.profile,
+        beat.role,
+        beat.index,
+        stage,
+        stage_s,
+        beat.age_s,
+        seen_s,
+        beat.rows_answered + beat.rows_dead,
+        beat.rows_dead,
+        beat.input_tokens,
+        beat.output_tokens,
+        beat.rows_answered / beat.work_s if beat.work_s else None,
+        beat.engine_wait_s,
+    )
+
+
+def _stage(beat: Heartbeat, seen_s: float) -> tuple[str, float | None]:
+    if beat.ended is not None:
+        return str(Ended(beat.ended)), seen_s
+    if seen_s > SILENT * max(beat.next_s, 5.0):
+        return "silent", seen_s
+    if "weights" not in beat.start_up_s:
+        return "weights", beat.age_s + seen_s
+    if "warm_up" not in beat.start_up_s:
+        return "warm_up", beat.age_s - beat.start_up_s["weights"] + seen_s
+    return "works", beat.work_s or None
+
+
+def _at(beat: Heartbeat, now: float) -> float:
+    """Unix time of a heartbeat, by its machine's clock; now, if it does not say."""
+    try:
+        return datetime.fromisoformat(beat.at).timestamp()
+    except ValueError:
+        return now
+
+
+def running(workers: Iterable[Worker]) -> int:
+    return sum(each.running for each in workers)
