@@ -25,8 +25,17 @@ SPEC = {"version": 1, "spec": {"task": "embedding", "model": {"name": "m"}}}
 KEYS = {
     *("version", "run", "job", "partition", "run_id", "task", "model", "state", "observed_at", "sealed_at"),
     *("rows_total", "rows_done", "rows_saved", "rows_left", "rows_bad", "predictions", "dead_letters", "dead_reasons"),
-    *("chunks_total", "chunks_committed", "chunks_read", "chunks_left", "chunks_bad", "partials", "partials_bad", "foreign_objects"),
-    *("unanswered", "prompt_tokens", "output_tokens", "rate_rows_per_s", "mean_rows_per_s", "elapsed_s", "seconds_left"),
+    *("chunks_total", "chunks_committed", "chunks_read", "chunks_left", "chunks_bad", "partials", "partials_bad"),
+    *(
+        "foreign_objects",
+        "unanswered",
+        "prompt_tokens",
+        "output_tokens",
+        "rate_rows_per_s",
+        "mean_rows_per_s",
+        "elapsed_s",
+        "seconds_left",
+    ),
     *("last_commit", "workers_planned", "attempts", "waste_rows", "waste_lost_rows", "waste_partial_rows"),
     *("waste_percent", "problems", "paused", "measured", "cost"),
 }

@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "spec": {"fields", "profiles", "tasks"},
     "run": {"", "formats", "spec", "store"},
     "planner": {"fields", "formats", "profiles", "run", "spec", "store", "tasks"},
-    "status": {"formats", "planner", "run", "spec", "store"},
+    "status": {"fields", "formats", "planner", "run", "spec", "store", "tasks"},
     "driver": {"", "exits", "run", "spec", "store", "tasks"},
     "batch": {"driver", "exits", "fields", "formats", "run", "spec", "store", "tasks"},
     "jobset": {"exits", "fields", "profiles", "run", "settings", "spec", "store", "tasks"},

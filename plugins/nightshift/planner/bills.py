@@ -70,7 +70,15 @@ def bill_so_far(
 ) -> Bill:
     """Of a run that is not sealed: what its attempts were paid for. How much of it is useful is only known at the seal, so its
     parts mean nothing yet."""
-    found = measure_run(store, run, plan, spec, [])
+    return _paid_for(measure_run(store, run, plan, spec, []), prices, bigquery_bytes)
+
+
+def bill_seen(seen: measured.Seen, spec: JobSpec, prices: Prices) -> Bill:
+    """As `bill_so_far`, of attempts whose heartbeats were read before."""
+    return _paid_for(measured.measure(seen, [], lambda profile: machine_of(spec, profile)), prices)
+
+
+def _paid_for(found: dict[str, Any], prices: Prices, bigquery_bytes: int | None = None) -> Bill:
     made = bill(found, Delivered(), prices, bigquery_bytes=bigquery_bytes)
     assert made is not None, "it was measured here"
     return made

@@ -1,5 +1,10 @@
-"""What a run looks like from its ledger alone: `nightshift status`.
+"""What runs look like from the bucket alone, for commands and for the pages in Airflow. Nothing here writes or asks a worker.
 
-`chunk_footer` reads what one chunk says about itself, `survey` reads each once and adds them up, `rate` computes the speed,
-`report` holds the sums and their JSON form, and `text` the form for people. Nothing here writes or asks a worker.
+Which runs there are: `runs` lists and finds them, `summary` says of one how it is and whether it needs attention.
+
+One run: `overview` is its first screen, made of `survey` (reads each chunk's footer once and adds them up, with `chunk_footer`,
+`rate` and `report`; `text` is the form for terminals) and `workers` (heartbeats). `progress` is one LIST.
+
+Its rows: `dead_letters`, `samples`, `explanation` (one row for an auditor) and `distributions`, through `folder`, `prompts` and
+`source_rows`. What they hand out is bounded (`shown`).
 """

@@ -11,7 +11,6 @@ import json
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_
 from nightshift.status.chunk_footer import unavailable
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
+from nightshift.status.readers import readers
 from nightshift.status.shown import as_json, cut, shown
 from nightshift.status.source_rows import Row, SourceRows
 from nightshift.store import get_bytes
@@ -37,7 +37,6 @@ CHUNKS_AT_ONCE: Final = 32
 KEPT_ROWS: Final = 20_000
 """Dead letters that are remembered between pages."""
 NOTE_BYTES_MOST: Final = 4 << 10
-READERS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,9 @@ class DeadLetter:
 class DeadLetterPage:
     """Some dead letters of a run, by their ordinals.
 
-    total, reasons: of the whole run, as far as `proven` or noted. chunks: that have dead letters; read: of these, for this page.
-    proven: the run is sealed, so the counts are the seal's. after: where the next page begins; None if this is the last one.
-    problems: chunks that could not be read, by path.
+    total, reasons: of the whole run, as far as `proven` or noted. chunks: that have dead letters; read: of these, for this
+    page. proven: the run is sealed, so the counts are the seal's. after: where the next page begins; None if this is the last
+    one. problems: chunks that could not be read, by path.
     """
 
     run: str
@@ -185,10 +184,9 @@ class DeadLetters:
                     path, count = meta["path"], work.parse_dead_note(meta["path"])
                     if count is not None and path not in self._noted:
                         new.append((path, count, meta["size"]))
-            with ThreadPoolExecutor(READERS) as pool:
-                notes = pool.map(lambda each: get_bytes(store, each[0]) if each[2] <= NOTE_BYTES_MOST else None, new)
-                for (path, count, _), body in zip(new, notes, strict=True):
-                    self._noted[path] = int(path.rsplit("/chunk-", 1)[1][:8]), _reasons(body, count)
+            notes = readers().map(lambda each: get_bytes(store, each[0]) if each[2] <= NOTE_BYTES_MOST else None, new)
+            for (path, count, _), body in zip(new, notes, strict=True):
+                self._noted[path] = int(path.rsplit("/chunk-", 1)[1][:8]), _reasons(body, count)
         except (obstore.exceptions.BaseError, OSError) as error:
             raise unavailable(f"read {work.dead_notes_folder}", error) from error
 
@@ -210,9 +208,7 @@ def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:
     keys = [name for name in table.column_names if name not in (*CHUNK_COLUMNS, REASONING)]
     for row in table.select([ORDINAL, *keys, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS]).to_pylist():
         key = {name: row[name] for name in keys}
-        yield _Dead(
-            row[ORDINAL], key, row[DEAD_REASON], row[DEAD_MESSAGE], row[ATTEMPTS], number, chunk.provenance.attempt
-        )
+        yield _Dead(row[ORDINAL], key, row[DEAD_REASON], row[DEAD_MESSAGE], row[ATTEMPTS], number, chunk.provenance.attempt)
 
 
 def _reasons(body: bytes | None, count: int) -> Counter[str]:

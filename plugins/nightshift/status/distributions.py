@@ -58,10 +58,10 @@ class Share:
 class Distribution:
     """Of the answers in `read` of `committed` chunks.
 
-    answers: predictions read; dead letters are not among them. cut: answers cut at ``max_tokens``, in these chunks. empty: texts
-    without a letter, and NULLs in typed answers. equal: how often the most frequent answer occurs; commonest: that answer.
-    histograms: of lengths, scores or norms, by what the answers are. labels: the values of an answer, or of a field of it,
-    by the field's name ("" for the answer itself), if there are few. tokens_out: of a mean row; None if unknown.
+    answers: predictions read; dead letters are not among them. cut: answers cut at ``max_tokens``, in these chunks. empty:
+    texts without a letter, and NULLs in typed answers. equal: how often the most frequent answer occurs; commonest: that
+    answer. histograms: of lengths, scores or norms, by what the answers are. labels: the values of an answer, or of a field of
+    it, by the field's name ("" for the answer itself), if there are few. tokens_out: of a mean row; None if unknown.
     """
 
     run: str
@@ -286,5 +286,5 @@ def _changes(now: Distribution, then: Distribution) -> Iterable[str]:
                 yield f"{name or 'label'} {value!r}: {new:.0%} of the answers, {old:.0%} before"
     means = {each.of: each.mean for each in then.histograms}
     for each in now.histograms:
-        if (old := means.get(each.of)) and abs(each.mean - old) > 0.5 * abs(old):
-            yield f"{each.of}: {each.mean:,.3g} on average, {old:,.3g} before"
+        if (mean := means.get(each.of)) and abs(each.mean - mean) > 0.5 * abs(mean):
+            yield f"{each.of}: {each.mean:,.3g} on average, {mean:,.3g} before"

@@ -1,4 +1,5 @@
-"""One answer of a run, found by its row's key and explained: what was asked, by which model and engine, and where the proof is."""
+"""One answer of a run, found by its row's key and explained: what was asked of which model and engine, and where the proof
+is."""
 
 from __future__ import annotations
 
@@ -38,10 +39,10 @@ class NoSuchRow(LookupError):
 class Explanation:
     """One row of a run, and all that decided its answer.
 
-    sample: the row, its prompt and its answer. dead_reason, dead_message: if it is a dead letter, and so has no answer.
-    seed: the row's own, of its first try (later ones only follow invalid answers); None if the job sends none.
-    engine_version, attempt: of the attempt that wrote the chunk; several: other attempts have computed some of its rows.
-    chunk_path, chunk_sha256: the object, as it is now. sealed_sha256: as the run manifest has it; None if the run is not sealed.
+    sample: the row, its prompt and its answer. dead_reason, dead_message: if it is a dead letter, and so has no answer. seed:
+    the row's own, of its first try (later ones only follow invalid answers); None if the job sends none. engine_version,
+    attempt: of the attempt that wrote the chunk; several: other attempts have computed some of its rows. chunk_path,
+    chunk_sha256: the object, as it is now. sealed_sha256: as the run manifest has it; None if the run is not sealed.
     merkle_root: of the run manifest, over the digests of all chunks in order. input: the file with the exported row.
     """
 
@@ -178,9 +179,7 @@ def _text(value: pa.Scalar) -> str:
     return found.hex() if isinstance(found, bytes) else str(found)
 
 
-def _groups_with(
-    store: ObjectStore, run: RunRef, plan: Plan, key: Mapping[str, str], first: int
-) -> Iterator[tuple[int, int]]:
+def _groups_with(store: ObjectStore, run: RunRef, plan: Plan, key: Mapping[str, str], first: int) -> Iterator[tuple[int, int]]:
     """The first ordinal and the number of rows of each row group that may hold the key."""
     start = 0
     for file in plan.files:

@@ -20,8 +20,9 @@ STALLED_S: Final = 900.0
 
 @dataclass(frozen=True)
 class Progress:
-    """rows, chunks: committed. oldest, newest: times of the first and the last commit, Unix time by the store's clock; None before
-    the first. recent: rows committed in the last `WINDOW_S` before `newest`. now: by this machine's clock, never before `newest`.
+    """rows, chunks: committed. oldest, newest: times of the first and the last commit, Unix time by the store's clock; None
+    before the first. recent: rows committed in the last `WINDOW_S` before `newest`. now: by this machine's clock, never before
+    `newest`.
     """
 
     rows: int
@@ -33,7 +34,7 @@ class Progress:
 
     @property
     def rate(self) -> float | None:
-        """Rows per second over the last window; None if that is not known yet: before the second commit, or if none was in it."""
+        """Rows per second over the last window; None before the second commit, or if none was in it."""
         if self.oldest is None or self.newest is None or self.chunks < 2:
             return None
         begin = max(self.oldest, self.now - WINDOW_S)

@@ -1,7 +1,7 @@
 """What a row was asked: its prompt, rendered again from the run's frozen spec and the exported row.
 
-Templates are the user's programs, and here a server may run them: each is rendered in a process of its own, which ends after five
-seconds of computing (`nightshift.tasks._subprocess`), one at a time.
+Templates are the user's programs, and here a server may run them: each is rendered in a process of its own, which ends after
+five seconds of computing (`nightshift.tasks._subprocess`), one at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The runs of a bucket: listed page by page, those that need attention marked, and found by the names that people use.
 
-A listing asks for the folders of each job, then for those of the newest partitions, and reads a few small objects of each run. What
-never changes is remembered, so a later look asks less. The number of requests is part of each answer.
+A listing asks for the folders of each job, then for those of the newest partitions, and reads a few small objects of each run.
+What never changes is remembered, so a later look asks less. The number of requests is part of each answer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -21,6 +20,7 @@ from nightshift.fields.mistakes import nearest
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.status.chunk_footer import unavailable
+from nightshift.status.readers import READERS, readers
 from nightshift.status.shown import as_json
 from nightshift.status.summary import Summarizer, Summary
 
@@ -28,7 +28,6 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 PAGE_RUNS: Final = 50
-READERS: Final = 32
 LOOKED_AT: Final = 2_000
 """Partitions in which a run's id is looked for, the newest of all jobs first."""
 NAMED: Final = 8
@@ -68,7 +67,6 @@ class Runs:
         self._kept = kept
         self._lock = threading.Lock()
         self._seen: OrderedDict[RunRef, Summarizer] = OrderedDict()
-        self._pool = ThreadPoolExecutor(READERS, "runs")
 
     def page(self, *, jobs: Collection[str] | None = None, after: str | None = None, count: int = PAGE_RUNS) -> RunPage:
         """At least `count` runs if there are as many: those of one job and partition stay together.
@@ -124,7 +122,7 @@ class Runs:
             return made
 
     def _map(self, do: Callable[[T], U], each: Iterable[T]) -> list[U]:
-        return list(self._pool.map(do, each))
+        return list(readers().map(do, each))
 
 
 def find(store: ObjectStore, text: str) -> RunRef:
@@ -169,17 +167,16 @@ def find(store: ObjectStore, text: str) -> RunRef:
 
 def _by_id(asked: _Asked, jobs: Sequence[str], text: str) -> RunRef:
     """The run whose id begins with the text; of several generations the newest, unless the text names one."""
-    with ThreadPoolExecutor(READERS) as pool:
-        listed = pool.map(lambda job: [(day, job) for day in asked.partitions(job)], jobs)
-        days = sorted((each for found in listed for each in found), reverse=True)
-        looked_at = days[:LOOKED_AT]
-        found: set[RunRef] = set()
-        for start in range(0, len(looked_at), 8 * READERS):
-            part = looked_at[start : start + 8 * READERS]
-            runs = pool.map(lambda each: asked.runs(each[1], each[0]), part)
-            found |= {run for each in runs for run in each if run.run_id.startswith(text)}
-            if found and len(text.partition("-")[0]) == 16:
-                break  # A whole id is in one place only.
+    listed = readers().map(lambda job: [(day, job) for day in asked.partitions(job)], jobs)
+    days = sorted((each for found in listed for each in found), reverse=True)
+    looked_at = days[:LOOKED_AT]
+    found: set[RunRef] = set()
+    for start in range(0, len(looked_at), 8 * READERS):
+        part = looked_at[start : start + 8 * READERS]
+        runs = readers().map(lambda each: asked.runs(each[1], each[0]), part)
+        found |= {run for each in runs for run in each if run.run_id.startswith(text)}
+        if found and len(text.partition("-")[0]) == 16:
+            break  # A whole id is in one place only.
     digests = {(run.job, run.partition, run.digest) for run in found}
     if len(digests) == 1:
         exact = [run for run in found if run.run_id == text and "-g" in text]
@@ -191,8 +188,8 @@ def _by_id(asked: _Asked, jobs: Sequence[str], text: str) -> RunRef:
             f"{_instead(text, jobs, 'The jobs are')}"
         )
     raise NoSuchRun(
-        f"{len(digests):,} runs have an id that begins with {text!r}: {_listed(sorted(run.prefix for run in found))}. Write more "
-        "of it."
+        f"{len(digests):,} runs have an id that begins with {text!r}: {_listed(sorted(run.prefix for run in found))}. "
+        "Write more of it."
     )
 
 
@@ -269,5 +266,3 @@ class _Asked:
             raise unavailable(f"list {prefix or 'the bucket'}", error) from error
         self.note(1 + len(found) // FOLDERS_A_PAGE)
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in found]
-
-

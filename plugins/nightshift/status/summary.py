@@ -46,13 +46,12 @@ class Attention:
 class Summary:
     """A run at one moment. Times are ISO 8601 in UTC; None is unknown.
 
-    state: unplanned (no rows yet), open, paused, complete (all committed, not sealed), sealed, published, failed, or unreadable.
-    opened_at, opened_by: when, and by which DAG run. ended_at: when it was published, sealed or failed.
-    rows, done, dead_letters: of its plan; committed; of these without an answer: counted by the seal or the ending, else at
-    least so many, by workers' notes.
-    rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the deadline of its job, from
-    when its rows were exported. redo_of: the run that it completes. republished: a later run of the partition is published, so
-    nobody needs to look after this one.
+    state: unplanned (no rows yet), open, paused, complete (all committed, not sealed), sealed, published, failed, or
+    unreadable. opened_at, opened_by: when, and by which DAG run. ended_at: when it was published, sealed or failed. rows, done,
+    dead_letters: of its plan; committed; of these without an answer: counted by the seal or the ending, else at least so many,
+    by workers' notes. rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the
+    deadline of its job, from when its rows were exported. redo_of: the run that it completes. republished: a later run of the
+    partition is published, so nobody needs to look after this one.
     """
 
     run: RunRef
@@ -271,5 +270,3 @@ def _attention(found: Summary, spec: JobSpec, now: float, due: float | None, sin
 def _minutes(seconds: float) -> str:
     minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-

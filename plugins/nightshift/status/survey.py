@@ -1,6 +1,7 @@
 """Adds up a run's ledger. Each chunk and partial is read once, however often the survey is refreshed: objects never change.
 
-Who cannot wait gives `Survey.refresh` a time: then the rest of the chunks is counted by the LIST alone, and read at the next looks.
+Who cannot wait gives `Survey.refresh` a time: then the rest of the chunks is counted by the LIST alone, and read at the next
+looks.
 
 Memory: a set of numbers and a few sums per chunk or attempt, never rows.
 """
@@ -12,7 +13,6 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 import obstore
@@ -31,13 +31,12 @@ from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.rate import Rate
+from nightshift.status.readers import readers
 from nightshift.status.report import Attempt, Status
 from nightshift.store import StoreUnavailable, get_bytes
 
 T = TypeVar("T")
 
-READERS: Final = 32
-"""Footers read in parallel."""
 PAGE: Final = 1000
 READ_AT_ONCE: Final = 256
 """Chunks between two looks at the clock."""
@@ -56,7 +55,7 @@ class Survey:
         self._prices = prices
         # Threads, and no awaits: a process that ends right after an await of obstore may be aborted by the thread that
         # answered it (SIGABRT; 9 of 25 runs of this command were).
-        self._readers = ThreadPoolExecutor(READERS, "footer")
+        self._readers = readers()
         self._spec: dict[str, Any] | None = None
         self._plan: Plan | None = None
         self._committed: set[int] = set()
@@ -146,7 +145,7 @@ class Survey:
     def _each(
         self, new: list[tuple[int, ListedObject]], use: Callable[[int, ListedObject, Footer], None], passing: dict[str, str]
     ) -> None:
-        """Reads footers, `READERS` at a time. Broken objects are recorded for good, unanswered reads only for this refresh."""
+        """Reads footers, many at a time. Broken objects are recorded for good, unanswered reads only for this refresh."""
         reading = [(chunk, entry, self._readers.submit(read_footer, self._store, entry)) for chunk, entry in new]
         try:
             for chunk, entry, footer in reading:

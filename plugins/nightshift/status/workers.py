@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -22,9 +21,9 @@ from nightshift.run.heartbeats import BYTES_MOST, Ended, Heartbeat, NotAHeartbea
 from nightshift.run.names import Work
 from nightshift.run.pod_startup import Starts
 from nightshift.status.chunk_footer import unavailable
+from nightshift.status.readers import readers
 from nightshift.status.shown import as_json
 
-READERS: Final = 32
 ATTEMPTS_MOST: Final = 2_000
 """Attempts that are looked at; the others are only counted."""
 SILENT: Final = 3.0
@@ -35,9 +34,9 @@ GONE_S: Final = 600.0
 
 @dataclass(frozen=True)
 class Worker:
-    """An attempt. stage: `weights` (its engine does not answer yet), `warm_up` (no request yet), `works`, `waits` (for an
-    engine that it had), `silent` (no heartbeat when one was due), or how it ended: `done`, `drained`, `gave_up`,
-    `cannot_continue`, `failed`. stage_s: how long it has been in that stage, as far as it is known.
+    """An attempt. stage: `weights` (its engine does not answer yet), `warm_up` (no request yet), `works`, `silent` (no
+    heartbeat when one was due), or how it ended: `done`, `drained`, `gave_up`, `cannot_continue`, `failed`. stage_s: how long
+    it has been in that stage, as far as it is known.
 
     age_s: since its start. seen_s: since its newest heartbeat, by this machine's clock. rows_per_s: of its time of work.
     """
@@ -61,7 +60,7 @@ class Worker:
 
     @property
     def running(self) -> bool:
-        return self.stage in ("weights", "warm_up", "works", "waits")
+        return self.stage in ("weights", "warm_up", "works")
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = as_json(self)
@@ -87,8 +86,7 @@ class Attempts:
             self.not_looked_at = max(0, len(names) - ATTEMPTS_MOST)
             due = [name for name in names[:ATTEMPTS_MOST] if self._is_due(name, at)]
             try:
-                with ThreadPoolExecutor(READERS) as pool:
-                    list(pool.map(self._read, due))
+                list(readers().map(self._read, due))
             except (obstore.exceptions.BaseError, OSError) as error:
                 raise unavailable(f"read {self._work.attempts_folder}", error) from error
             self._looked.update(dict.fromkeys(due, at))

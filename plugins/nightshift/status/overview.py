@@ -1,0 +1,140 @@
+"""The first screen of one run: how far, how fast, who works, what it cost, and what is wrong.
+
+The first look answers within about a second whatever the run's size: rows come from one LIST, and dead letters, tokens and
+waste from as many chunks as could be read by then, which it says. Each later look reads only what is new, and some of the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from obstore.store import ObjectStore
+
+from nightshift.planner.bills import bill_seen
+from nightshift.planner.costs.prices import Prices
+from nightshift.run.names import RunRef
+from nightshift.run.pod_startup import Starts
+from nightshift.status.folder import RunFolder
+from nightshift.status.report import Status
+from nightshift.status.shown import as_json
+from nightshift.status.summary import Summarizer, Summary
+from nightshift.status.survey import Survey
+from nightshift.status.workers import Attempts, Worker, running
+
+FIRST_S: Final = 0.4
+"""How long the first look reads chunks, beside its LISTs."""
+FRESH_S: Final = 2.0
+"""A screen that is younger is shown again: many may look at once."""
+KEPT: Final = 64
+"""Runs whose looks are remembered."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """One run at one moment.
+
+    summary: state, times, deadline, and why it needs attention. status: the sums of its ledger (docs/operate/status.md).
+    counted: what dead letters, tokens and waste are from, for people. workers: those that were seen last first; running: how
+    many of them run. cost: so far, or the final one of a sealed run (docs/operate/costs.md); None without prices. final: which.
+    """
+
+    summary: Summary
+    status: Status
+    workers: tuple[Worker, ...]
+    running: int
+    not_looked_at: int
+    cost: Mapping[str, Any] | None
+    final: bool
+
+    @property
+    def counted(self) -> str:
+        """What dead letters, tokens and waste are from."""
+        read, committed = self.status.chunks_read, self.status.chunks_committed
+        return f"from {read:,} of {committed:,} committed chunks" if self.status.partial else "from all committed chunks"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "summary": self.summary.to_json(),
+            "status": self.status.to_json(),
+            "counted": self.counted,
+            "partial": self.status.partial,
+            "workers": [each.to_json() for each in self.workers],
+            "running": self.running,
+            "not_looked_at": self.not_looked_at,
+            "cost": as_json(self.cost),
+            "final": self.final,
+        }
+
+
+class RunLook:
+    """Looks at one run again and again. Safe to share between threads: one looks, the others get what it saw.
+
+    url: of the run, for people. prices: None for no cost.
+    """
+
+    def __init__(self, store: ObjectStore, run: RunRef, url: str, prices: Prices | None = None) -> None:
+        self._store, self._run, self._prices = store, run, prices
+        self._folder = RunFolder(store, run)
+        self._survey = Survey(store, run, url, prices)
+        self._summarizer = Summarizer(store, run)
+        self._attempts: Attempts | None = None
+        self._lock = threading.Lock()
+        self._made: tuple[float, Overview] | None = None
+
+    def look(self, within_s: float = FIRST_S) -> Overview:
+        """within_s: chunks are read for about so long. Raises NoSuchRun, UnreadableFormat, StoreUnavailable."""
+        with self._lock:
+            if self._made is None or time.monotonic() - self._made[0] > FRESH_S:
+                made = self._look(within_s)
+                self._made = time.monotonic(), made
+            return self._made[1]
+
+    def _look(self, within_s: float) -> Overview:
+        status = self._survey.refresh(within_s)
+        summary = self._summarizer.summary(lambda _: None)
+        assert summary is not None, "the survey has found its record"
+        workers: list[Worker] = []
+        if self._attempts is None and self._folder.plan is not None:
+            self._attempts = Attempts(self._store, self._folder.work)
+        if self._attempts is not None:
+            workers = self._attempts.look()
+        cost, final = self._cost(status)
+        return Overview(
+            summary,
+            status,
+            tuple(workers),
+            running(workers),
+            self._attempts.not_looked_at if self._attempts else 0,
+            cost,
+            final,
+        )
+
+    def _cost(self, status: Status) -> tuple[Mapping[str, Any] | None, bool]:
+        if status.bill is not None:
+            return status.bill.to_json(), True
+        if self._prices is None or self._attempts is None:
+            return None, False
+        return bill_seen(self._attempts.seen(Starts()), self._folder.spec, self._prices).to_json(), False
+
+
+class RunLooks:
+    """The looks of a server at the runs of one bucket: the `KEPT` that were asked for last. Safe to share between threads."""
+
+    def __init__(self, store: ObjectStore, bucket_url: str, prices: Prices | None = None) -> None:
+        self._store, self._bucket_url, self._prices = store, bucket_url, prices
+        self._lock = threading.Lock()
+        self._looks: OrderedDict[RunRef, RunLook] = OrderedDict()
+
+    def of(self, run: RunRef) -> RunLook:
+        with self._lock:
+            if run not in self._looks:
+                self._looks[run] = RunLook(self._store, run, f"{self._bucket_url}/{run.prefix}", self._prices)
+            self._looks.move_to_end(run)
+            while len(self._looks) > KEPT:
+                self._looks.popitem(last=False)
+            return self._looks[run]
