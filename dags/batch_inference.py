@@ -34,35 +34,35 @@ DAY = Param(
     type=["null", "string"],
     format="date",
     title="Partition",
-    description="The day to compute, in UTC. If empty: the logical date if it is a midnight in UTC; if it is about now, the "
-    "day before, as for last night's run. Any other one, such as a local midnight, is refused.",
+    description="Day to compute, in UTC. Default: yesterday (scheduled runs: the day that just ended). A logical date that is "
+    "a midnight in UTC means that day; other dates in the past, such as a local midnight, are refused.",
 )
 PERIOD = Param(
     None,
     type=["null", "string"],
     title="Partition",
-    description="The start of the period to compute, in UTC: 2026-11-19T07:10. If empty: the one whose files started the run; "
-    "else the one that begins at the logical date, or the last one that had ended, if that date is about now.",
+    description="Start of the period to compute, in UTC: 2026-11-19T07:10. Default: the last one that ended (runs started by "
+    "files: theirs). A logical date at which a period begins means that one.",
 )
 PARAMS = {
     "fresh": Param(
         False,
         type=["null", "boolean"],  # without null, the form marks it as required
         title="Fresh",
-        description="Compute the day again even if it is already published: a new run, which then replaces the old one.",
+        description="Compute all rows again, even if the day is published: a new run replaces the old one.",
     ),
     "republish": Param(
         None,
         type=["null", "string"],
         title="Republish",
-        description="The id of a finished run of the day, from the audit table: publish it again in place of a later run.",
+        description="Id of a finished run of the day, from the audit table: publish it again in place of a newer run.",
     ),
     "redo": Param(
         None,
         type=["null", "string"],
         enum=[None, "dead_letters"],
         title="Redo",
-        description="dead_letters: compute only the rows that the day shows as dead letters; its predictions stay.",
+        description="dead_letters: retry only this day's dead letters; keep its predictions.",
     ),
 }
 

@@ -16,7 +16,7 @@ from nightshift.operators.params import only_params
 
 with DAG(
     dag_id="nightshift_doctor",
-    description="Checks everything that a night needs, and says what is wrong, what that breaks, and what fixes it.",
+    description="Checks everything that a night needs, and says what is wrong, what that affects, and what fixes it.",
     doc_md=__doc__,
     schedule=None,
     start_date=datetime(2026, 11, 1, tzinfo=UTC),

@@ -41,7 +41,7 @@ def doctor(deployment: Deployment, job_file: Path | None) -> list[Line]:
     checks: Sequence[Mapping[str, Any]] = said["checks"]
     counts = ", ".join(f"{sum(each['state'] == state for each in checks)} {state}" for state in ("ok", "failed", "skipped"))
     wrong = [
-        Line(f"Doctor: {each['check']}", each["problem"], BREAKS, f"{each['breaks']}. Fix: `{each['fix']}`")
+        Line(f"Doctor: {each['check']}", each["problem"], BREAKS, f"{each['affects']}. Fix: `{each['fix']}`")
         for each in checks
         if each["state"] == "failed"
     ]
@@ -85,7 +85,7 @@ def table(lines: Iterable[Line]) -> str:
     """Markdown. A cell is one line: of a longer text, the first one."""
     rows = ["| Question | Found | So |", "|---|---|---|"]
     for line in lines:
-        so = f"**{line.verdict}. Breaks: {line.breaks}**" if line.verdict in (BREAKS, FAILED) else line.verdict
+        so = f"**{line.verdict}. Affects: {line.breaks}**" if line.verdict in (BREAKS, FAILED) else line.verdict
         rows.append(
             "| " + " | ".join(text.partition("\n")[0].replace("|", "\\|") for text in (line.question, line.found, so)) + " |"
         )

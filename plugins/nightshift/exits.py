@@ -25,7 +25,7 @@ RESUME: Final = 75
 reached, or with an engine that answers nobody. Run the same command again."""
 
 CONFIG: Final = 78
-"""Trying again cannot help (EX_CONFIG): a spec, plan or model that does not fit. The index of a JobSet fails immediately."""
+"""Not retryable (EX_CONFIG): a spec, plan or model that does not fit. The index of a JobSet fails immediately."""
 
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells have it."""

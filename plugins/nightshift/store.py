@@ -133,7 +133,7 @@ def first_words(error: Exception | str) -> str:
 
 
 def what_to_do(error: BaseException | None) -> str | None:
-    """What a person can do about an error of obstore after which trying again cannot help; None if it may."""
+    """What a person can do about an error of obstore that is not retryable; None if it may."""
     if not isinstance(error, Exception) or not isinstance(error, (obstore.exceptions.BaseError, FileNotFoundError)):
         return None
     said, status = first_words(error), status_of(error)

@@ -262,7 +262,7 @@ def segfault(bench: Bench) -> None:
 
 @case
 def config_error(bench: Bench) -> None:
-    """Index 1 says that trying again cannot help: it fails at once, and index 0 comes to its end."""
+    """Index 1 says that it is not retryable: it fails at once, and index 0 comes to its end."""
     document = a_jobset("night", f"import os, sys; sys.exit({exits.CONFIG} * int(os.environ['JOB_COMPLETION_INDEX']))")
     on_codes = {"containerName": "driver", "operator": "In", "values": [exits.CONFIG]}
     job_of(document)["podFailurePolicy"]["rules"].append({"action": "FailIndex", "onExitCodes": on_codes})

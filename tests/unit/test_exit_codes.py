@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
         (139, "Error", "139 (SIGSEGV)"),
         (143, "Error", "143 (SIGTERM)"),
         (75, "Error", "75 (work is left)"),
-        (78, "Error", "78 (trying again cannot help)"),
+        (78, "Error", "78 (not retryable)"),
         (255, "Error", "255"),
     ],
 )

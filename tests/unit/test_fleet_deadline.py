@@ -30,7 +30,7 @@ def with_helper(workers: float, ready_in_s: float = 0.0) -> Forecast:
 @pytest.mark.parametrize(
     ("forecast", "jobsets", "terms", "said"),
     [
-        (replace(LATE, end_s=None), OWNER, TERMS, "it is not known yet"),
+        (replace(LATE, end_s=None), OWNER, TERMS, "no forecast yet"),
         (replace(LATE, late_s=0), OWNER, TERMS, "it will end in 150 min, 30 min after the deadline"),
         (replace(LATE, late_s=HOLD_S - 1), OWNER, TERMS, "it has been late for 299 s"),
         (replace(LATE, end_s=0.9 * LEFT_S), OWNER, TERMS, "12 min before the deadline; it has been late for 300 s"),

@@ -33,7 +33,7 @@ ENDED = [
     ("deleted-then-fails", APPLICATION, "FailedIndexes", "exit code 1; before that, 1 pod had been taken away"),
     ("killed", APPLICATION, "FailedIndexes", "index 0 of 1 failed: driver ended with exit code 137 (SIGKILL)"),
     ("segfault", APPLICATION, "FailedIndexes", "exit code 139 (SIGSEGV)"),
-    ("config-error", APPLICATION, "FailedIndexes", "index 1 of 2 failed: driver ended with exit code 78 (trying again"),
+    ("config-error", APPLICATION, "FailedIndexes", "index 1 of 2 failed: driver ended with exit code 78 (not retryable"),
     ("exits-1-failed", APPLICATION, "FailedIndexes", "index 1 of 2 failed: driver ended with exit code 1, 2 times"),
     ("work-is-left", RESUMABLE, "FailedIndexes", "exit code 75 (work is left), 2 times"),
     ("out-of-memory", APPLICATION, "OOMKilled", "exit code 137 (SIGKILL, out of memory)"),
@@ -201,8 +201,8 @@ def test_the_callers_own_codes() -> None:
     seen = recorded("exits-1-failed")
 
     assert is_retried(classify(seen, resume_codes={1}))
-    assert "trying again cannot help" in classify(seen, permanent_codes={1}).advice
-    assert "trying again cannot help" in classify(seen, resume_codes={1}, permanent_codes={1}).advice
+    assert "Not retryable" in classify(seen, permanent_codes={1}).advice
+    assert "Not retryable" in classify(seen, resume_codes={1}, permanent_codes={1}).advice
 
 
 @pytest.mark.parametrize("length", [1, WORDS_MAX - 1, WORDS_MAX, WORDS_MAX + 1, 10 * WORDS_MAX])

@@ -271,7 +271,7 @@ class TestWorkers:
 
     @pytest.mark.parametrize("rows", [1, 10**6, 10**9])
     def test_with_an_unknown_speed_nothing_is_planned(self, rows: int) -> None:
-        with pytest.raises(SpeedUnknown, match=r"unknown: its config\.json was not read\. Let .* Or state compute\.workers"):
+        with pytest.raises(SpeedUnknown, match=r"unknown: its config\.json was not read\. Set compute\.workers"):
             decide(a_spec(), rows, UNKNOWN)
         assert [(row.workers, row.chosen, row.fits) for row in table(a_spec(), rows, UNKNOWN)] == [(0, False, None)]
 
@@ -534,7 +534,7 @@ class TestRemedies:
     def test_a_refusal_without_a_way_out_says_what_is_left(self) -> None:
         spec = a_spec(deadline="5m")
 
-        with pytest.raises(Refused, match=r"it has to leave 2 min\..*state compute\.rows_per_worker_per_second") as refused:
+        with pytest.raises(Refused, match=r"it has to leave 2 min\..*set compute\.rows_per_worker_per_second") as refused:
             decide(spec, 1000, UNKNOWN, Limits(quota=0))
         assert refused.value.ways == ()
 

@@ -61,5 +61,5 @@ def test_the_report_names_what_breaks() -> None:
     assert report.exit_code(lines[:1]) == 0
     assert report.table(lines).splitlines()[2:] == [
         "| A \\| B? | found | as documented |",
-        "| C? | other | **other than it should be. Breaks: publish: a wrong table** |",
+        "| C? | other | **other than it should be. Affects: publish: a wrong table** |",
     ]

@@ -43,7 +43,7 @@ def test_every_fault_that_the_doctor_finds_has_a_line_with_its_mend(monkeypatch:
             "state": "failed",
             "check": "bucket",
             "problem": "there is none",
-            "breaks": "every task",
+            "affects": "every task",
             "fix": "gcloud storage buckets create",
         },
         {"state": "skipped", "check": "store", "because": "bucket is not ok", "needs": "bucket"},

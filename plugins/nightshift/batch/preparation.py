@@ -25,7 +25,7 @@ from nightshift.run.inputs import InputChanged
 
 
 class Usage(ValueError):
-    """The command or the file is wrong; trying again cannot help."""
+    """The command or the file is wrong; not retryable."""
 
 
 @dataclass(frozen=True)

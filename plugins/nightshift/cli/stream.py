@@ -17,7 +17,7 @@ DESCRIPTION: Final = (
 )
 EPILOG: Final = (
     "NIGHTSHIFT_PROJECT is the project of names without one. Exit codes: 0 no message is held; 2 bad input; 75 some are held, "
-    "and will be redelivered; 78 trying again cannot help."
+    "and will be redelivered; 78 not retryable."
 )
 
 

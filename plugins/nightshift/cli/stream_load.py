@@ -27,7 +27,7 @@ DESCRIPTION: Final = (
 )
 EPILOG: Final = (
     "NIGHTSHIFT_PROJECT, NIGHTSHIFT_BUCKET, NIGHTSHIFT_LOCATION and NIGHTSHIFT_DATASET are the deployment's. Exit codes: 0 all "
-    "new files are in the table; 2 bad input; 75 a service does not answer, run it again; 78 trying again cannot help."
+    "new files are in the table; 2 bad input; 75 a service does not answer, run it again; 78 not retryable."
 )
 
 

@@ -21,7 +21,7 @@ DESCRIPTION: Final = (
 )
 EPILOG: Final = (
     "NIGHTSHIFT_SINK_URL is the database, NIGHTSHIFT_PROJECT the project of names without one. Exit codes: 0 done; 1 done, but "
-    "Pub/Sub refuses some of them; 2 bad input; 75 run the same command again; 78 trying again cannot help."
+    "Pub/Sub refuses some of them; 2 bad input; 75 run the same command again; 78 not retryable."
 )
 
 

@@ -16,11 +16,11 @@ class Ok:
 
 @dataclass(frozen=True)
 class Failed:
-    """problem: what is wrong. breaks: what of a night fails because of it. fix: the command that helps."""
+    """problem: what is wrong. affects: what of a night fails because of it. fix: the command that helps."""
 
     check: str
     problem: str
-    breaks: str
+    affects: str
     fix: str
 
 
@@ -45,7 +45,7 @@ class NotKnown(Exception):
 
 
 class Wrong(Exception):
-    """Ends a check that has failed: `Failed`, with what the check breaks. fix: the command that helps."""
+    """Ends a check that has failed: `Failed`, with what it affects. fix: the command that helps."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem)
@@ -94,8 +94,8 @@ def _line(finding: Finding) -> str:
     match finding:
         case Ok(_, found):
             return head + _flat(found)
-        case Failed(_, problem, breaks, fix):
-            return f"{head}{_flat(problem)}. Breaks: {_flat(breaks)}. Fix: {_flat(fix)}"
+        case Failed(_, problem, affects, fix):
+            return f"{head}{_flat(problem)}. Affects: {_flat(affects)}. Fix: {_flat(fix)}"
         case Skipped(_, because, _):
             return f"{head}because {_flat(because)}"
 

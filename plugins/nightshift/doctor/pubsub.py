@@ -135,7 +135,7 @@ def rights(here: Surroundings) -> Iterator[Finding]:
 def _held(
     here: Surroundings, name: str, resource: str, member: re.Pattern[str], roles: frozenset[str], lack: Failed
 ) -> Finding:
-    """Whether the member has one of the roles on the resource, or on its project. lack: who, what it breaks and the fix."""
+    """Whether the member has one of the roles on the resource, or on its project. lack: who, what it affects and the fix."""
     google, project = here.connections.google(), _project(resource)
     own = google_api.read(google, google_api.PUBSUB_POLICIES, f"v1/{resource}:getIamPolicy", project=project)
     if google_api.grants(own, member, roles):
@@ -146,7 +146,7 @@ def _held(
         return Skipped(name, f"{resource} does not grant it to {lack.problem}, and whether {project} does: {error}")
     if google_api.grants(whole, member, roles):
         return Ok(name, f"on {project}")
-    return Failed(name, f"neither {resource} nor {project} grants it to {lack.problem}", lack.breaks, lack.fix)
+    return Failed(name, f"neither {resource} nor {project} grants it to {lack.problem}", lack.affects, lack.fix)
 
 
 def _taken(here: Surroundings, check: str, name: str, shown: str) -> Finding:

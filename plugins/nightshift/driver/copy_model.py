@@ -22,7 +22,7 @@ log = logging.getLogger("nightshift.copy_model")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns 0 if the whole model is there, 78 if trying again cannot help, and 75 if it may."""
+    """Returns 0 if the whole model is there, 78 if not retryable, and 75 if it may."""
     repository, commit, url = arguments
     bucket, _, folder = url.removeprefix("gs://").partition("/")
     try:

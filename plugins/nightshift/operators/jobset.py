@@ -91,7 +91,7 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         None: until the deadline.
     :param resume_limit: how often the task continues by itself after a disruption.
     :param resume_codes: exit codes by which a program says that it was told to end and that work is left (75: EX_TEMPFAIL).
-    :param permanent_codes: exit codes by which a program says that trying again cannot help (78: EX_CONFIG).
+    :param permanent_codes: exit codes by which a program says: not retryable (78: EX_CONFIG).
     :param on_kill_policy: what happens to the JobSet if a person marks the waiting task failed or successful, clears it, or
         deletes its DAG run: ``delete``, ``suspend`` (its pods go, finished indexes stay; the next attempt resumes it) or
         ``leave``. Shutting down a worker or triggerer never ends a running JobSet.

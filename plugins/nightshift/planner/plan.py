@@ -27,7 +27,7 @@ NO_LIMITS: Final = Limits()
 NO_WAY: Final = (
     "No longer deadline (7d at most), other profile bought in the same way, larger quota or other number of workers is known "
     "to help. Divide the query's rows among several jobs, use a smaller model or engine.max_model_len, or choose a profile "
-    "that is bought otherwise; if you know that a worker does more, state compute.rows_per_worker_per_second."
+    "that is bought otherwise; if you know that a worker does more, set compute.rows_per_worker_per_second."
 )
 """The end of a refusal if no way out fits."""
 
@@ -52,9 +52,9 @@ class SpeedUnknown(ValueError):
 
     def __init__(self, rows: int, speed: Speed) -> None:
         super().__init__(
-            f"Nothing can be planned for {n(rows, 'row')}: the speed of a worker is {speed.words}. Let the model's config.json "
-            "be read, or state compute.weights_gib, for an estimate; or state compute.rows_per_worker_per_second. Or state "
-            "compute.workers: these then compute the rows, and whether they end in time is not checked."
+            f"Nothing can be planned for {n(rows, 'row')}: the speed of a worker is {speed.words}. Set "
+            "compute.workers (whether they end in time is then not checked), or compute.rows_per_worker_per_second if you know "
+            "the speed. For an estimate, let the model's config.json be read, or set compute.weights_gib."
         )
 
 
@@ -244,8 +244,8 @@ def _reasons(question: SizingRequest, found: Sizing) -> list[str]:
     speed = question.speed
     stated = " (the job says so)" if question.workers is not None else ""
     if speed.basis is Basis.UNKNOWN:
-        unknown = ": its speed is unknown, so the deadline was not checked; state compute.rows_per_worker_per_second"
-        first = stated or f"{unknown} or compute.workers"
+        unknown = ": its speed is unknown, so the deadline was not checked"
+        first = stated or f"{unknown}; set compute.workers, or compute.rows_per_worker_per_second if you know the speed"
         reasons = [f"{n(found.workers, 'worker')}{first}", f"speed {speed.words}"]
     else:
         work = f"{minutes(found.work_s or 0)} at {rate(speed.rows_per_second)} rows/s each ({speed.words})"

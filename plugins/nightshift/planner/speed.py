@@ -122,12 +122,22 @@ def tokens_of(
     most = getattr(spec.request, "max_tokens", 0)
     entering = INPUT_TOKENS if input_tokens is None else input_tokens
     words = source or f"{INPUT_TOKENS:.0f} input tokens per row, assumed" if input_tokens is None else source
+    words += _cut(spec, entering)
     if output_tokens is not None:
         words += f"; {output_tokens:,.0f} output tokens per row, {output_source}"
     elif most:
         words += f"; {most:,} output tokens per row, the limit (max_tokens)"
     leaving = float(most if output_tokens is None else output_tokens)
     return Tokens(entering, leaving, words, assumed=input_tokens is None)
+
+
+def _cut(spec: JobSpec, entering: float) -> str:
+    """What becomes of a mean row that is longer than the engine reads; "" for one that is not, or that is read in parts."""
+    most = spec.engine.max_model_len
+    if most is None or entering <= most or spec.task == "rerank":
+        return ""
+    fate = "cut" if getattr(spec.request, "overlong", "") == "truncate" else "dead letters"
+    return f" (the engine reads at most {most:,}, engine.max_model_len; longer rows are {fate})"
 
 
 def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
@@ -157,7 +167,9 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     if known.model is None:
         return speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{doubt}")
     found = _estimate(spec, shape, known.model, known.tokens)
-    how = f"{found.bound}, {found.seats} texts at once, {known.tokens.source}"
+    wanted = spec.engine.max_num_seqs
+    most = f" (more do not fit its memory; max_num_seqs is {wanted:,})" if found.seats < wanted else ""
+    how = f"{found.bound}, {found.seats} texts at once{most}, {known.tokens.source}"
     words = f"estimate: roofline from {known.model.source} ({how}){doubt}"
     return speed(
         found.rows_per_second,

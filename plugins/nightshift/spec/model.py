@@ -106,7 +106,8 @@ class Model(Section):
         examples=["hf://sentence-transformers/all-MiniLM-L6-v2"],
     )
     revision: Annotated[str, AfterValidator(values.revision)] = Field(
-        description="Tag, branch or commit of the weights. A different revision makes a different run.", examples=["v1.0"]
+        description="Commit of the weights, 40 hex digits; or a tag or branch, which may move. Another one makes another run.",
+        examples=["1110a243fdf4706b3f48f1d95db1a4f5529b4d41"],
     )
 
     @property
@@ -120,7 +121,12 @@ class Engine(Section):
 
     OPERATIONAL: ClassVar = ("max_num_seqs",)
 
-    max_num_seqs: int = Field(ge=1, le=4096, description="How many rows the engine computes at once.", examples=[64])
+    max_num_seqs: int = Field(
+        ge=1,
+        le=4096,
+        description="How many rows the engine computes at once; `nightshift plan` says how many fit its memory.",
+        examples=[64],
+    )
     max_model_len: int | None = Field(
         default=None,
         ge=1,

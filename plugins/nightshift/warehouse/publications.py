@@ -4,7 +4,7 @@ Each publication adds a row in the transaction that changes the partition. So th
 job that has published it, and for each partition the run that was asked for last:
 
 - **A destination belongs to one job.** A run replaces only rows that its own job, of its own deployment, has published there.
-- **A later run stays.** No run replaces one that was asked for later. A run is asked for when it is opened, and again when a
+- **A newer run is never overwritten by an older one.** A run is asked for when it is opened, and again when a
   user triggers the DAG with ``republish``.
 - **A redo replaces the run that it completes**, and no other one that was published since. Its few answers complete that
   run's, and would take away those of the other. A user who asks for it with ``republish`` gets it all the same.

@@ -169,7 +169,7 @@ def test_a_fault_is_named_alone_and_with_its_fix(
 
     assert wrong(report) == [check], report.lines()
     assert fix.format(name=deployment.name) in report.problems[0].fix
-    assert report.problems[0].breaks
+    assert report.problems[0].affects
     assert report.exit_code == 1
     assert sum(isinstance(each, Ok) for each in report.findings) > 15, report.lines()
     assert deployment.objects() == []

@@ -71,7 +71,7 @@ def test_a_deployment_with_a_fault_is_named_with_its_fix_and_the_other_lines_are
 
     assert done.returncode == 1, done.stdout + done.stderr
     lines = done.stdout.splitlines()[2:]
-    assert lines[0].endswith("| **other than it should be. Breaks: see the doctor's lines** |")
+    assert lines[0].endswith("| **other than it should be. Affects: see the doctor's lines** |")
     [bucket] = [line for line in lines if line.startswith("| Doctor: bucket |")]
     assert "Fix: `gcloud storage buckets create gs://nowhere" in bucket
     assert len([line for line in lines if line.endswith("| as documented |")]) == len(OPEN_QUESTIONS)

@@ -27,7 +27,7 @@ def test_each_finding_is_one_line() -> None:
 
     assert report.lines() == [
         "ok      identity: somebody",
-        "failed  bucket: it is not there. Breaks: every task. Fix: make it",
+        "failed  bucket: it is not there. Affects: every task. Fix: make it",
         "skipped queue: because no job was named",
         "1 ok, 1 failed, 1 skipped.",
     ]
@@ -37,7 +37,7 @@ def test_the_json_has_every_part_of_a_problem() -> None:
     assert Report((PROBLEM,)).to_json() == {
         "exit_code": 1,
         "checks": [
-            {"state": "failed", "check": "bucket", "problem": "it is\nnot there.", "breaks": "every task", "fix": "make it"}
+            {"state": "failed", "check": "bucket", "problem": "it is\nnot there.", "affects": "every task", "fix": "make it"}
         ],
     }
 

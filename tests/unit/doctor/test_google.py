@@ -147,7 +147,7 @@ class TestStore:
 
         found = problem(bucket.first_writer_wins, here())
 
-        assert found.breaks.startswith("the ledger")
+        assert found.affects.startswith("the ledger")
         assert obstore.list(memory).collect() == []
 
     def test_what_cannot_be_deleted_is_named(self, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

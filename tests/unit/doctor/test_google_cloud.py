@@ -486,7 +486,7 @@ def test_a_fault_is_named_alone_and_with_its_fix(
     assert [each.check for each in report.problems] == [check], report.lines()
     [problem] = report.problems
     assert fix in problem.fix, problem
-    assert problem.breaks
+    assert problem.affects
     assert report.exit_code == 1
 
 

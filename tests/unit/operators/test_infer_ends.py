@@ -137,7 +137,7 @@ class TestEnds:
         name = night.execute()
         failed(night.agent, name, code=exits.CONFIG)
 
-        with pytest.raises(JobSetApplicationFailure, match="trying again cannot help"):
+        with pytest.raises(JobSetApplicationFailure, match="not retryable"):
             night.resume(name)
 
     def test_a_jobset_that_completes_with_chunks_missing_is_no_success(self, night: Night) -> None:

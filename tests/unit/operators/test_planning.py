@@ -74,6 +74,24 @@ def test_a_sample_is_counted_by_the_models_own_tokenizer(hub: dict[str, str]) ->
     assert known.tokens.source == "4 input tokens per row: a sample of 2 rows, the model's tokenizer"
 
 
+@pytest.mark.parametrize(
+    ("most", "overlong", "said"),
+    [
+        (2, "truncate", " (the engine reads at most 2, engine.max_model_len; longer rows are cut)"),
+        (2, "dead_letter", " (the engine reads at most 2, engine.max_model_len; longer rows are dead letters)"),
+        (3, "truncate", ""),
+        (None, "truncate", ""),
+    ],
+)
+def test_it_says_how_much_of_long_rows_the_engine_reads(
+    hub: dict[str, str], most: int | None, overlong: str, said: str
+) -> None:
+    spec = a_spec(engine__max_model_len=most, request__overlong=overlong)
+
+    source = known_of(spec, Pins(), sample=Rows({"text": "a a a"}), environment=hub).tokens.source
+    assert source == f"3 input tokens per row: a sample of 1 rows, the model's tokenizer{said}"
+
+
 def test_without_a_tokenizer_characters_count(hub: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "models--org--m/snapshots" / COMMIT / TOKENIZER).unlink()
 

@@ -86,7 +86,8 @@ class Keeping:
 def decide(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms) -> Keeping:
     """jobsets: by the names that the forecast has."""
     if forecast.end_s is None:
-        return Keeping("it is not known yet when it will end")
+        ready = any(each.ready for each in forecast.fleets.values())
+        return Keeping(f"no forecast yet: {'nothing is committed so far' if ready else 'no worker is ready'}")
     when = _when(forecast)
     if not forecast.late:
         return Keeping(when)

@@ -28,10 +28,10 @@ def in_words(code: int, reason: str = "", *, resume: Collection[int] = (), perma
     """The code and what it means: "137 (SIGKILL, out of memory)", "1".
 
     reason: the container's, as Kubernetes names it. resume, permanent: the codes that mean that another attempt can continue,
-    or that trying again cannot help.
+    or that it is not retryable.
     """
     if code in permanent:
-        meaning = "trying again cannot help"
+        meaning = "not retryable"
     elif code in resume:
         meaning = "work is left"
     else:

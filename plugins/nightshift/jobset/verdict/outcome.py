@@ -155,7 +155,7 @@ class _Judge:
         hopeless = [each for each in containers if each.exit_code in self._permanent]
         memory = [each for each in containers if each.reason == "OOMKilled"]
         if hopeless:
-            advice = f"Correct the job, since trying again cannot help. {text.look_at(hopeless[0])}"
+            advice = f"Not retryable: correct the job. {text.look_at(hopeless[0])}"
         elif memory:
             advice = f"Give container {memory[0].container} more memory, or less work at once."
         elif limited := [end for end in own if end.message]:

@@ -109,7 +109,7 @@ def stopped_by_jobs(events: Iterable[Mapping[str, Any]]) -> frozenset[str]:
 def end_of(
     pod: Mapping[str, Any], *, resume_codes: Collection[int], permanent_codes: Collection[int], stopped: Collection[str] = ()
 ) -> PodEnd:
-    """resume_codes: of a program that exits early on SIGTERM. permanent_codes: of one for which trying again cannot help; that
+    """resume_codes: of a program that exits early on SIGTERM. permanent_codes: of one that is not retryable; that
     is its own failure even after a deletion. stopped: `stopped_by_jobs`."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")

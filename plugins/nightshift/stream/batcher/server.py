@@ -42,7 +42,7 @@ BACKLOG: Final = 2048
 
 
 class Usage(ValueError):
-    """The command is wrong; trying again cannot help."""
+    """The command is wrong; not retryable."""
 
 
 def run(options: Options) -> int:
