@@ -7,9 +7,11 @@ exported rows are only those of the first chunks.
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,6 +19,7 @@ import obstore
 import pyarrow as pa
 from obstore.store import ObjectStore
 
+from nightshift.formats import CHUNK
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.heartbeats import Ended, Heartbeat
@@ -79,6 +82,37 @@ class ChatRun:
         if dead and note:
             self.put(self.work.dead_note_path(number, dead), canonical_json({reason: dead}))
 
+    def commit_alike(self, numbers: Iterable[int]) -> None:
+        """Chunks that differ only in their ordinals and their attempts, for large runs: 3 ms each. Every tenth one has a dead
+        letter in its first row."""
+        length = self.plan.chunk_rows
+        labels = [f"label {row % 7}" for row in range(length)]
+        answers = {dead: pa.array([None, *labels[1:]] if dead else labels, pa.string()) for dead in (True, False)}
+        nothing, ones = pa.nulls(length, pa.string()), pa.array([1] * length, pa.int32())
+        reasons = pa.array(["bad_input", *[None] * (length - 1)], pa.string())
+        messages = pa.array(["the row has no text", *[None] * (length - 1)], pa.string())
+        for number in numbers:
+            dead = number % 10 == 0
+            provenance = self._provenance(number, length - dead, int(dead), 0, f"pod-{number % self.plan.workers}")
+            ordinals = pa.array(self.plan.chunk_range(number), pa.int64())
+            columns = {
+                "ordinal": ordinals,
+                "id": ordinals,
+                "prediction": answers[dead],
+                "dead_reason": reasons if dead else nothing,
+                "dead_message": messages if dead else nothing,
+                "attempts": ones,
+            }
+            table = pa.table(columns)
+            said = {
+                chunks.METADATA_KEY: chunks.claims_of(provenance),
+                chunks.PARTS_KEY: json.dumps([asdict(part) for part in provenance.parts]).encode(),
+                chunks.FORMAT_KEY: json.dumps(CHUNK.stamp()).encode(),
+            }
+            self.put(self.work.chunk_path(number), chunks.to_parquet(table.schema.with_metadata(said), [table]))
+            if dead:
+                self.put(self.work.dead_note_path(number, 1), canonical_json({"bad_input": 1}))
+
     def _provenance(self, number: int, predictions: int, dead: int, truncated: int, attempt: str) -> Provenance:
         return Provenance(
             run_id=self.run.run_id,
@@ -135,7 +169,13 @@ class ChatRun:
             version = version_of(obstore.head(self.store, path))
             sealed.append(
                 SealedChunk(
-                    number, path, _sha256(body), table.num_rows, provenance.predictions, provenance.dead_letters, version
+                    number,
+                    path,
+                    hashlib.sha256(body).hexdigest(),
+                    table.num_rows,
+                    provenance.predictions,
+                    provenance.dead_letters,
+                    version,
                 )
             )
         made: Mapping[str, Any] = {
@@ -154,12 +194,6 @@ class ChatRun:
         manifest = a_manifest(**{**made, **changes})
         self.put(self.run.manifest_path, canonical_json(manifest.to_json()))
         return manifest
-
-
-def _sha256(body: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(body).hexdigest()
 
 
 def a_chat_run(
@@ -202,8 +236,7 @@ def main(arguments: list[str]) -> None:
     rows = options.chunks * options.chunk_rows
     store = open_store(f"file://{options.folder}")
     made = a_chat_run(store, rows=rows, chunk_rows=options.chunk_rows, exported=20 * options.chunk_rows, workers=100)
-    for number in range(options.chunks if options.committed is None else options.committed):
-        made.commit(number, lambda row: None if row % 10_007 == 0 else f"label {row % 7}", attempt=f"pod-{number % 100}")
+    made.commit_alike(range(options.chunks if options.committed is None else options.committed))
     for number in range(100):
         made.beat(f"pod-{number}")
     if options.seal:

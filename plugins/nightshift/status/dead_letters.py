@@ -2,7 +2,8 @@
 
 Only chunks with dead letters are read: a sealed run's manifest says which they are; of an open one, and of one that failed, the
 notes that workers leave (`nightshift.run.ledger`). A worker that is killed between a commit and its note leaves none, so an
-open run may have a few more.
+open run may have a few more. Once its night has failed, which counts them all, they are looked for in the footers of all
+chunks.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
+from nightshift.run import endings
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.ledger import PAGE
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
-from nightshift.status.chunk_footer import unavailable
+from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
@@ -34,6 +36,8 @@ from nightshift.store import get_bytes
 PAGE_ROWS: Final = 50
 CHUNKS_AT_ONCE: Final = 32
 """Chunks that one page reads at most; then it says where to go on."""
+SEARCHED_AT_ONCE: Final = 2_000
+"""Dead letters of which one page reads the prompts at most, to search them; then it says where to go on."""
 KEPT_ROWS: Final = 20_000
 """Dead letters that are remembered between pages."""
 NOTE_BYTES_MOST: Final = 4 << 10
@@ -106,6 +110,7 @@ class DeadLetters:
         """By the note's path: chunk and reasons."""
         self._kept: OrderedDict[int, tuple[_Dead, ...]] = OrderedDict()
         self._problems: dict[str, str] = {}
+        self._all_read = False
 
     def page(
         self, *, reason: str | None = None, search: str = "", after: int = -1, count: int = PAGE_ROWS, prompts: bool = True
@@ -126,9 +131,9 @@ class DeadLetters:
         source = SourceRows(folder.store, folder.run, folder.planned)
         rendered = Prompts(folder.spec)
         found: list[DeadLetter] = []
-        read, end = 0, None
-        first = max(0, after + 1) // folder.planned.chunk_rows
-        left = [chunk for chunk in chunks if chunk >= first]
+        read = searched = 0
+        end = None
+        left = [chunk for chunk in chunks if chunk >= max(0, after + 1) // folder.planned.chunk_rows]
         for chunk in left:
             if read == CHUNKS_AT_ONCE:
                 end = folder.planned.chunk_range(chunk).start - 1
@@ -137,11 +142,15 @@ class DeadLetters:
             for each in self._of_chunk(chunk):
                 if each.ordinal <= after or (reason is not None and each.reason != reason):
                     continue
-                if len(found) == count:
-                    end = found[-1].ordinal
+                if len(found) == count or searched == SEARCHED_AT_ONCE:
+                    end = each.ordinal - 1
                     break
+                known = not search or each.has(search)
+                if not known and not prompts:
+                    continue
+                searched += not known
                 letter = self._shown(each, source if prompts else None, rendered)
-                if not search or each.has(search) or search in letter.prompt.text.casefold():
+                if known or search in letter.prompt.text.casefold():
                     found.append(letter)
             if end is not None:
                 break
@@ -172,6 +181,7 @@ class DeadLetters:
             chunks = [each.chunk for each in manifest.chunks if each.dead_letters]
             return manifest.dead_letters, dict(Counter(manifest.dead_reasons).most_common()), chunks, True
         self._read_notes()
+        self._read_what_was_not_noted()
         reasons = sum((each for _, each in self._noted.values()), Counter[str]())
         return reasons.total(), dict(reasons.most_common()), sorted({chunk for chunk, _ in self._noted.values()}), False
 
@@ -189,6 +199,21 @@ class DeadLetters:
                 self._noted[path] = int(path.rsplit("/chunk-", 1)[1][:8]), _reasons(body, count)
         except (obstore.exceptions.BaseError, OSError) as error:
             raise unavailable(f"read {work.dead_notes_folder}", error) from error
+
+    def _read_what_was_not_noted(self) -> None:
+        """If a night has counted more dead letters than were noted, looks for them in the footers of the other chunks, once."""
+        folder = self._folder
+        ending = endings.latest(folder.store, folder.run)
+        noted = sum(reasons.total() for _, reasons in self._noted.values())
+        if self._all_read or ending is None or (ending.dead_letters or 0) <= noted:
+            return
+        chunks = {chunk for chunk, _ in self._noted.values()}
+        others = [entry for number, entry in folder.listed() if number not in chunks]
+        for entry, footer in zip(others, readers().map(lambda each: _footer(folder.store, each), others), strict=True):
+            number = folder.work.parse_chunk(entry.path)
+            if footer is not None and footer.reasons and number is not None:
+                self._noted[entry.path] = number, footer.reasons
+        self._all_read = True
 
     def _of_chunk(self, number: int) -> Iterator[_Dead]:
         if number not in self._kept:
@@ -209,6 +234,13 @@ def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:
     for row in table.select([ORDINAL, *keys, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS]).to_pylist():
         key = {name: row[name] for name in keys}
         yield _Dead(row[ORDINAL], key, row[DEAD_REASON], row[DEAD_MESSAGE], row[ATTEMPTS], number, chunk.provenance.attempt)
+
+
+def _footer(store: ObjectStore, entry: ListedObject) -> Footer | None:
+    try:
+        return read_footer(store, entry)
+    except NotReadable:
+        return None
 
 
 def _reasons(body: bytes | None, count: int) -> Counter[str]:

@@ -24,7 +24,9 @@ from nightshift.status.shown import as_json, cut
 
 CHUNKS: Final = 8
 NEARLY_ALL: Final = 0.9
-"""From this share on, a warning says so."""
+"""From this share of cut or empty answers on, a warning says so."""
+EQUAL: Final = 0.98
+"""The same for equal ones: nine in ten may well be "no"."""
 ENOUGH: Final = 20
 """Answers from which on a share says anything."""
 LABELS_MOST: Final = 30
@@ -90,13 +92,14 @@ class Distribution:
         if self.answers < ENOUGH:
             return ()
         found = []
-        for count, what in (
-            (self.cut, "were cut at max_tokens: raise request.max_tokens, or ask for shorter answers"),
-            (self.empty, "are empty: look at some prompts and at the model"),
-            (self.equal - (self.equal if self.empty == self.equal else 0), f"are the same: {self.commonest!r}"),
+        for count, least, what in (
+            (self.cut, NEARLY_ALL, "were cut at max_tokens: raise request.max_tokens, or ask for shorter answers"),
+            (self.empty, NEARLY_ALL, "are empty: look at some prompts and at the model"),
+            # Empty ones are equal, too.
+            (0 if self.empty >= self.equal else self.equal, EQUAL, f"are the same: {self.commonest!r}"),
         ):
-            if count >= NEARLY_ALL * self.answers:
-                how_many = "All" if count >= self.answers else f"{int(1000 * count / self.answers) / 10:g} % of"
+            if count >= least * self.answers:
+                how_many = "All" if count >= self.answers else f"{int(1000 * count / self.answers) / 10:g} % of the"
                 found.append(f"{how_many} answers that were read {what}")
         return tuple(found)
 
@@ -190,7 +193,9 @@ class _Sum:
     def _struct(self, answers: pa.Array) -> None:
         values = answers.to_pylist()
         self._empty += sum(all(each in (None, "") for each in value.values()) for value in values)
-        self._count(pa.array([json.dumps(value, default=str) for value in values], pa.string()))
+        # Of a classifier, the label is the answer: scores are hardly ever equal.
+        told = [value.get("label") if "label" in value and "scores" in value else value for value in values]
+        self._count(pa.array([each if isinstance(each, str) else json.dumps(each, default=str) for each in told], pa.string()))
         for place in range(answers.type.num_fields):
             field = answers.type.field(place)
             self._plain(field.name, answers.field(place))

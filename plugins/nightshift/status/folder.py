@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -23,7 +23,7 @@ from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.plan import Plan
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
-from nightshift.status.chunk_footer import unavailable
+from nightshift.status.chunk_footer import ListedObject, unavailable
 from nightshift.tasks import Rendering
 
 T = TypeVar("T")
@@ -115,23 +115,22 @@ class RunFolder:
             return ()
         if self.manifest is not None:
             return range(plan.chunk_count)
-        work, found = self.work, Chunks(plan.chunk_count)
+        found = Chunks(plan.chunk_count)
+        for number, _ in self.listed():
+            found.add(number)
+        return list(found)
+
+    def listed(self) -> Iterator[tuple[int, ListedObject]]:
+        """The committed chunks as a LIST has them, by their numbers."""
+        work, plan = self.work, self.planned
         try:
             for page in obstore.list(self.store, work.ledger_folder, chunk_size=PAGE):
                 for meta in page:
                     number = work.parse_chunk(meta["path"])
                     if number is not None and number < plan.chunk_count:
-                        found.add(number)
+                        yield number, ListedObject(meta["path"], meta["size"], meta["last_modified"].timestamp())
         except (obstore.exceptions.BaseError, OSError) as error:
             raise unavailable(f"list {work.ledger_folder}", error) from error
-        return list(found)
-
-    def sample(self, count: int, salt: str = "") -> list[int]:
-        """At most this many committed chunks: always the same ones of a run, whichever others there are."""
-        numbers = self.committed()
-        if len(numbers) <= count:
-            return list(numbers)
-        return sorted(sorted(numbers, key=lambda number: _place(f"{self.run.run_id}{salt}", number))[:count])
 
     def chunk(self, number: int) -> Chunk:
         """Raises NotAChunk for one that is not there, too large to look at, or not what was written."""

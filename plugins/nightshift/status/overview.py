@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from obstore.store import ObjectStore
 
@@ -19,17 +19,28 @@ from nightshift.planner.bills import bill_seen
 from nightshift.planner.costs.prices import Prices
 from nightshift.run.names import RunRef
 from nightshift.run.pod_startup import Starts
+from nightshift.status import distributions, samples
+from nightshift.status.dead_letters import DeadLetters
+from nightshift.status.distributions import Compared
 from nightshift.status.folder import RunFolder
 from nightshift.status.report import Status
+from nightshift.status.runs import published_before
+from nightshift.status.samples import Samples
 from nightshift.status.shown import as_json
 from nightshift.status.summary import Summarizer, Summary
 from nightshift.status.survey import Survey
 from nightshift.status.workers import Attempts, Worker, running
 
+T = TypeVar("T")
+
 FIRST_S: Final = 0.4
 """How long the first look reads chunks, beside its LISTs."""
 FRESH_S: Final = 2.0
 """A screen that is younger is shown again: many may look at once."""
+SAMPLED_S: Final = 60.0
+"""How long samples and distributions are shown before they are read again."""
+READ_KEPT: Final = 4
+"""Samples and distributions that are remembered of one run."""
 KEPT: Final = 64
 """Runs whose looks are remembered."""
 
@@ -85,6 +96,9 @@ class RunLook:
         self._attempts: Attempts | None = None
         self._lock = threading.Lock()
         self._made: tuple[float, Overview] | None = None
+        self._dead_letters = DeadLetters(store, run)
+        self._reading = threading.Lock()
+        self._read: dict[tuple[Any, ...], Any] = {}
 
     def look(self, within_s: float = FIRST_S) -> Overview:
         """within_s: chunks are read for about so long. Raises NoSuchRun, UnreadableFormat, StoreUnavailable."""
@@ -93,6 +107,32 @@ class RunLook:
                 made = self._look(within_s)
                 self._made = time.monotonic(), made
             return self._made[1]
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Remembers what it has read."""
+        return self._dead_letters
+
+    def samples(self, rows: int = samples.ROWS, chunks: int = samples.CHUNKS) -> Samples:
+        """Those of an open run change as it goes on; they are read again after `SAMPLED_S`."""
+        return self._kept(("samples", rows, chunks), lambda: samples.samples(self._store, self._run, rows=rows, chunks=chunks))
+
+    def compared(self, chunks: int = distributions.CHUNKS) -> Compared:
+        """The answers beside those of the last published run of the job."""
+
+        def read() -> Compared:
+            before = published_before(self._store, self._run)
+            return distributions.compared(self._store, self._run, before, chunks=chunks)
+
+        return self._kept(("compared", chunks), read)
+
+    def _kept(self, name: tuple[Any, ...], read: Callable[[], T]) -> T:
+        with self._reading:
+            kept: tuple[float, T] | None = self._read.get(name)
+            if kept is None or time.monotonic() - kept[0] > SAMPLED_S:
+                kept = time.monotonic(), read()
+                self._read = {**dict(list(self._read.items())[-READ_KEPT:]), name: kept}
+            return kept[1]
 
     def _look(self, within_s: float) -> Overview:
         status = self._survey.refresh(within_s)
