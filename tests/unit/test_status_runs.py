@@ -132,7 +132,13 @@ class TestPages:
         ended(again, endings.PUBLISHED)
 
         new, old = Runs(store).page().runs
-        assert (new.state, new.republished, old.state, old.republished, old.attention) == ("published", False, "failed", True, ())
+        assert (new.state, new.republished, old.state, old.republished, old.attention) == (
+            "published",
+            False,
+            "failed",
+            True,
+            (),
+        )
 
 
 class TestSummary:
@@ -207,9 +213,9 @@ class TestSummary:
 
         found = summary_of(run, time.time() + 100)
 
-        assert found.seconds_left is not None and found.seconds_left > 7200  # 20 rows in 100 s, and a deadline of 2 h
+        assert (found.seconds_left or 0) > 7200  # 20 rows in 100 s, and a deadline of 2 h
         [late] = found.attention
-        assert late.kind == "late" and "after its deadline" in late.words
+        assert (late.kind, "after its deadline" in late.words) == ("late", True)
 
     def test_answers_that_were_nearly_all_cut_are_said(self, store: MemoryStore) -> None:
         run = a_chat_run(store, rows=40, chunk_rows=20)
@@ -239,7 +245,9 @@ class TestFind:
     def _bucket(self, store: MemoryStore) -> None:
         published(store, "tickets", "2026-11-18", "c0ffee0000000000")
         published(store, "tickets", "2026-11-20", "c0ffee1111111111")
-        a_chat_run(store, job="tickets", partition="2026-11-20", digest="dead000000000000", opened_at=OPENED + timedelta(hours=1))
+        a_chat_run(
+            store, job="tickets", partition="2026-11-20", digest="dead000000000000", opened_at=OPENED + timedelta(hours=1)
+        )
         published(store, "reviews", "2026-11-19", "beef000000000000")
 
     @pytest.mark.parametrize(
@@ -263,7 +271,10 @@ class TestFind:
         [
             ("ticket", "no job 'ticket' in this bucket. Did you mean tickets? It has the jobs reviews, tickets."),
             ("nothing", "It has the jobs reviews, tickets."),
-            ("tickets/2026-11-21", "no run for '2026-11-21'. Did you mean 2026-11-20? Its newest days are 2026-11-20, 2026-11-18."),
+            (
+                "tickets/2026-11-21",
+                "no run for '2026-11-21'. Did you mean 2026-11-20? Its newest days are 2026-11-20, 2026-11-18.",
+            ),
             ("tickets/2026-11-20/beef", "There is no run 'beef' of tickets/2026-11-20. There are dead"),
             ("c0ffee", "2 runs have an id that begins with 'c0ffee': tickets/2026-11-18/c0ffee0000000000, tickets/2026-11-20"),
             ("abcdef0123456789", "no run whose id begins so, in 3 days of 2 jobs"),
@@ -304,7 +315,8 @@ class TestPublishedBefore:
 
         before = published_before(store, run.run)
 
-        assert before is not None and before.prefix == f"tickets/2026-11-17/{A}"
+        assert before is not None
+        assert before.prefix == f"tickets/2026-11-17/{A}"
 
     def test_there_may_be_none(self, store: MemoryStore) -> None:
         assert published_before(store, a_chat_run(store).run) is None

@@ -136,7 +136,7 @@ class RunLook:
 
     def _look(self, within_s: float) -> Overview:
         status = self._survey.refresh(within_s)
-        summary = self._summarizer.summary(lambda _: None)
+        summary = self._summarizer.summary(lambda _: None, done=self._survey.progress)
         assert summary is not None, "the survey has found its record"
         workers: list[Worker] = []
         if self._attempts is None and self._folder.plan is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,21 +46,36 @@ class Progress:
         return (rows - self.rows) / self.rate if self.rate else None
 
 
+class Adding:
+    """Adds up the chunks of a LIST. now: Unix time."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._rows = self._chunks = self._recent = 0
+        self._oldest, self._newest = math.inf, -math.inf
+
+    def add(self, rows: int, at: float) -> None:
+        """A chunk with so many rows that was committed at this time."""
+        self._rows, self._chunks = self._rows + rows, self._chunks + 1
+        self._oldest, self._newest = min(self._oldest, at), max(self._newest, at)
+        self._recent += rows if at > self._now - WINDOW_S else 0
+
+    def made(self) -> Progress:
+        some = self._chunks > 0
+        oldest, newest = (self._oldest, self._newest) if some else (None, None)
+        return Progress(self._rows, self._chunks, oldest, newest, self._recent, max(self._now, newest or self._now))
+
+
 def progress(store: ObjectStore, work: Work, plan: Plan, now: float) -> Progress:
     """now: Unix time. Raises StoreUnavailable."""
-    rows = chunks = recent = 0
-    oldest = newest = None
+    adding = Adding(now)
     try:
         for page in obstore.list(store, work.ledger_folder, chunk_size=PAGE):
             for meta in page:
                 number = work.parse_chunk(meta["path"])
                 if number is None or number >= plan.chunk_count:
                     continue
-                at, count = meta["last_modified"].timestamp(), len(plan.chunk_range(number))
-                rows, chunks = rows + count, chunks + 1
-                oldest = at if oldest is None else min(oldest, at)
-                newest = at if newest is None else max(newest, at)
-                recent += count if at > now - WINDOW_S else 0
+                adding.add(len(plan.chunk_range(number)), meta["last_modified"].timestamp())
     except (obstore.exceptions.BaseError, OSError) as error:
         raise unavailable(f"list {work.ledger_folder}", error) from error
-    return Progress(rows, chunks, oldest, newest, recent, max(now, newest or now))
+    return adding.made()

@@ -108,18 +108,21 @@ class Summarizer:
         except (NoSuchRun, UnreadableFormat, ValueError, KeyError, TypeError):
             return None
 
-    def summary(self, note: Callable[[int], None], now: float | None = None) -> Summary | None:
-        """None for a folder that is not a run's. note: is told the number of requests. Raises StoreUnavailable."""
+    def summary(self, note: Callable[[int], None], now: float | None = None, done: Progress | None = None) -> Summary | None:
+        """None for a folder that is not a run's. note: is told the number of requests. done: if it is known already.
+
+        Raises StoreUnavailable.
+        """
         with self._lock:
             at = time.time() if now is None else now
-            if self._made is None or now is not None or at - self._made[0] > FRESH_S:
-                made = self._summary(note, at)
+            if self._made is None or now is not None or done is not None or at - self._made[0] > FRESH_S:
+                made = self._summary(note, at, done)
                 if made is None:
                     return None
                 self._made = at, made
             return self._made[1]
 
-    def _summary(self, note: Callable[[int], None], now: float) -> Summary | None:
+    def _summary(self, note: Callable[[int], None], now: float, done: Progress | None) -> Summary | None:
         run = self._run
         try:
             spec, record = self._opened(note)
@@ -151,8 +154,9 @@ class Summarizer:
             found = replace(found, paused_by=f"{pause.by} at {pause.at}")
         if self._plan is None:
             return self._failed(found, ending, None, 0) if ending else found
-        done = progress(self._store, run.work(self._plan.uid), self._plan, now)
-        note(1 + self._plan.chunk_count // 1000)
+        if done is None:
+            done = progress(self._store, run.work(self._plan.uid), self._plan, now)
+            note(1 + self._plan.chunk_count // 1000)
         dead = self._dead_letters(note)
         if ending is not None and ending.state == endings.FAILED and not _went_on(ending, done):
             return self._failed(found, ending, done, dead)

@@ -30,15 +30,17 @@ from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
+from nightshift.status.progress import Adding, Progress
 from nightshift.status.rate import Rate
 from nightshift.status.readers import readers
 from nightshift.status.report import Attempt, Status
+from nightshift.status.sealed import sealed_status
 from nightshift.store import StoreUnavailable, get_bytes
 
 T = TypeVar("T")
 
 PAGE: Final = 1000
-READ_AT_ONCE: Final = 256
+READ_AT_ONCE: Final = 128
 """Chunks between two looks at the clock."""
 
 
@@ -65,6 +67,8 @@ class Survey:
         self._merged: Counter[int] = Counter()
         self._bad_chunks: set[int] = set()
         self._problems: dict[str, str] = {}
+        self.progress: Progress | None = None
+        """Of the last look, from its LIST alone; None without a plan, and of a sealed run."""
         self._unread = _Unread()
         self._rows = 0
         self._reasons: Counter[str] = Counter()
@@ -74,11 +78,11 @@ class Survey:
         self._manifest: RunManifest | None = None
 
     def refresh(self, within_s: float | None = None) -> Status:
-        """Reads what is new. within_s: chunks are read for about so long, spread over the run; None: until all are.
+        """Reads what is new. within_s: chunks are read for about so long, spread over the run, but always some; and none of a
+        sealed run, whose manifest counts them. None: until all are read.
 
         Raises NoSuchRun, and StoreUnavailable if the store does not answer.
         """
-        until = None if within_s is None else time.monotonic() + within_s
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
         head = _ask(self._run.manifest_path, lambda: obstore.head(self._store, self._run.manifest_path))
         sealed = None if head is None else float(head["last_modified"].timestamp())
@@ -90,11 +94,15 @@ class Survey:
             self._plan = self._read_plan()
         if self._spec is None and self._plan is None and not self._anything():
             raise NoSuchRun(f"There is no run at {self._url}")
+        if within_s is not None and sealed is not None and self._manifest is not None:
+            return sealed_status(
+                self._url, self._run, self._spec or {}, self._plan, self._manifest, sealed, self._bill(), self._problems
+            )
         passing: dict[str, str] = {}
         foreign: dict[str, str] = {}
         lost: Counter[str] = Counter()
         if self._plan is not None:
-            foreign = self._read_chunks(self._plan, passing, until)
+            foreign = self._read_chunks(self._plan, passing, within_s)
             self._read_partials(self._plan, passing)
             lost = self._lost()
         return self._status(sealed, lost, foreign, passing)
@@ -111,24 +119,27 @@ class Survey:
             self._problems[self._run.plan_path] = str(error)
             return None
 
-    def _read_chunks(self, plan: Plan, passing: dict[str, str], until: float | None) -> dict[str, str]:
+    def _read_chunks(self, plan: Plan, passing: dict[str, str], within_s: float | None) -> dict[str, str]:
         """Counts new chunks; returns the reason for each path that does not belong in the ledger."""
         foreign = {}
-        new = _Unread()
+        new, adding = _Unread(), Adding(time.time())
         for page in self._pages(self._work.ledger_folder):
             for entry in page:
                 chunk = self._work.parse_chunk(entry.path)
                 if chunk is None or chunk >= plan.chunk_count:
                     foreign[entry.path] = "not the name of a chunk of this run"
-                elif chunk not in self._committed and chunk not in self._bad_chunks:
+                    continue
+                adding.add(len(plan.chunk_range(chunk)), entry.modified)
+                if chunk not in self._committed and chunk not in self._bad_chunks:
                     new.add(chunk, entry)
-        parts = new.spread()
-        for part in parts:
-            if until is not None and time.monotonic() > until:
-                break
+        self.progress = adding.made()
+        until = None if within_s is None else time.monotonic() + within_s
+        for part in new.spread():
             entries = [(chunk, ListedObject(self._work.chunk_path(chunk), size, at)) for chunk, size, at in part]
             self._each(entries, lambda chunk, entry, footer: self._count_chunk(plan, chunk, entry, footer), passing)
             new.read.update(chunk for chunk, _, _ in part)
+            if until is not None and time.monotonic() > until:
+                break
         self._unread = new.left()
         return foreign
 
