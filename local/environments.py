@@ -44,6 +44,13 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "figures": ("figures.txt",),
 }
 
+# The program `nightshift` of this clone; see local/command.py.
+COMMAND = """#!{python}
+import runpy
+
+runpy.run_path({command!r}, run_name="__main__")
+"""
+
 
 class SetupError(Exception):
     """This machine lacks something; the message says what to do."""
@@ -92,7 +99,7 @@ def _digest(name: str) -> str:
     parts = [RECIPE, UV_VERSION, platform.python_version(), sys.base_prefix, platform.machine()]
     parts += [(REQUIREMENTS / file).read_text() for file in ENVIRONMENTS[name]]
     if name == "driver":
-        parts += [str(ROOT), (ROOT / "pyproject.toml").read_text()]
+        parts += [str(ROOT), (ROOT / "pyproject.toml").read_text(), COMMAND]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -113,6 +120,16 @@ def _make(name: str, target: Path) -> None:
         _run(*pip, "--disable-pip-version-check", "--ignore-requires-python", *_files(["emulators-nodeps.txt"]))
     if name == "driver":
         _run(*install, "--editable", str(ROOT))
+        _make_command(target)
+
+
+def _make_command(target: Path) -> None:
+    """Puts this clone's own program in the place of the one that pip has made, and the package's metadata where it reads it."""
+    program = target / "bin" / "nightshift"
+    program.write_text(COMMAND.format(python=target / "bin" / "python", command=str(ROOT / "local" / "command.py")))
+    (metadata,) = target.glob("lib/python*/site-packages/airflow_provider_nightshift-*.dist-info")
+    (target / "metadata").mkdir()
+    (target / "metadata" / metadata.name).symlink_to(metadata)
 
 
 def _install_server(install: list[str], uv: str, target: Path) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
-from local.stack import airflow, parts
-from local.stack.folder import ROOT
+from local.stack import airflow, parts, shell
+from local.stack.folder import ROOT, Folder
 from local.stack.stack import DEFAULT_STATE, Stack, StackDown, StackError
 
 
@@ -23,7 +21,7 @@ def main() -> int:
         ("up", "start the stack and leave it up"),
         ("run", "start the stack and hold it until Ctrl-C"),
         ("status", "show what is up"),
-        ("env", 'print the variables of the stack\'s clients for a shell: eval "$(python3 -m local.stack env)"'),
+        ("env", 'print the variables of the stack\'s clients for a shell: eval "$(make env)"'),
         ("down", "stop the stack and everything it started"),
     ):
         command = commands.add_parser(name, help=text, description=text)
@@ -43,7 +41,8 @@ def main() -> int:
         if arguments.command == "down":
             return _down(Stack(arguments.state, say=_say))
         if arguments.command == "env":
-            print(exports(Stack(arguments.state).environment()), flush=True)
+            shown = shell.variables(Folder.at(arguments.state), Stack(arguments.state).environment())
+            print(shell.exports(shown), flush=True)
             return 0
         names, dags = re.findall(r"[^\s,]+", f"{arguments.parts},{arguments.also}"), arguments.dags
         stack = Stack(arguments.state, parts=names, dags=dags, airflow_environment=arguments.airflow, say=_say)
@@ -89,11 +88,6 @@ def _status(stack: Stack) -> int:
     print(f"supervisor {document['state']:<10} pid {document['supervisor']}, reaper {document['reaper']}")
     _login(stack)
     return 0 if stack.healthy() else 1
-
-
-def exports(environment: Mapping[str, str]) -> str:
-    """Lines that set these variables in a POSIX shell, sorted by name."""
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in sorted(environment.items()))
 
 
 def _login(stack: Stack) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from local import vllm
 from local.package import installed
 from local.postgres import access
-from local.stack import airflow, environment, marks
+from local.stack import airflow, environment, marks, shell
 from local.stack.folder import HOST, ROOT, Folder
 from local.stack.kubernetes import Kubernetes
 
@@ -173,6 +173,9 @@ def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]
     program = _program(choice.environment, "airflow")
     airflow.write_config(folder)
     airflow.write_passwords(folder)
+    package = installed()
+    settings = airflow.settings(folder, ports, choice, package)
+    shell.prepare(folder, settings, package)
     # standalone looks for `airflow` on the PATH to start its components.
     path = os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", os.defpath)])
     health = f"{airflow.url(ports)}/api/v2/monitor/health"
@@ -184,7 +187,7 @@ def _airflow(folder: Folder, ports: Mapping[str, int], shared: Mapping[str, str]
     return Part(
         "airflow",
         (program, "standalone"),
-        {**shared, **airflow.settings(folder, ports, choice, installed()), "PATH": path},
+        {**shared, **settings, "PATH": path},
         airflow.url(ports),
         probe,
         airflow.dead_component,

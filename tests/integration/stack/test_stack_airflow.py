@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from local.stack import Stack, StackError
+from local.stack import Stack, StackError, shell
 from local.stack.airflow import COMPONENTS
+from local.stack.folder import Folder
 from tests.airflow_cli import airflow
 from tests.integration.stack.support import AIRFLOW_PATIENCE_S, Airflow, wait_until
 
@@ -190,7 +191,8 @@ def test_a_backfill_of_a_year_is_made_while_airflow_is_at_work(stack: Stack) -> 
     api.wait_for_dag("daily")
 
     days = ("--from-date", "2024-01-01", "--to-date", "2024-12-31")
-    airflow(stack.environment(), "backfill", "create", "--dag-id", "daily", *days)
+    # As in a shell that has evaluated what `make env` prints.
+    airflow(shell.variables(Folder.at(stack.state), stack.environment()), "backfill", "create", "--dag-id", "daily", *days)
 
     assert api("/api/v2/dags/daily/dagRuns?limit=1")["total_entries"] == 366
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from local.stack import Stack, StackBusy, StackDown, StackError, marks
+from local.stack import Stack, StackBusy, StackDown, StackError, marks, shell
+from local.stack.folder import Folder
 from tests.integration.stack.support import alive, wait_until
 
 pytestmark = pytest.mark.integration
@@ -260,7 +261,7 @@ def test_the_command_line(stack: Stack) -> None:
     assert stack.processes() == []
     down = command("env")
     assert (down.returncode, down.stdout) == (1, "")
-    assert "no stack is up" in down.stderr
+    assert down.stderr == f"[stack] no stack is up in {stack.state}: make up STATE={stack.state}\n"
     assert command("up", "--parts", "nothing").stderr.startswith("[stack] there is no part 'nothing'")
 
 
@@ -268,16 +269,16 @@ def _make_env_tells_a_shell_of(stack: Stack) -> None:
     """A shell that evaluates what ``make env`` prints has the variables of the stack's clients."""
     # Under `make test` the inner make would say which directory it enters.
     outer = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
-    shell = subprocess.run(
+    done = subprocess.run(
         ["bash", "-euc", 'eval "$(make env)" && env -0'],
         capture_output=True,
         text=True,
         cwd=ROOT,
         env={**outer, "STATE": str(stack.state)},
     )
-    assert (shell.returncode, shell.stderr) == (0, "")
-    told = dict(line.split("=", 1) for line in shell.stdout.split("\0") if line)
-    assert stack.environment().items() <= told.items()
+    assert (done.returncode, done.stderr) == (0, "")
+    told = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+    assert shell.variables(Folder.at(stack.state), stack.environment()).items() <= told.items()
 
 
 def test_a_process_that_writes_its_title_keeps_its_mark() -> None:
