@@ -36,7 +36,7 @@ def prepare(folder: Folder, settings: Mapping[str, str], package: Path) -> None:
 
 
 def variables(folder: Folder, environment: Mapping[str, str]) -> dict[str, str]:
-    """Those of the shell. environment: of the stack's clients (`local.stack.Stack.environment`)."""
+    """Those of the shell. environment: of the stack's clients (`local.stack.stack.Stack.environment`)."""
     shown = {name: value for name, value in environment.items() if name not in (*SECRETS, "PYTHONPATH")}
     return shown | {f"{name}_CMD": shlex.join(["cat", str(_secret(folder, name))]) for name in SECRETS if name in environment}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,28 @@ def test_what_does_not_fit_ends_with_1_and_ways_out(told: Told) -> None:
     assert (code, said["decision"]) == (1, None)
     assert "there is room for 8 workers" in said["problems"][1]
     assert len(said["ways"]) == 3
+
+
+def test_what_does_not_fit_is_told_in_short_lines_with_the_currency(job: Path, plan: Plan) -> None:
+    words = (str(job), *DAY, *ROWS, "--config", str(job.parent / "config.json"))
+    done = plan(*words, NIGHTSHIFT_WORKERS_MAX="8")
+
+    assert not [line for line in done.stdout.splitlines() if line.startswith("*")], "nothing is planned"
+    assert re.search(r"^  gpu-l4-spot +8 .* no, too late$", done.stdout, re.MULTILINE)
+    first, late, room, ranking, *ways = done.stderr.splitlines()
+    assert first == "The run does not fit:"
+    assert late.startswith("  8 workers would need ")
+    assert room.endswith("there is room for 8 workers")
+    assert ranking == "What would fit, the cheapest first:"
+    assert [way[:5] for way in ways] == ["  1. ", "  2. ", "  3. "]
+    assert [way for way in ways if not re.search(r"accelerator hours, [\d,.]+ USD$", way)] == []
+
+
+def test_a_reason_other_than_the_time_is_told_once(job: Path, plan: Plan) -> None:
+    done = plan(str(job), *DAY, "--rows", "400", "--config", str(job.parent / "config.json"))
+
+    assert re.search(r"^  gpu-l4-spot +2 .* no \(1\)$", done.stdout, re.MULTILINE)
+    assert done.stdout.count("fewer rows each than max_num_seqs = 256") == 1
 
 
 def test_the_tokens_that_a_person_knows(told: Told) -> None:

@@ -200,7 +200,7 @@ def _tell(
 ) -> int:
     from nightshift.planner.plan import Refused, SpeedUnknown, decide, table
     from nightshift.planner.speed import Basis
-    from nightshift.planner.text import lines
+    from nightshift.planner.text import lines, refusal
 
     shown = table(spec, rows, known, limits, prices.machines)
     decision: Decision | None = None
@@ -208,7 +208,7 @@ def _tell(
     ways: tuple[Suggestion, ...] = ()
     code = exits.DONE
     try:
-        decision = decide(spec, rows, known, limits, prices.machines)
+        decision = decide(spec, rows, known, limits, prices.machines, prices.currency)
     except Refused as error:
         refused, ways, code = error, error.ways, exits.FAILED
     except SpeedUnknown as error:
@@ -229,11 +229,13 @@ def _tell(
         print(json.dumps(said, ensure_ascii=False))
         return code
     print(f"{spec.job} {partition}: {rows:,} rows within {spec.deadline}")
-    for line in lines(shown, prices.currency):
+    for line in lines(shown, spec.deadline_seconds, prices.currency):
         print(line)
     for reason in decision.reasons if decision else ():
         print(f"Plan: {reason.rstrip('.')}.")
-    if refused:
+    if isinstance(refused, Refused):
+        print(*refusal(refused), sep="\n", file=sys.stderr)
+    elif refused:
         print(refused, file=sys.stderr)
     elif decision and rows and decision.speed.basis is Basis.UNKNOWN:
         print("Whether the run ends in time is not known: the job states its workers, and not their speed.", file=sys.stderr)

@@ -11,7 +11,7 @@ from nightshift.spec import JobSpec, StreamSpec
 from nightshift.spec.schema import json_schema_text
 
 DESCRIPTION: Final = "Prints the JSON schema of a job file, by which editors complete and check it."
-EPILOG: Final = "Exit code: 0."
+EPILOG: Final = "Exit codes: 0; 2 wrong command line."
 
 
 @dataclass(frozen=True)

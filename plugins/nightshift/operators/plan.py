@@ -358,9 +358,10 @@ class PlanOperator(RunOperator):
                 spec, self.settings, run.partition, AirflowConnections(self.settings).cluster, self.log.info, self.log.warning
             )
         prices = load_prices(self.settings.prices)
-        for line in lines(table(spec, rows, known, limits, prices.machines), prices.currency) if rows else ():
+        shown = table(spec, rows, known, limits, prices.machines)
+        for line in lines(shown, spec.deadline_seconds, prices.currency) if rows else ():
             self.log.info("%s", line)
-        decision = decide(spec, rows, known, limits, prices.machines)
+        decision = decide(spec, rows, known, limits, prices.machines, prices.currency)
         for reason in decision.reasons:
             self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:

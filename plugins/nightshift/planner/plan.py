@@ -38,10 +38,10 @@ class NotADecision(ValueError):
 
 class Refused(ValueError):
     """The run cannot fit. problems: why. ways: the three cheapest ways out. ranking: by what they are the cheapest. searched:
-    ways were looked for, so the message says so if there is none."""
+    ways were looked for, so the message says so if there is none. `nightshift.planner.text.refusal` has it in lines."""
 
     def __init__(self, problems: tuple[str, ...], ways: tuple[Suggestion, ...], ranking: str, *, searched: bool = True) -> None:
-        self.problems, self.ways, self.ranking = problems, ways, ranking
+        self.problems, self.ways, self.ranking, self.searched = problems, ways, ranking, searched
         ends = [f"{number}. {way.sentence}." for number, way in enumerate(ways, 1)]
         help_ = f" What would fit, {ranking}: {' '.join(ends)}" if ends else f" {NO_WAY}" if searched else ""
         super().__init__(f"The run does not fit: {'; '.join(problems)}.{help_}")
@@ -126,11 +126,16 @@ def question_of(spec: JobSpec, rows: int, known: Known, limits: Limits, profile:
     )
 
 
-def decide(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None) -> Decision:
-    """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit, and SpeedUnknown."""
+def decide(
+    spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, prices: Prices | None = None, currency: str = ""
+) -> Decision:
+    """For the job's own profile. Raises Refused, with the three cheapest ways out, for what cannot fit, and SpeedUnknown.
+
+    currency: of the prices.
+    """
     question, decision, problems = _weighed(spec, rows, known, limits)
     if problems:
-        ways = suggestions_for(question, spec, known, prices)
+        ways = suggestions_for(question, spec, known, prices, currency)
         raise Refused(problems, ways, _ranking(ways))
     if rows and spec.compute.workers is None and decision.speed.basis is Basis.UNKNOWN:
         raise SpeedUnknown(rows, decision.speed)

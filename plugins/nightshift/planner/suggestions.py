@@ -42,7 +42,7 @@ Candidate = tuple[Change, str, SizingRequest]
 @dataclass(frozen=True)
 class Suggestion:
     """words: what to change, as a sentence. question, answer: with that change; the answer fits. cost: None without a price.
-    hours: of accelerators, start-up included."""
+    hours: of accelerators, start-up included. currency: of the cost."""
 
     change: Change
     words: str
@@ -50,6 +50,7 @@ class Suggestion:
     answer: Sizing
     hours: float
     cost: float | None
+    currency: str = ""
 
     @property
     def whole(self) -> bool:
@@ -58,7 +59,7 @@ class Suggestion:
 
     @property
     def sentence(self) -> str:
-        price = "no price" if self.cost is None else f"{self.cost:,.2f}"
+        price = "no price" if self.cost is None else f"{self.cost:,.2f} {self.currency}".rstrip()
         shape, workers = self.question.shape, self.answer.workers
         whole = f" on {n(shape.machines_of(workers), 'whole machine')}" if shape.shares else ""
         done = f"{n(workers, 'worker')}{whole}, done in {minutes(self.answer.finish_s or 0)}"
@@ -66,7 +67,7 @@ class Suggestion:
 
 
 def suggestions_for(
-    question: SizingRequest, spec: JobSpec, known: Known, prices: Prices | None = None
+    question: SizingRequest, spec: JobSpec, known: Known, prices: Prices | None = None, currency: str = ""
 ) -> tuple[Suggestion, ...]:
     """The cheapest three, by cost; after them what has no price, by accelerator hours. Fewer rows come last: that is less work
     done.
@@ -78,7 +79,7 @@ def suggestions_for(
         reply = answer(other)
         hours = accelerator_hours(other, reply)
         if reply.fits and hours is not None:
-            found.append(Suggestion(change, words, other, reply, hours, cost(other, reply, prices or {})))
+            found.append(Suggestion(change, words, other, reply, hours, cost(other, reply, prices or {}), currency))
     found.sort(key=lambda way: (not way.whole, way.cost is None, way.hours if way.cost is None else way.cost))
     # One for each change and profile: three sizes of one machine would be one way.
     distinct: dict[tuple[Change, str], Suggestion] = {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from nightshift.fields.mistakes import Finding
+from nightshift.fields.mistakes import Finding, nearest
 from nightshift.spec import job_checks, stream_checks
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents
 from nightshift.spec.errors import SpecError, SpecErrors
@@ -18,6 +18,9 @@ from nightshift.spec.model import JobSpec
 from nightshift.spec.stream import StreamSpec
 
 _Spec = TypeVar("_Spec", JobSpec, StreamSpec)
+_KEYS_SHOWN: Final = 8
+_KEY_MOST: Final = 40
+"""Characters of a key of a file that describes something else."""
 MISTAKES_MAX: Final = 50
 """Of one file. A user fixes these first; the next check reports what is left."""
 
@@ -53,6 +56,8 @@ def parse(content: bytes, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
     if not isinstance(document.value, dict):
         what = "The file is empty" if document.value is None else "The file is not a mapping"
         raise SpecErrors([SpecError(file, 1, "", what, "Write a job, starting with job: NAME")])
+    if foreign := _foreign(document.value):
+        raise SpecErrors([SpecError(file, 1, "", *foreign)])
     streams = _is_stream(document)
     model: type[JobSpec] | type[StreamSpec] = StreamSpec if streams else JobSpec
     spec: JobSpec | StreamSpec | None = None
@@ -67,6 +72,16 @@ def parse(content: bytes, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
     if findings or spec is None:
         raise SpecErrors(_located(file, document, findings))
     return spec, document
+
+
+def _foreign(value: dict[Any, Any]) -> tuple[str, str] | None:
+    """Problem and remedy of a mapping that was not meant to be a job: it has no name, no task, and few of a job's keys."""
+    known = value.keys() & (JobSpec.model_fields.keys() | StreamSpec.model_fields.keys())
+    if not value or known & {"job", "task"} or 2 * len(known) > len(value):
+        return None
+    listed = ", ".join(str(key)[:_KEY_MOST] for key in islice(value, _KEYS_SHOWN))
+    near = next((f": did you mean 'job' by {key!r}?" for key in value if nearest(str(key), ["job"])), "")
+    return f"The file does not describe a job or a stream: its keys are {listed}{near}", "Write a job, starting with job: NAME"
 
 
 def _is_stream(document: Document) -> bool:

@@ -1,0 +1,92 @@
+"""What keeps a command from its bucket or its warehouse, in words that say what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import obstore
+
+import nightshift
+from nightshift import exits
+from nightshift.store import StoreUnavailable, open_store, status_of, what_to_do
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.hooks.connections import AirflowConnections
+    from nightshift.warehouse import Warehouse
+
+EMULATORS: Final = ("STORAGE_EMULATOR_HOST", "BIGQUERY_EMULATOR_HOST")
+ACCOUNTS: Final = ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH")
+"""Variables of a key, as the store's client reads them."""
+METADATA: Final = ("169.254.169.254", 80)
+"""Gives a machine of Google's its account."""
+METADATA_S: Final = 2.0
+LOGIN: Final = "Log in with `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
+
+
+class NoAccount(Exception):
+    """There is nothing by which Google could know who asks. The message says what to do."""
+
+
+def open_bucket(url: str) -> ObjectStore:
+    """As `open_store`; raises NoAccount at once, and ValueError.
+
+    The client would ask Google's metadata server for two minutes, which outside Google nobody hears.
+    """
+    if url.startswith("gs://") and not (os.environ.get(EMULATORS[0]) or _has_key() or _on_google()):
+        raise NoAccount(f"{url} cannot be read: there are no Google credentials here. {LOGIN}.{beside_the_stack()}")
+    return open_store(url)
+
+
+def beside_the_stack() -> str:
+    """A sentence for a shell in a clone that has not been told of the local stack; "" elsewhere."""
+    clone = Path(nightshift.__file__).parents[2]
+    if any(os.environ.get(name) for name in EMULATORS) or not (clone / "local" / "stack").is_dir():
+        return ""
+    return ' To use the local stack: make up, then eval "$(make env)".'
+
+
+def of_store(error: StoreUnavailable) -> tuple[str, int]:
+    """What a command says of a store that it cannot use, and its exit code: CONFIG if trying again cannot help."""
+    cause = error.__cause__
+    advice = what_to_do(cause)
+    if advice and isinstance(cause, Exception) and (status := status_of(cause)):
+        return f"the store refuses ({status}): {advice}. Its words: {error}", exits.CONFIG
+    if advice:
+        return f"the store gets no credentials: {advice}.{beside_the_stack()} Its words: {error}", exits.CONFIG
+    emulator = os.environ.get(EMULATORS[0])
+    if emulator and isinstance(cause, obstore.exceptions.GenericError):
+        return f"the store at {emulator} does not answer. Is the stack up? make status. Its words: {error}", exits.RESUME
+    return f"the store cannot be read: {error}", exits.RESUME
+
+
+def warehouse_of(connections: AirflowConnections) -> Warehouse:
+    """Raises WarehouseError, also if Airflow's connection gives no credentials, and WarehouseUnavailable."""
+    try:
+        return connections.warehouse()
+    except ImportError:
+        raise
+    except Exception as error:
+        from nightshift.hooks.credentials import NoCredentials
+        from nightshift.warehouse import WarehouseError
+
+        if isinstance(error, NoCredentials):
+            raise WarehouseError(f"{error}{beside_the_stack()}") from error
+        raise
+
+
+def _has_key() -> bool:
+    login = Path.home() / ".config" / "gcloud" / "application_default_credentials.json"
+    return login.exists() or any(os.environ.get(name) for name in ACCOUNTS)
+
+
+def _on_google() -> bool:
+    try:
+        socket.create_connection(METADATA, METADATA_S).close()
+    except OSError:
+        return False
+    return True
