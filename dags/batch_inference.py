@@ -16,6 +16,7 @@ from airflow.sdk.bases.operator import chain
 from nightshift.operators.assets import files_asset, table_asset
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.operators.dag_docs import dag_docs
+from nightshift.operators.due_time import nightly
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.notify import mistakes, when_failed, when_late, when_too_many_die
@@ -84,7 +85,7 @@ def schedule_of(spec: JobSpec) -> list[Asset] | CronDataIntervalTimetable | None
         return files
     if spec.every:
         return CronDataIntervalTimetable(cron(spec.every), timezone="UTC")
-    return CronDataIntervalTimetable("0 0 * * *", timezone="UTC") if spec.schedule else None
+    return nightly(spec.schedule) if spec.schedule else None
 
 
 def build(spec: JobSpec, project: str) -> DAG:

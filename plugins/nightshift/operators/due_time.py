@@ -10,7 +10,23 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 
+import pendulum
+from airflow.sdk import CronDataIntervalTimetable
+
+from nightshift.spec.cron import first_of_day
+
 ONE_DAY = timedelta(days=1)
+
+
+def nightly(schedule: str) -> CronDataIntervalTimetable:
+    """A run each midnight in UTC, which Airflow's pages show as the time of day at which the run is due.
+
+    They show a timetable's cron expression, and not its time zone: 02:00, in a zone two hours ahead of UTC, is midnight in UTC.
+
+    :param schedule: the job's cron.
+    """
+    minutes = first_of_day(schedule) // timedelta(minutes=1)
+    return CronDataIntervalTimetable(f"{minutes % 60} {minutes // 60} * * *", timezone=pendulum.timezone(60 * minutes))
 
 
 def due(schedule: str, partition: date) -> datetime | None:

@@ -50,16 +50,17 @@ with DAG("daily", schedule="@daily", start_date=datetime(2024, 1, 1), catchup=Fa
 # The task plan without the rest of its work, which needs a warehouse. The schedule is that of every job.
 DUE = """
 from datetime import datetime
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
+from nightshift.operators.due_time import nightly
 from nightshift.operators.partition import partition_of
 from nightshift.operators.plan import PlanOperator
 class Due(PlanOperator):
     def execute(self, context):
         self._await_due(context, partition_of(context))
         return datetime.now().astimezone().isoformat()
-midnight = CronDataIntervalTimetable("0 0 * * *", timezone="UTC")
-with DAG("due", schedule=midnight, start_date=datetime(2026, 1, 1), catchup=False):
-    Due(task_id="plan", spec={{"schedule": "{minute} {hour} * * *"}})
+cron = "{minute} {hour} * * *"
+with DAG("due", schedule=nightly(cron), start_date=datetime(2026, 1, 1), catchup=False):
+    Due(task_id="plan", spec={{"schedule": cron}})
 """
 
 

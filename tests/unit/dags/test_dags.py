@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.sdk import Asset, CronDataIntervalTimetable
 from airflow.sdk.exceptions import AirflowFailException
@@ -58,7 +59,7 @@ def test_what_the_job_says_of_itself_is_what_the_dag_says(parse: Parse, job_text
     assert dag.tags == {"nightshift", "embeddings", "demo"}
     assert {task.owner for task in dag.tasks} == {"search-team"}
     assert dag.start_date == datetime(2026, 11, 1, tzinfo=UTC)
-    assert dag.timetable == CronDataIntervalTimetable("0 0 * * *", timezone="UTC")
+    assert dag.timetable == CronDataIntervalTimetable("0 2 * * *", timezone=pendulum.timezone(2 * 3600))
     assert not dag.catchup
     assert {task.retries for task in dag.tasks} == {5}
 

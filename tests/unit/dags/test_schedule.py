@@ -11,10 +11,11 @@ import pytest
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 from airflow.serialization.encoders import coerce_to_core_timetable
+from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, Timetable
 from pendulum import DateTime
 
-from nightshift.operators.due_time import due
+from nightshift.operators.due_time import due, nightly
 from nightshift.operators.plan import PlanOperator
 from nightshift.spec import periods
 from tests.unit.dags.conftest import Parse
@@ -89,6 +90,44 @@ class TestTheDaysOfARange:
     def test_a_moment_of_another_month_is_none(self) -> None:
         assert due("0 2 1 3 *", date(2026, 2, 28)) == datetime(2026, 3, 1, 2, tzinfo=UTC)
         assert due("0 2 1 3 *", date(2026, 3, 1)) is None
+
+
+class TestWhatAirflowShows:
+    """`airflow.dag_processing.collection` stores summary and description of the serialized DAG's timetable, for the pages."""
+
+    @pytest.mark.parametrize(
+        ("cron", "shown", "said"),
+        [
+            ("0 2 * * *", "0 2 * * *", "At 02:00"),
+            ("30 23 * * *", "30 23 * * *", "At 23:30"),
+            ("0 0 * * *", "0 0 * * *", "At 00:00"),
+            # Airflow makes a run for each day, and the task plan skips the others.
+            ("5 4 * * 1", "5 4 * * *", "At 04:05"),
+            ("0 7 L * *", "0 7 * * *", "At 07:00"),
+        ],
+    )
+    def test_is_the_jobs_own_time(self, parse: Parse, job_text: str, cron: str, shown: str, said: str) -> None:
+        dag = parse(job=job_text.replace('"0 2 * * *"', f'"{cron}"')).dags["package-embeddings"]
+
+        found = DagSerialization.from_dict(DagSerialization.to_dict(dag)).timetable
+        assert (found.summary, found.description) == (shown, said)
+
+    @pytest.mark.parametrize("cron", ["0 0 * * *", "1 0 * * *", "0 2 * * *", "30 12 * * 1", "59 23 * * *"])
+    @pytest.mark.parametrize("now", ["2026-02-28 23:59:59", "2026-03-01 00:00", "2026-03-29 01:30", "2027-01-01 02:00"])
+    def test_and_the_runs_are_those_of_midnight(self, cron: str, now: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("airflow.timetables.interval.utcnow", lambda: at(now))
+        own = coerce_to_core_timetable(nightly(cron))
+        midnight = coerce_to_core_timetable(nightly("0 0 * * *"))
+
+        for first, last in (("2026-02-27", "2026-03-02"), ("2026-02-27T03:00", "2026-03-02T23:59")):
+            assert created(own, first, last) == created(midnight, first, last) != []
+        assert own.infer_manual_data_interval(run_after=at(now)) == midnight.infer_manual_data_interval(run_after=at(now))
+        for last_run in (None, day("2026-02-20"), day("2026-03-28")):
+            for catchup in (False, True):
+                asked = TimeRestriction(at("2026-02-01"), None, catchup=catchup)
+                assert own.next_dagrun_info(
+                    last_automated_data_interval=last_run, restriction=asked
+                ) == midnight.next_dagrun_info(last_automated_data_interval=last_run, restriction=asked)
 
 
 class TestTheNextRun:
