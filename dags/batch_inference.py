@@ -61,9 +61,17 @@ PARAMS = {
     "redo": Param(
         None,
         type=["null", "string"],
-        enum=[None, "dead_letters"],
+        enum=[None, "dead_letters", "corrected"],
+        # How the form shows the values; without it, the empty one is "null".
+        values_display={
+            "null": "no",
+            "dead_letters": "dead_letters: the same rows once more",
+            "corrected": "corrected: the source's rows and the job as they are now",
+        },
         title="Redo",
-        description="dead_letters: retry only this day's dead letters; keep its predictions.",
+        description="Compute only the rows without an answer, of the day or of the night that failed; keep its predictions. "
+        "dead_letters: the same rows once more, after an engine's failure. corrected: after you have mended rows in the source, "
+        "or the prompt: the rows as the source has them now, found by source.key.",
     ),
 }
 

@@ -197,7 +197,7 @@ class TestOneDagRunForSeveralRequests:
     def test_fresh_does_not_find_a_redo(self) -> None:
         store = MemoryStore()
         first = opening.open_run(store, a_spec(), "d", opened_by="night")
-        redo = opening.open_redo(store, first, a_spec(), Redo(first.run_id, "0" * 64, 20, 6), opened_by="a")
+        redo = opening.open_redo(store, first, a_spec(), Redo(first.run_id, "0" * 64, 20, 6, first.run_id), opened_by="a")
 
         assert (redo.generation, opening.open_run(store, a_spec(), "d", opened_by="a", fresh=True).generation) == (2, 3)
 
@@ -223,8 +223,8 @@ class TestOneDagRunForSeveralRequests:
 def test_the_rows_of_a_redo_are_as_old_as_those_of_the_run_that_it_completes() -> None:
     store = MemoryStore()
     first = opening.open_run(store, a_spec(), "d", opened_by="night")
-    redo = opening.open_redo(store, first, a_spec(), Redo(first.run_id, "0" * 64, 20, 6), opened_by="a")
-    again = opening.open_redo(store, redo, a_spec(), Redo(redo.run_id, "1" * 64, 20, 2), opened_by="b")
+    redo = opening.open_redo(store, first, a_spec(), Redo(first.run_id, "0" * 64, 20, 6, first.run_id), opened_by="a")
+    again = opening.open_redo(store, redo, a_spec(), Redo(redo.run_id, "1" * 64, 20, 2, redo.run_id), opened_by="b")
 
     opened = opening.load_run(store, first)[1].opened
     assert [opening.rows_as_of(store, run) for run in (first, redo, again)] == [opened] * 3

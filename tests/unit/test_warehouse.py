@@ -18,6 +18,7 @@ from google.cloud.bigquery import Client, QueryJob, SchemaField, Table, TimePart
 
 from nightshift.run.manifest import SealedChunk
 from nightshift.run.names import RunRef
+from nightshift.run.redo import Redo
 from nightshift.settings import Settings
 from nightshift.warehouse import WarehouseError, WarehouseUnavailable, errors, jobs, publications, publish, query, schema
 from tests.builders import RUN, a_manifest, a_spec
@@ -59,7 +60,7 @@ def test_a_query_loses_what_follows_its_end_and_nothing_else(sql: str, bare: str
 def test_the_export_keeps_a_comment_from_swallowing_the_wrapping() -> None:
     spec = a_spec(source={"query": "SELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition;", "key": ["id", "text"]})
 
-    assert query.export_statement(spec, "lake", RUN, 2) == (
+    assert query.export_statement(spec, "lake", RUN.export_pattern(2)) == (
         "EXPORT DATA OPTIONS (uri='gs://lake/job/2026-11-20/0123456789abcdef/inputs/2-part-*.parquet', "
         "format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
         "SELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition"
@@ -417,11 +418,13 @@ class TestPublications:
     AT = datetime(2026, 11, 21, 3, tzinfo=UTC)
     SETTINGS = Settings("lake", "acme")
 
-    def said(self, *found: dict[str, Any], completes: str | None = None) -> str | None:
+    def said(self, *found: dict[str, Any], completes: Redo | None = None) -> str | None:
         return publications.describe(a_spec(), RUN, self.SETTINGS, "2026-11-21T02:00:00+00:00", found, completes)
 
     def test_parameters(self) -> None:
-        found = publications.parameters(a_spec(), RUN, self.SETTINGS, "2026-11-21T02:00:00+00:00", "other")
+        found = publications.parameters(
+            a_spec(), RUN, self.SETTINGS, "2026-11-21T02:00:00+00:00", Redo("other", "", 9, 1, "third")
+        )
 
         assert {each.name: (each.type_, each.value) for each in found} == {
             "destination": ("STRING", "acme.d.out"),
@@ -433,6 +436,7 @@ class TestPublications:
             "run_id": ("STRING", RUN.run_id),
             "asked_at": ("TIMESTAMP", "2026-11-21T02:00:00+00:00"),
             "completes": ("STRING", "other"),
+            "shown": ("STRING", "third"),
         }
 
     def test_nothing_is_said_of_nothing(self) -> None:
@@ -462,8 +466,8 @@ class TestPublications:
     def test_a_run_that_was_published_after_the_one_that_a_redo_completes(self) -> None:
         row = {"problem": "overtaken", "job": "job", "run_id": "r2", "asked_at": self.AT, "row_count": 0}
 
-        said = self.said(row, completes="r1")
+        said = self.said(row, completes=Redo("r1", "", 9, 1, "r1"))
 
         assert said is not None
         assert "shows run r2, published at 2026-11-21T03:00:00+00:00" in said
-        assert "completes run r1, which it shows no more" in said
+        assert "a redo of run r1, was asked for before that" in said

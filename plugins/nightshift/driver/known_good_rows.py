@@ -36,17 +36,18 @@ def answered_row(
     Its ordinal in its run, and what the kind reads of it; None if none was. Reads one chunk and one row group. Raises
     StoreUnavailable, obstore's errors, OSError, and ValueError for what is not what that run has left.
     """
-    from nightshift.run.manifest import load_manifest
+    from nightshift.run.manifest import load_completed
 
-    run_ids = [redo.run_id]
-    while run_ids:
-        done = RunRef.from_prefix(f"{run.job}/{run.partition}/{run_ids.pop(0)}")
-        plan, manifest = load_plan(store, done), load_manifest(store, done)
+    earlier = [(redo.run_id, redo.manifest_digest)]
+    while earlier:
+        run_id, digest = earlier.pop(0)
+        done = RunRef.from_prefix(f"{run.job}/{run.partition}/{run_id}")
+        plan, manifest = load_plan(store, done), load_completed(store, done, digest)
         if plan is None or manifest is None:
             return None
         entry = next((each for each in manifest.chunks if each.predictions), None)
         if entry is None:
-            run_ids = run_ids or [each.run_id for each in manifest.completes]
+            earlier = earlier or [(each.run_id, each.manifest_digest) for each in manifest.completes]
             continue
         body = get_bytes(store, entry.path)
         if body is None or (place := codec.first_answered(body, plan.chunk_rows)) is None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
     from nightshift.run.plan import ExportedSource, Plan
+    from nightshift.run.redo import Redo
 
 
 class ExtractOperator(RunOperator):
@@ -27,7 +28,8 @@ class ExtractOperator(RunOperator):
 
     The task ``plan`` decided the number of workers; here that decision is fitted to the exported rows, which may differ from
     the counted ones (`nightshift.planner.plan.fixed`). A run that has a plan keeps it: its rows never change. A redo's rows are
-    copied from the run whose dead letters they are (`nightshift.run.redo`). Deferred while BigQuery works.
+    copied from the run that has left them without an answer, or found by their keys in the query's rows as they are now
+    (`nightshift.run.redo`). Deferred while BigQuery works.
 
     :param decision: path of that decision in the bucket (templated).
     """
@@ -41,6 +43,7 @@ class ExtractOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.operators.redo import take_rows
+        from nightshift.run import corrected_rows
         from nightshift.run.opening import planned
         from nightshift.warehouse.extract import exported
 
@@ -50,12 +53,14 @@ class ExtractOperator(RunOperator):
             if plan is not None:
                 self.log.info("%s already has its plan", self.run.prefix)
                 return self._summary(plan)
-            if self.redo is not None:
-                source = take_rows(self.store, self.run, self.redo)
-                return self._planned(source, self.redo.dead_letters)
+            redo = self.redo
+            if redo is not None and not redo.corrected:
+                source = take_rows(self.store, self.run, redo)
+                return self._planned(source, redo.left)
             warehouse = warehouse_for(self.settings)
-            job = warehouse.start_extract(self.spec, self.run, holds=lambda: bool(exported(self.store, self.run)))
-            self.log.info("BigQuery job %s exports the query to %s/inputs", job, self.run.url(self.settings.bucket))
+            files, into = (corrected_rows.exported, self.run.source_pattern) if redo else (exported, self.run.export_pattern)
+            job = warehouse.start_extract(self.spec, self.run, into=into, holds=lambda: bool(files(self.store, self.run)))
+            self.log.info("BigQuery job %s exports the query to %s", job, self.run.url(self.settings.bucket))
             event = finished_soon(warehouse, [job])
         if event is None:
             raise deferred([job], method_name="build_plan")
@@ -66,7 +71,18 @@ class ExtractOperator(RunOperator):
         self.keep_lineage()
         (statistics,) = finished_jobs(event)
         with permanent_failures():
-            return self._planned(None, statistics.get("exported_rows"))
+            if self.redo is None:
+                return self._planned(None, statistics.get("exported_rows"))
+            return self._planned(self._matched(self.redo), self.redo.left)
+
+    def _matched(self, redo: Redo) -> ExportedSource:
+        """Takes the corrected rows from the export; returns what the query returns now."""
+        from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.run.corrected_rows import take_corrected
+
+        source = warehouse_for(self.settings).read_source(self.spec, self.run.partition)
+        take_corrected(self.store, self.run, redo, self.spec.source.key, source.columns)
+        return source
 
     def _planned(self, source: ExportedSource | None, rows: int | None) -> dict[str, Any]:
         """Fixes the plan of the files that are there.
@@ -103,7 +119,9 @@ class ExtractOperator(RunOperator):
     def lineage(self, **counts: Any) -> Lineage:
         from nightshift.operators.lineage.facets import extract_lineage
 
-        return extract_lineage(self.spec, self.run, self.settings, redo=self.redo, **counts)
+        return extract_lineage(
+            self.spec, self.run, self.settings, redo=None if self.redo and self.redo.corrected else self.redo, **counts
+        )
 
     def _summary(self, plan: Plan) -> dict[str, Any]:
         self.keep_lineage(rows=plan.rows)

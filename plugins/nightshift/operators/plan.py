@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
     from nightshift.run.names import RunRef
     from nightshift.run.pins import Pins
+    from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
     from nightshift.warehouse import Warehouse
@@ -69,13 +70,26 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
             )
 
 
+def _redone(redo: Redo) -> str:
+    """What a redo that is not planned yet will do."""
+    parts = {
+        f"{redo.dead_letters} dead letters": redo.dead_letters,
+        f"{redo.unanswered} rows without a result": redo.unanswered,
+    }
+    what = " and ".join(text for text, count in parts.items() if count)
+    how = (
+        "are read from the source as it is now and computed by the job as it is now" if redo.corrected else "are computed again"
+    )
+    return f"The {what} of run {redo.run_id} {how}; its {redo.rows - redo.left} predictions stay"
+
+
 def _only(context: Context, name: str) -> None:
     """Raises AirflowFailException if another param conflicts with this one."""
     asked = [each for each in ("fresh", "republish", "redo") if context["params"].get(each)]
     if asked != [name]:
         raise AirflowFailException(
             f"The params {' and '.join(asked)} are set together. Set one: fresh computes all rows again, republish shows an "
-            "old run again, redo computes only dead letters again."
+            "old run again, redo computes only rows without an answer."
         )
 
 
@@ -94,7 +108,7 @@ class PlanOperator(RunOperator):
 
     A day without rows may get some later: once its query has rows, the next generation of its run is opened. With the param
     ``republish``, the sealed run that it names is shown again, under the terms that the job has now. With ``redo``, only the
-    dead letters of the run that the partition shows are computed again (`nightshift.operators.redo`).
+    rows without an answer of the run that the partition shows, or that failed, are computed (`nightshift.operators.redo`).
 
     :param spec: the job as JSON, as it was when Airflow parsed its file for this task.
     """
@@ -136,7 +150,7 @@ class PlanOperator(RunOperator):
                 run, rows = self._open(context, spec, partition)
             self.run_prefix = run.prefix
             if self.redo is not None and not asked_for:
-                rows = self.redo.dead_letters  # Whatever the query has now.
+                rows = self.redo.left  # Whatever the query has now.
             asked_at = self._asked_now(context, spec, partition) if asked_for else self.record.opened_at
             self._warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
             decision = None if asked_for else self._decide(spec, run, rows)
@@ -279,13 +293,21 @@ class PlanOperator(RunOperator):
         return run, frozen, plan.rows
 
     def _again(self, context: Context, spec: JobSpec, partition: str) -> RunRef:
-        """The run of the dead letters alone."""
-        from nightshift.operators.redo import DEAD_LETTERS, open_again
+        """The run of the rows without an answer alone."""
+        from nightshift.operators.redo import VALUES, open_again
 
         _only(context, "redo")
-        if (asked := context["params"]["redo"]) != DEAD_LETTERS:
-            raise AirflowFailException(f"The param redo is {asked!r}. Write {DEAD_LETTERS}, or nothing.")
-        return open_again(self.store, self._warehouse, spec, partition, context["dag_run"].run_id)
+        if (asked := context["params"]["redo"]) not in VALUES:
+            raise AirflowFailException(f"The param redo is {asked!r}. Write {' or '.join(VALUES)}, or nothing.")
+        return open_again(
+            self.store,
+            self._warehouse,
+            spec,
+            partition,
+            context["dag_run"].run_id,
+            how=asked,
+            project=self.settings.project,
+        )
 
     def _log_start(self, run: RunRef, rows: int) -> None:
         """Logs what will be done with the run. rows: those of its query now."""
@@ -303,12 +325,7 @@ class PlanOperator(RunOperator):
         elif plan is not None:
             self.log.info("The run is already planned with %d rows and continues where it stopped", plan.rows)
         elif self.redo is not None:
-            self.log.info(
-                "The %d dead letters of run %s are computed again; its %d predictions stay",
-                rows,
-                self.redo.run_id,
-                self.redo.rows - rows,
-            )
+            self.log.info("%s", _redone(self.redo))
         elif rows:
             self.log.info("The query has %d rows", rows)
         else:

@@ -1,9 +1,10 @@
-"""What the tasks `plan` and `extract` do for the param ``redo``: only the dead letters of a run, computed again."""
+"""What the tasks `plan` and `extract` do for the param ``redo``: only the rows without an answer of a run, computed again."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nightshift.run.names import RunRef
 from nightshift.run.redo import NotRedone, Redo
@@ -11,52 +12,151 @@ from nightshift.run.redo import NotRedone, Redo
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+    from nightshift.run.manifest import RunManifest
     from nightshift.run.plan import ExportedSource, Plan
     from nightshift.spec import JobSpec
     from nightshift.warehouse import Warehouse
 
-DEAD_LETTERS = "dead_letters"
-"""The one value of the param."""
+DEAD_LETTERS: Final = "dead_letters"
+"""Of the param: the same rows and the same answers."""
+CORRECTED: Final = "corrected"
+"""Of the param: the source's rows and the job as they are now."""
+VALUES: Final = (DEAD_LETTERS, CORRECTED)
 
 
-def open_again(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partition: str, opened_by: str) -> RunRef:
-    """The redo that `opened_by` asks for: of the run that the partition shows now, or the one that it has opened before, unless
-    that one was published: then this is another request.
+@dataclass(frozen=True)
+class _Base:
+    """What a redo would complete: a run, its plan, and its manifest or closing."""
 
-    If a redo of that run is open already, whoever has opened it, it is that one: its rows are computed once. Everything that
-    the redo needs is checked first, because a run that is open is found by later DAG runs too. Raises NotRedone
-    (NothingToRedo, if the partition has no dead letters), SealBroken, WarehouseError.
+    run: RunRef
+    plan: Plan
+    manifest: RunManifest
+
+
+def open_again(
+    store: ObjectStore,
+    warehouse: Warehouse,
+    spec: JobSpec,
+    partition: str,
+    opened_by: str,
+    *,
+    how: str = DEAD_LETTERS,
+    project: str = "",
+) -> RunRef:
+    """The redo that `opened_by` asks for, or the one that it has opened before, unless that one was published: then this is
+    another request.
+
+    It completes the run of the partition that was opened last, if that one was never published and cannot be: it has more dead
+    letters than the job tolerates, or all its rows are computed. Else it completes the run that the partition shows. If such a
+    redo is open already, whoever has opened it, it is that one: its rows are computed once. Everything that the redo needs is
+    checked first, because a run that is open is found by later DAG runs too.
+
+    how: one of `VALUES`. project: as in `nightshift.run.opening.open_run`. Raises NotRedone (NothingToRedo, if the partition
+    has no dead letters), ConservationError, SealBroken, WarehouseError.
     """
-    from nightshift.run.opening import load_run, open_redo, redo_of_opener, redo_opened_last
-    from nightshift.run.redo_rows import check_inputs
+    from nightshift.run.opening import load_run, open_redo, redo_of_opener
 
+    corrected = how == CORRECTED
     mine = redo_of_opener(store, spec.job, partition, opened_by)
     if mine is not None and not warehouse.has_published(spec, mine):
-        _same_answers(mine, load_run(store, mine)[0], spec)
-        return mine
+        frozen, record = load_run(store, mine)
+        if record.redo is not None and record.redo.corrected == corrected:
+            if not corrected:
+                _same_answers(mine, frozen, spec)
+            if frozen.semantic() == spec.semantic():
+                return mine
     shown = warehouse.shown_run(spec, any_run(spec, partition))
-    if shown is None:
-        raise NotRedone(
-            f"Partition {partition} of {spec.destination.table} shows no run of job {spec.job}, so there are no dead letters "
-            "to compute again. Trigger the DAG without redo: that finishes a run that is open, or computes the partition."
-        )
-    earlier = RunRef.from_prefix(f"{spec.job}/{partition}/{shown}")
-    frozen, record = load_run(store, earlier)
-    _same_answers(earlier, frozen, spec)
-    plan, redo = _sealed(store, earlier, record.redo)
-    if (last := redo_opened_last(store, earlier, redo)) and warehouse.obstacle(spec, *last, redo.run_id) is None:
-        return last[0]
-    check_inputs(store, earlier, plan)
-    warehouse.check_destination(spec, plan.exported)
+    found = _unpublished(store, warehouse, spec, partition, shown, corrected=corrected)
+    if isinstance(found, RunRef):
+        return found
+    base = found or _shown(store, spec, partition, shown)
+    redo = Redo.after(base.manifest, corrected=corrected, shown=shown or "")
+    _check(store, warehouse, base, spec, redo)
     return open_redo(
         store,
-        earlier,
+        base.run,
         spec,
         redo,
         opened_by=opened_by,
+        project=project,
         superseded=lambda run: warehouse.has_published(spec, run),
         after=lambda: asked_last(warehouse, spec, partition),
     )
+
+
+def _unpublished(
+    store: ObjectStore, warehouse: Warehouse, spec: JobSpec, partition: str, shown: str | None, *, corrected: bool
+) -> RunRef | _Base | None:
+    """The open redo that this request joins, or the run that was never published and is completed; None if there is neither."""
+    from nightshift.run.manifest import load_manifest
+    from nightshift.run.opening import load_run, opened_last, planned
+    from nightshift.run.redo_rows import load_earlier
+    from nightshift.run.seal import close, keep_closing
+
+    run = opened_last(store, spec.job, partition)
+    if run is None or run.run_id == shown or warehouse.has_published(spec, run):
+        return None
+    frozen, record = load_run(store, run)
+    plan, redo = planned(store, run, record), record.redo
+    if plan is not None and load_manifest(store, run) is None:
+        closing = close(store, run, frozen, plan, record.pins, redo)
+        allowed = (redo.terms(spec) if redo else spec).dead_letters.allowed(plan.rows)
+        if closing.dead_letters > allowed or (closing.dead_letters and not closing.unanswered):
+            return _Base(run, plan, keep_closing(store, run, closing))
+    if redo is None or redo.shown != (shown or "") or warehouse.obstacle(spec, run, record.opened_at, redo) is not None:
+        return None
+    if redo.corrected == corrected and frozen.semantic() == spec.semantic():
+        return run
+    # It was asked for in another way: this one completes the same run.
+    return _Base(*load_earlier(store, run, redo))
+
+
+def _shown(store: ObjectStore, spec: JobSpec, partition: str, shown: str | None) -> _Base:
+    """The run that the partition shows. Raises NotRedone."""
+    from nightshift.run.manifest import load_manifest
+    from nightshift.run.plan import load_plan
+
+    if shown is None:
+        raise NotRedone(
+            f"Partition {partition} of {spec.destination.table} shows no run of job {spec.job}, and no run that failed has "
+            "more dead letters than the job tolerates, so there are none to compute again. Trigger the DAG without redo: that "
+            "finishes a run that is open, or computes the partition."
+        )
+    run = RunRef.from_prefix(f"{spec.job}/{partition}/{shown}")
+    plan, manifest = load_plan(store, run), load_manifest(store, run)
+    if plan is None or manifest is None:
+        raise NotRedone(
+            f"Run {run.run_id}, which the partition shows, is not sealed any more: {run.prefix} lacks plan.json or "
+            "manifest.json. Trigger the DAG with fresh."
+        )
+    return _Base(run, plan, manifest)
+
+
+def _check(store: ObjectStore, warehouse: Warehouse, base: _Base, spec: JobSpec, redo: Redo) -> None:
+    """Raises NotRedone, SealBroken and WarehouseError unless everything is there that the redo needs."""
+    from nightshift.run.corrected_rows import MOST, first_run, too_many
+    from nightshift.run.opening import load_run
+    from nightshift.run.plan import load_plan
+    from nightshift.run.redo_rows import check_inputs
+    from nightshift.run.sealed_objects import check_whole, whole
+
+    frozen, record = load_run(store, base.run)
+    if not redo.corrected:
+        _same_answers(base.run, frozen, spec)
+    else:
+        _same_shape(base.run, frozen, spec)
+    check_whole(store, base.run, whole(store, base.run, base.manifest, record.redo))
+    if not redo.corrected or base.manifest.unanswered:
+        check_inputs(store, base.run, base.plan)
+    if not redo.corrected:
+        warehouse.check_destination(spec, base.plan.exported)
+        return
+    if redo.left > MOST:
+        raise too_many(redo)
+    first = first_run(base.run, base.manifest)
+    if (plan := load_plan(store, first)) is not None:
+        check_inputs(store, first, plan)
+    _same_types(base, spec, warehouse.check_query(spec, base.run.partition))
 
 
 def asked_last(warehouse: Warehouse, spec: JobSpec, partition: str) -> datetime:
@@ -77,7 +177,9 @@ def _same_answers(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:
         raise NotRedone(
             f"The job would give other answers than run {earlier.run_id}: {changed} changed. The "
             "partition would mix answers of the old job and the new one. Undo the change, or trigger with fresh to compute all "
-            "rows. You may change what does not affect answers: compute, deadline, max_num_seqs, time limits."
+            "rows. Or trigger with redo: corrected: then only the rows without an answer are computed by the new job, and each "
+            "row of the day names its run. You may change what does not affect answers: compute, deadline, max_num_seqs, time "
+            "limits."
         )
 
 
@@ -89,38 +191,47 @@ def _differ(before: object, now: object, path: str = "") -> list[str]:
     return [] if before == now else [path]
 
 
-def _sealed(store: ObjectStore, earlier: RunRef, done_before: Redo | None) -> tuple[Plan, Redo]:
-    """The plan of the run that is shown, and the redo of it. Raises NotRedone and SealBroken."""
-    from nightshift.run.manifest import load_manifest
-    from nightshift.run.plan import load_plan
-    from nightshift.run.sealed_objects import check_whole, whole
+def _same_shape(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:
+    """What a corrected job may not change, because its rows stand beside those of the earlier run."""
+    from nightshift.tasks.base import load_kind
 
-    plan, manifest = load_plan(store, earlier), load_manifest(store, earlier)
-    if plan is None or manifest is None:
+    changed = [name for name in ("task", "model") if frozen.semantic().get(name) != spec.semantic().get(name)]
+    changed += [
+        f"source.{name}" for name in ("key", "pass_through") if getattr(frozen.source, name) != getattr(spec.source, name)
+    ]
+    if not changed and load_kind(frozen).prediction_type != load_kind(spec).prediction_type:
+        changed.append("the type of the answers")
+    if not changed and frozen.request.keeps_reasoning != spec.request.keeps_reasoning:
+        changed.append("request.reasoning")
+    if changed:
         raise NotRedone(
-            f"Run {earlier.run_id}, which the partition shows, is not sealed any more: {earlier.prefix} lacks plan.json or "
-            "manifest.json. Trigger the DAG with fresh."
+            f"{' and '.join(changed)} changed since run {earlier.run_id}, and the rows of one day have one model, the "
+            "same columns and one kind of answer. Undo the change, or trigger with fresh to compute all rows. The query, the prompt and other "
+            "settings of request and engine may change."
         )
-    redo = Redo.after(manifest)
-    check_whole(store, earlier, whole(store, earlier, manifest, done_before))
-    return plan, redo
+
+
+def _same_types(base: _Base, spec: JobSpec, source: ExportedSource) -> None:
+    before = base.plan.exported.columns
+    if changed := [
+        f"{name} was {before.get(name)} and is {kind}"
+        for name in spec.source.carried
+        if before.get(name) != (kind := source.columns[name])
+    ]:
+        raise NotRedone(
+            f"Columns of the query have another type than in run {base.run.run_id}: {', '.join(changed)}. Cast them in "
+            "source.query, or trigger with fresh to compute all rows."
+        )
 
 
 def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource:
-    """Writes the input files of the redo `run`; returns what the query returned when they were exported first.
+    """Writes the input files of the redo `run`, unless it is a corrected one; returns what the query returned when they were
+    exported first.
 
     Raises NotRedone, StoreUnavailable.
     """
-    from nightshift.run.manifest import load_manifest
-    from nightshift.run.plan import load_plan
-    from nightshift.run.redo_rows import copy_rows
+    from nightshift.run.redo_rows import copy_rows, load_earlier
 
-    earlier = redo.earlier(run)
-    plan, manifest = load_plan(store, earlier), load_manifest(store, earlier)
-    if plan is None or manifest is None or manifest.digest != redo.manifest_digest:
-        raise NotRedone(
-            f"Run {earlier.run_id}, whose dead letters {run.prefix} computes again, was deleted or computed again meanwhile. "
-            "Trigger the DAG with fresh."
-        )
+    earlier, plan, manifest = load_earlier(store, run, redo)
     copy_rows(store, run, earlier, plan, manifest)
     return plan.exported

@@ -125,12 +125,12 @@ class RunOperator(BaseOperator):
         """What the run is, if its rows are the dead letters of an earlier one."""
         return self.record.redo
 
-    def completes(self, asked_at: str) -> str | None:
-        """The run that the partition must show for this redo to replace it; None for a run that may replace others.
+    def completes(self, asked_at: str) -> Redo | None:
+        """What the partition must show for this redo to replace it; None for a run that may replace others.
 
         asked_at: when the run was requested, ISO 8601. A later request for the same redo may replace others.
         """
-        return self.redo.run_id if self.redo and asked_at == self.record.opened_at else None
+        return self.redo if self.redo and asked_at == self.record.opened_at else None
 
     @cached_property
     def spec(self) -> JobSpec:

@@ -1,4 +1,8 @@
-"""The run manifest, `manifest.json`: what the seal has proven of a run, and what its attempts claim."""
+"""The run manifest, `manifest.json`: what the seal has proven of a run, and what its attempts claim.
+
+A run that is not sealed may have a *closing* in its place, for a redo that completes it: the same document about what was
+committed by then (`nightshift.run.seal.close`). Chunks that are committed later do not belong to it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ _PLAIN: Final = (
 """The entries that are stored as they are."""
 _LATER: Final = {"opening": "", "plan": "", "output_tokens": None, "truncated": 0}
 """Entries that earlier releases did not write, and what is read instead."""
-_COUNTS: Final = frozenset(("generation", "rows", "predictions", "dead_letters", "chunk", "prompt_tokens"))
+_COUNTS: Final = frozenset(("generation", "rows", "predictions", "dead_letters", "chunk", "prompt_tokens", "unanswered"))
 
 
 class Totals(NamedTuple):
@@ -56,6 +60,12 @@ class CompletedRun:
     predictions: int
     dead_letters: int
     manifest_digest: str
+    unanswered: int = 0
+
+    @property
+    def left(self) -> int:
+        """Rows that a redo computes."""
+        return self.dead_letters + self.unanswered
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class RunManifest:
     prompt_tokens to measured: as attempts claim it. output_tokens: None if the release did not count them. engine_versions:
     rows by engine build. measured: `nightshift.planner.measured.measure`; None if it was not asked.
     completes: the runs that the partition also shows, the latest first; empty for a run that is not a redo.
-    sealed_at: ISO 8601, UTC.
+    sealed_at: ISO 8601, UTC; empty for a closing. unanswered: rows of chunks that were not committed; 0 unless it is a closing.
     digest: sha256, in hex, of the object; empty for a manifest that was not read. earlier: the manifests of `completes`, once
     they are read (`nightshift.run.sealed_objects.whole`); not stored.
     """
@@ -92,6 +102,7 @@ class RunManifest:
     pins: Pins = UNPINNED
     completes: tuple[CompletedRun, ...] = ()
     measured: Mapping[str, Any] | None = None
+    unanswered: int = 0
     digest: str = field(default="", compare=False)
     earlier: tuple[RunManifest, ...] = ()
 
@@ -103,7 +114,12 @@ class RunManifest:
     @property
     def as_completed(self) -> CompletedRun:
         """The entry for this run in the manifest of its redo."""
-        return CompletedRun(self.run_id, self.rows, self.predictions, self.dead_letters, self.digest)
+        return CompletedRun(self.run_id, self.rows, self.predictions, self.dead_letters, self.digest, self.unanswered)
+
+    @property
+    def committed_rows(self) -> int:
+        """Rows of its chunks."""
+        return self.rows - self.unanswered
 
     def to_json(self) -> dict[str, Any]:
         """What is stored, but for what a later release has added."""
@@ -115,6 +131,7 @@ class RunManifest:
             "chunks": [asdict(chunk) for chunk in self.chunks],
             **({"completes": [asdict(each) for each in self.completes]} if self.completes else {}),
             **({} if self.measured is None else {"measured": self.measured}),
+            **({"unanswered": self.unanswered} if self.unanswered else {}),
         }
 
     @classmethod
@@ -125,6 +142,7 @@ class RunManifest:
         try:
             return cls(
                 **_known(cls, {**_LATER, **{name: stored[name] for name in _PLAIN if name in stored or name not in _LATER}}),
+                unanswered=_count(stored, "unanswered"),
                 pins=Pins.of(stored),
                 attempts=tuple(stored["attempts"]),
                 chunks=tuple(SealedChunk(**_known(SealedChunk, each)) for each in stored["chunks"]),
@@ -139,9 +157,16 @@ class RunManifest:
 def _known(kind: type[RunManifest | SealedChunk | CompletedRun], entry: Mapping[str, Any]) -> dict[str, Any]:
     """The entries that this release has. Raises TypeError for a count that is not one."""
     for name in _COUNTS & entry.keys():
-        if type(entry[name]) is not int:
-            raise TypeError(f"{name} is {entry[name]!r}")
+        _count(entry, name)
     return {each.name: entry[each.name] for each in fields(kind) if each.name in entry}
+
+
+def _count(entry: Mapping[str, Any], name: str) -> int:
+    """0 if it is not there. Raises TypeError."""
+    count = entry.get(name, 0)
+    if type(count) is not int:
+        raise TypeError(f"{name} is {count!r}")
+    return count
 
 
 def _edited(where: str, error: Exception) -> UnreadableFormat:
@@ -155,6 +180,15 @@ def load_manifest(store: ObjectStore, run: RunRef) -> RunManifest | None:
     """The manifest of a sealed run, else None. Raises UnreadableFormat."""
     body = get_bytes(store, run.manifest_path)
     return None if body is None else read_manifest(body, run)
+
+
+def load_completed(store: ObjectStore, run: RunRef, digest: str) -> RunManifest | None:
+    """The manifest of the run with this digest, or its closing; None if there is neither. Raises UnreadableFormat."""
+    for path in (run.manifest_path, run.closed_path(digest)):
+        body = get_bytes(store, path)
+        if body is not None and (found := read_manifest(body, run)).digest == digest:
+            return found
+    return None
 
 
 def read_manifest(body: bytes, run: RunRef) -> RunManifest:

@@ -10,6 +10,9 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
       pauses/00000002.json                    a request to pause or resume the run; the highest number counts
       endings/00000001.json                   how a night of the run ended; the highest number is the last
       starts/JOBSET.json                      how long the pods of an ended JobSet took to start
+      closed/DIGEST.json                      what an unsealed run had committed when a redo was opened that completes it
+      source/1-part-000000000000.parquet      of a redo with corrected rows: the rows of its query, by export attempt
+      source/1-refused                        the rows of this export attempt could not be matched
       manifest.json                           created once, by the seal
 
 Workers write under a prefix of their own, where their rights end. PLAN is the `uid` of `plan.json`, which is random, so
@@ -43,6 +46,7 @@ _HEARTBEAT: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
 _PAUSE: Final = re.compile(r"/pauses/([0-9]+)\.json")
 _ENDING: Final = re.compile(r"/endings/([0-9]+)\.json")
 _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
+_SOURCE: Final = re.compile(r"/source/(\d+)-(?:part-[^/]*\.parquet|refused)")
 
 
 def canonical_json(value: Any) -> bytes:
@@ -109,6 +113,27 @@ class RunRef:
     @property
     def manifest_path(self) -> str:
         return f"{self.prefix}/manifest.json"
+
+    def closed_path(self, digest: str) -> str:
+        """digest: of the document itself (`nightshift.run.manifest.RunManifest.digest`), so it is written once."""
+        return f"{self.prefix}/closed/{digest}.json"
+
+    @property
+    def source_folder(self) -> str:
+        return f"{self.prefix}/source"
+
+    def source_pattern(self, attempt: int) -> str:
+        """Like `export_pattern`: the whole query, of which a redo takes the corrected rows."""
+        return f"{self.source_folder}/{attempt}-part-*.parquet"
+
+    def refused_path(self, attempt: int) -> str:
+        """Exists if the rows of this export attempt could not be matched."""
+        return f"{self.source_folder}/{attempt}-refused"
+
+    def parse_source(self, path: str) -> int | None:
+        """The export attempt that wrote a file of `source_folder`, or that was refused."""
+        match = self._match(_SOURCE, path)
+        return int(match[1]) if match else None
 
     @property
     def inputs_folder(self) -> str:

@@ -95,21 +95,26 @@ def open_redo(
     redo: Redo,
     *,
     opened_by: str,
+    project: str = "",
     superseded: Callable[[RunRef], bool] = lambda _: False,
     after: Callable[[], datetime] = lambda: _NEVER,
 ) -> RunRef:
-    """Opens a redo of the run `earlier` as the next generation of it; a repeat by the same opener finds it.
+    """Opens a redo of the run `earlier`; a repeat by the same opener finds it.
 
-    spec: the job as it is now, with the same answers. Pins, seeds and rendering are those of the earlier run: one partition,
-    one model.
-    superseded, after: as in `open_run`.
+    spec: the job as it is now. If it gives the same answers, the redo is the next generation of the earlier run, else it has
+    the name of a run of its own. project: as in `open_run`, of a corrected redo; the rows of another one come from where they
+    came from. Pins are those of the earlier run: one partition, one model. superseded, after: as in `open_run`.
     """
-    _, record = load_run(store, earlier)
-    same = {name: record.stored[name] for name in ("project", "seeds", "rendering", "pinned") if name in record.stored}
-    frozen = {"spec": spec.model_dump(mode="json"), "semantic": spec.semantic(), "redo": redo.to_json(), **same}
+    frozen_before, record = load_run(store, earlier)
+    semantic, before = spec.semantic(), frozen_before.semantic()
+    kept = ["pinned"] if semantic != before else ["project", "seeds", "rendering", "pinned"]
+    same = {name: record.stored[name] for name in kept if name in record.stored}
+    own = {"project": project, "seeds": SEEDS_BY_KEY, "rendering": spec.rendering} if semantic != before else {}
+    frozen = {"spec": spec.model_dump(mode="json"), "semantic": semantic, "redo": redo.to_json(), **own, **same}
+    digest = earlier.digest if semantic == before else run_digest(spec.job, earlier.partition, semantic, project)
     return open_generation(
         store,
-        replace(earlier, generation=1),
+        replace(earlier, digest=digest, generation=1),
         frozen,
         opened_by=opened_by,
         fresh=True,
@@ -138,12 +143,10 @@ def rows_as_of(store: ObjectStore, run: RunRef) -> datetime:
     return record.opened
 
 
-def redo_opened_last(store: ObjectStore, earlier: RunRef, redo: Redo) -> tuple[RunRef, str] | None:
-    """This redo of the run `earlier`, and when it was opened (ISO 8601), if no run of the partition was opened after it."""
-    records = _records_of(store, earlier.job, earlier.partition)
-    opened = {run: record for run, record in records.items() if record is not None}
-    run = max(opened, key=lambda each: opened[each].opened, default=None)
-    return (run, opened[run].opened_at) if run is not None and opened[run].redo == redo else None
+def opened_last(store: ObjectStore, job: str, partition: str) -> RunRef | None:
+    """The run of the partition that was opened last, of any digest."""
+    opened = {run: record.opened for run, record in _records_of(store, job, partition).items() if record is not None}
+    return max(opened, key=opened.__getitem__, default=None)
 
 
 def _named_by_0_2_0(

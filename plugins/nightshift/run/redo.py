@@ -1,8 +1,13 @@
-"""A redo: a run whose rows are the dead letters of an earlier run, and which completes that run's partition.
+"""A redo: a run whose rows are those that an earlier run has left without an answer, and which completes that run's partition.
 
-Its rows (`nightshift.run.redo_rows`) are read from the files that the earlier run exported, never from the query again. So
-they are the same rows, and the partition stays whole: what it shows is the predictions of the earlier run and those of the
-redo, and its dead letters are those of the redo. The earlier run may be a redo itself. Why it is so: docs/adr/0022-redo.md.
+These are its dead letters, and, if its tolerance stopped it early, the rows that it had not committed. The earlier run is
+sealed, and may be published; or it was closed (`nightshift.run.seal.close`) because it has more dead letters than its job
+tolerates. It may be a redo itself.
+
+Its rows (`nightshift.run.redo_rows`) are copied from the files that the earlier run exported. Or the user has corrected them,
+or the job: then they are read from the query again and matched by their keys (`nightshift.run.corrected_rows`). Either way the
+partition stays whole: what it shows is the predictions of the earlier run and those of the redo, and its dead letters are those
+of the redo. Why it is so: docs/adr/0026-redo-corrected.md.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NotRedone(ValueError):
-    """The dead letters of a run cannot be computed alone. Nothing was changed."""
+    """The rows without an answer of a run cannot be computed alone. Nothing was changed."""
 
 
 class NothingToRedo(NotRedone):
@@ -28,30 +33,52 @@ class NothingToRedo(NotRedone):
 
 @dataclass(frozen=True)
 class Redo:
-    """What makes a run a redo. run_id: the earlier run. manifest_digest: sha256 of its `manifest.json`, in hex.
+    """What makes a run a redo. run_id: the earlier run. manifest_digest: sha256, in hex, of its `manifest.json`, or closing.
 
-    rows: of the whole partition. dead_letters: of the earlier run; these are the redo's rows.
+    rows: of the whole partition. dead_letters, unanswered: of the earlier run; these are the redo's rows. corrected: whether
+    they are read from the query again, for the job as it was when the redo was opened. shown: the run that the partition showed
+    then; empty if it showed none.
     """
 
     run_id: str
     manifest_digest: str
     rows: int
     dead_letters: int
+    shown: str
+    unanswered: int = 0
+    corrected: bool = False
 
     @classmethod
     def of(cls, entry: Mapping[str, Any] | None) -> Redo | None:
         """From the entry `redo` of a run's record; None for a run that is not a redo."""
-        return None if entry is None else cls(**{each.name: entry[each.name] for each in fields(cls)})
+        if entry is None:
+            return None
+        # Of release 0.2.0: a redo of the run that the partition shows, with its own rows.
+        known = {"shown": entry["run_id"], **entry}
+        return cls(**{each.name: known[each.name] for each in fields(cls) if each.name in known})
 
     @classmethod
-    def after(cls, manifest: RunManifest) -> Redo:
-        """A redo of a sealed run. Raises NothingToRedo."""
-        if not manifest.dead_letters:
+    def after(cls, manifest: RunManifest, *, corrected: bool = False, shown: str | None = None) -> Redo:
+        """A redo of a sealed or closed run. shown: by default that run. Raises NothingToRedo."""
+        if not manifest.as_completed.left:
             raise NothingToRedo(
                 f"Run {manifest.run_id}, which partition {manifest.partition} shows, has no dead letters: there is "
                 "nothing to compute again. To compute all rows again, trigger with fresh."
             )
-        return cls(manifest.run_id, manifest.digest, manifest.totals.rows, manifest.dead_letters)
+        return cls(
+            manifest.run_id,
+            manifest.digest,
+            manifest.totals.rows + manifest.unanswered,
+            manifest.dead_letters,
+            manifest.run_id if shown is None else shown,
+            manifest.unanswered,
+            corrected,
+        )
+
+    @property
+    def left(self) -> int:
+        """How many rows the redo has."""
+        return self.dead_letters + self.unanswered
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,11 +1,14 @@
-"""The rows of a redo (`nightshift.run.redo`): found, copied from the earlier run's files, and proven to be the right ones."""
+"""The rows of a redo (`nightshift.run.redo`): found, copied from the earlier run's files, and proven to be the right ones.
+
+The rows of a corrected one: `nightshift.run.corrected_rows`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -16,9 +19,10 @@ import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.run import chunks
-from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk
+from nightshift.run.inputs import InputBroken, InputChanged, InputReader
+from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_completed
 from nightshift.run.names import RunRef
-from nightshift.run.plan import InputFile, Plan
+from nightshift.run.plan import InputFile, Plan, load_plan
 from nightshift.run.redo import NotRedone, Redo
 from nightshift.spec import columns
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, get_bytes
@@ -54,26 +58,66 @@ def check_inputs(store: ObjectStore, run: RunRef, plan: Plan) -> None:
 def _gone(run: RunRef, what: str) -> NotRedone:
     return NotRedone(
         f"The rows that run {run.run_id} exported are gone, or not as they were planned ({run.prefix}/: {what}), "
-        "so its dead letters cannot be computed again from the same rows. The partition stays as it is. Trigger the DAG with "
+        "so those without an answer cannot be computed again. The partition stays as it is. Trigger the DAG with "
         "fresh to compute all rows from the source as it is now. To be able to do this later, let the bucket keep the folders "
         "of runs longer (its lifecycle)."
     )
 
 
-def dead_ordinals(store: ObjectStore, run: RunRef, manifest: RunManifest) -> Iterator[tuple[int, pa.Array]]:
-    """The chunks of a sealed run that have dead letters, each with their ordinals (int64), in order.
+def left_rows(
+    store: ObjectStore, run: RunRef, plan: Plan, manifest: RunManifest, keys: Sequence[str] = ()
+) -> Iterator[tuple[int, pa.Table]]:
+    """The chunks of a run in which a row has no answer, each with these rows, in order: columns.ORDINAL and `keys`.
 
-    Raises NotRedone for a chunk that is not the one that was sealed; StoreUnavailable.
+    plan, manifest: of the run; it is sealed, or closed. Raises NotRedone for a chunk that is not the one that was sealed, and
+    for input files that are gone; StoreUnavailable.
     """
-    for entry in manifest.chunks:
-        if not entry.dead_letters:
-            continue
-        table = _sealed_chunk(store, run, entry)
-        dead = table.filter(pc.is_valid(table.column(columns.DEAD_REASON)))
-        yield entry.chunk, dead.column(columns.ORDINAL).combine_chunks()
+    committed = {entry.chunk: entry for entry in manifest.chunks}
+    reader = InputReader(store, run, plan, tuple(keys))
+    for chunk in range(plan.chunk_count):
+        entry = committed.get(chunk)
+        if entry is None:
+            yield chunk, _planned_rows(reader, run, plan, chunk, keys)
+        elif entry.dead_letters:
+            table = _sealed_chunk(store, run, entry, keys)
+            yield chunk, table.filter(pc.is_valid(table.column(columns.DEAD_REASON))).select([columns.ORDINAL, *keys])
 
 
-def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk) -> pa.Table:
+def _planned_rows(reader: InputReader, run: RunRef, plan: Plan, chunk: int, keys: Sequence[str]) -> pa.Table:
+    """All rows of a chunk that was not committed."""
+    span = plan.chunk_range(chunk)
+    ordinals = pa.arange(span.start, span.stop)
+    if not keys:
+        return pa.table({columns.ORDINAL: ordinals})
+    try:
+        return reader.read(chunk).add_column(0, columns.ORDINAL, ordinals)
+    except (InputChanged, InputBroken) as error:
+        raise _gone(run, str(error)) from error
+
+
+def night_keys(store: ObjectStore, run: RunRef, keys: Sequence[str]) -> Iterator[pa.Array]:
+    """The keys of all rows of a run, as `key_bytes`. Raises NotRedone, StoreUnavailable."""
+    plan = load_plan(store, run)
+    if plan is None:
+        raise _gone(run, "plan.json")
+    reader = InputReader(store, run, plan, tuple(keys))
+    for chunk in range(plan.chunk_count):
+        yield key_bytes(_planned_rows(reader, run, plan, chunk, keys), keys)
+
+
+def key_bytes(table: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """Each row's key as one binary value: two rows have the same one if and only if their keys are equal. NULL is a value."""
+    parts = []
+    for name in keys:
+        column = table.column(name).combine_chunks()
+        text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
+        # Its length before each value: else ("a", "bc") would be ("ab", "c").
+        length = pc.binary_length(text).cast(pa.string()).cast(pa.binary())
+        parts.append(pc.fill_null(pc.binary_join_element_wise(length, text, b":"), b"-"))
+    return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, b",")
+
+
+def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk, keys: Sequence[str] = ()) -> pa.Table:
     """A chunk of the sealed run, by `nightshift.run.chunks.decode_outcomes`. Raises NotRedone; StoreUnavailable."""
     try:
         body = get_bytes(store, entry.path)
@@ -84,7 +128,10 @@ def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk) -> pa.Tab
             f"{entry.path} was overwritten or deleted after run {run.run_id} was sealed. Nothing was changed. Find out "
             "who may write into the bucket, then trigger the DAG with fresh."
         )
-    return chunks.decode_outcomes(body)[0]
+    try:
+        return chunks.decode_outcomes(body, keys)[0]
+    except chunks.NotAChunk as error:
+        raise NotRedone(f"{entry.path}: {error}. Trigger the DAG with fresh.") from error
 
 
 def widths_of(store: ObjectStore, run: RunRef, manifest: RunManifest) -> dict[int, str]:
@@ -101,22 +148,40 @@ def widths_of(store: ObjectStore, run: RunRef, manifest: RunManifest) -> dict[in
 
 
 def copy_rows(store: ObjectStore, run: RunRef, earlier: RunRef, plan: Plan, manifest: RunManifest) -> None:
-    """Writes the input files of the redo `run`: the rows of the earlier run that are dead letters, in their order.
+    """Writes the input files of the redo `run`: the rows of the earlier run without an answer, in their order.
 
-    plan, manifest: of the earlier run. Every column is kept as it was exported, and `ORDINAL` joins them. Safe to repeat: a
-    file that exists has the same rows. Memory: one chunk and one row group of the earlier run, and one file. Raises NotRedone;
-    StoreUnavailable.
+    earlier, plan, manifest: `load_earlier`. Every column is kept as it was exported, and `ORDINAL` joins them. Safe to
+    repeat: a file that exists has the same rows. Memory: one chunk and one row group of the earlier run, and one file.
+    Raises NotRedone; StoreUnavailable.
     """
     rows = _Rows(store, earlier, plan)
+    left = left_rows(store, earlier, plan, manifest)
+    write_rows(store, run, (list(rows.of(chunk, table.column(columns.ORDINAL).combine_chunks())) for chunk, table in left))
+
+
+def write_rows(store: ObjectStore, run: RunRef, rows: Iterable[Sequence[pa.Table]]) -> None:
+    """Writes the input files of a redo, each of about `FILE_BYTES`. Tables that come together stay in one file."""
     files = 0
     waiting: list[pa.Table] = []
-    for chunk, ordinals in dead_ordinals(store, earlier, manifest):
-        waiting += rows.of(chunk, ordinals)
+    for tables in rows:
+        waiting += tables
         if sum(table.nbytes for table in waiting) >= FILE_BYTES:
             _write(store, run, files, waiting)
             files, waiting = files + 1, []
     if waiting:
         _write(store, run, files, waiting)
+
+
+def load_earlier(store: ObjectStore, run: RunRef, redo: Redo) -> tuple[RunRef, Plan, RunManifest]:
+    """The earlier run of the redo `run`, its plan and its manifest, or closing. Raises NotRedone if it is not that run now."""
+    earlier = redo.earlier(run)
+    plan, manifest = load_plan(store, earlier), load_completed(store, earlier, redo.manifest_digest)
+    if plan is None or manifest is None or plan.uid != manifest.plan:
+        raise NotRedone(
+            f"{earlier.prefix} is not the run any more whose rows without an answer run {run.run_id} computes: it was deleted "
+            "or computed again meanwhile. Nothing is published. Trigger the DAG with fresh."
+        )
+    return earlier, plan, manifest
 
 
 def _write(store: ObjectStore, run: RunRef, number: int, tables: Sequence[pa.Table]) -> None:
@@ -166,42 +231,47 @@ class _Rows:
         return self._group[1]
 
 
-def prove(store: ObjectStore, run: RunRef, plan: Plan, redo: Redo, manifest: RunManifest | None) -> tuple[CompletedRun, ...]:
-    """Proves that the rows of the redo `run` are exactly the dead letters of the earlier run; returns what it completes.
+def prove(store: ObjectStore, run: RunRef, keys: Sequence[str], plan: Plan, redo: Redo) -> tuple[CompletedRun, ...]:
+    """Proves that the rows of the redo `run` are exactly those that the earlier run has left; returns what it completes.
 
-    plan: of the redo. manifest: of the earlier run. So the predictions of both and the dead letters of the redo are all rows of
-    the partition, each once. Raises NotRedone; StoreUnavailable.
+    keys: names of the key columns. plan: of the redo. Each row has the ordinal and the key that it has in the earlier run. So
+    the predictions of both and the dead letters of the redo are all rows of the partition, each once. Raises NotRedone;
+    StoreUnavailable.
     """
-    earlier = redo.earlier(run)
-    if manifest is None or manifest.digest != redo.manifest_digest:
-        raise NotRedone(
-            f"{earlier.manifest_path} is not the one whose dead letters run {run.run_id} computes again: that run was deleted "
-            "or computed again meanwhile. Nothing is published. Trigger the DAG with fresh."
-        )
-    dead = (ordinal for _, found in dead_ordinals(store, earlier, manifest) for ordinal in found.to_pylist())
-    for number, (mine, theirs) in enumerate(itertools.zip_longest(_ordinals(store, run, plan), dead)):
-        if mine != theirs:
+    earlier, their_plan, manifest = load_earlier(store, run, redo)
+    mine = _ordinals_and_keys((each for _, each in _redone(store, run, plan, keys)), ORDINAL, keys)
+    if redo.corrected:  # In the order of the query, and few enough.
+        mine = iter(sorted(mine))
+    left = left_rows(store, earlier, their_plan, manifest, keys)
+    theirs = _ordinals_and_keys((each for _, each in left), columns.ORDINAL, keys)
+    for number, (one, other) in enumerate(itertools.zip_longest(mine, theirs, fillvalue=(None, None))):
+        if one != other:
+            differ = f"row {other[0]}" if one[0] != other[0] else f"row {other[0]} with another key"
             raise NotRedone(
-                f"Row {number} of run {run.run_id} is row {mine} of run {earlier.run_id}, where its next dead letter is row "
-                f"{theirs}: the rows are not that run's dead letters. Nothing is published. Trigger the DAG with fresh."
+                f"Row {number} of run {run.run_id} is row {one[0]} of run {earlier.run_id}, whose next row without an answer "
+                f"is {differ}: the rows are not those. Nothing is published. Trigger the DAG with fresh."
             )
     completes = (manifest.as_completed, *manifest.completes)
-    found, wanted = (completes[-1].rows, completes[0].dead_letters), (redo.rows, plan.rows)
-    chain = [each.dead_letters for each in completes[1:]]
+    found, wanted = (completes[-1].rows, completes[0].left), (redo.rows, plan.rows)
+    chain = [each.left for each in completes[1:]]
     if found != wanted or chain != [each.rows for each in completes[:-1]]:
         raise NotRedone(f"The runs that {run.prefix} completes do not add up: {completes}. Trigger the DAG with fresh.")
     return completes
 
 
-def _ordinals(store: ObjectStore, run: RunRef, plan: Plan) -> Iterator[int]:
-    """The column `ORDINAL` of the redo's planned rows."""
-    for file in plan.files:
+def _redone(store: ObjectStore, run: RunRef, plan: Plan, keys: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+    """The columns `ORDINAL` and `keys` of the redo's planned rows, by chunk."""
+    reader = InputReader(store, run, plan, (ORDINAL, *keys))
+    for chunk in range(plan.chunk_count):
         try:
-            parquet = pq.ParquetFile(ObjectFile(store, f"{run.prefix}/{file.path}", file.size, file.etag))
-            for batch in parquet.iter_batches(columns=[ORDINAL]):
-                yield from batch.column(0).to_pylist()
-        except (ObjectChanged, pa.ArrowException, OSError, IndexError) as error:
+            yield chunk, reader.read(chunk)
+        except (InputChanged, InputBroken) as error:
             raise NotRedone(
-                f"{run.prefix}/{file.path} is not the file that was planned, or does not say which rows it holds: {error}. "
+                f"The rows of {run.prefix} are not those that were planned, or do not say which rows they are: {error}. "
                 "Nothing is published. Trigger the DAG with fresh."
             ) from error
+
+
+def _ordinals_and_keys(tables: Iterable[pa.Table], ordinal: str, keys: Sequence[str]) -> Iterator[tuple[int, bytes]]:
+    for table in tables:
+        yield from zip(table.column(ordinal).to_pylist(), key_bytes(table, keys).to_pylist(), strict=True)

@@ -5,6 +5,9 @@ reads each chunk's ordinals; counts claimed by a worker are checked against them
 of each object that was read, so that publishing can check that it still loads the same ones (`nightshift.run.sealed_objects`).
 
 A manifest that exists is compared with what is proven now, never believed.
+
+A run that cannot be sealed, because it has more dead letters than its job tolerates, can be *closed* for a redo that completes
+it: what is committed by then is proven in the same way, with gaps. What is committed later does not count.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from obstore.store import ObjectStore
 from nightshift.run import chunks, redo_rows, tolerance
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
-from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_manifest, read_manifest
+from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_completed, load_manifest, read_manifest
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
@@ -82,32 +85,56 @@ def seal(
     A run that is already sealed is proven again, and its manifest must match; whether it has too many dead letters was decided
     then. Raises ConservationError, ToleranceExceeded, NotRedone, and StoreUnavailable if the store cannot be read.
     """
-    completes = redo_rows.prove(store, run, plan, redo, load_manifest(store, redo.earlier(run))) if redo else ()
-    return _seal(store, run, spec, plan, pins, completes, load_manifest(store, run), measure)
+    sealed = load_manifest(store, run)
+    manifest = _proven(store, run, spec, plan, pins, redo, measure=measure, judged=sealed is None)
+    if sealed is None:
+        sealed = read_manifest(create_or_read(store, run.manifest_path, canonical_json(manifest.to_json())), run)
+    _compare(run, sealed, manifest)
+    return sealed
 
 
-def _seal(
+def close(store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins, redo: Redo | None) -> RunManifest:
+    """The closing of a run that is not sealed: what it has committed by now, proven. Written by `keep_closing`.
+
+    The same chunks give the same document. Raises ConservationError for chunks that are not the run's, NotRedone,
+    StoreUnavailable.
+    """
+    return replace(_proven(store, run, spec, plan, pins, redo, gaps=True), sealed_at="")
+
+
+def keep_closing(store: ObjectStore, run: RunRef, closing: RunManifest) -> RunManifest:
+    """Writes a closing, as often as one likes; returns it with its digest. Raises StoreUnavailable."""
+    body = canonical_json(closing.to_json())
+    path = run.closed_path(hashlib.sha256(body).hexdigest())
+    return read_manifest(create_or_read(store, path, body), run)
+
+
+def _proven(
     store: ObjectStore,
     run: RunRef,
     spec: JobSpec,
     plan: Plan,
     pins: Pins,
-    completes: tuple[CompletedRun, ...],
-    sealed: RunManifest | None,
-    measure: Measure | None,
+    redo: Redo | None,
+    *,
+    measure: Measure | None = None,
+    judged: bool = False,
+    gaps: bool = False,
 ) -> RunManifest:
-    """sealed: the existing manifest."""
+    """judged: whether its dead letters must be tolerated. gaps: whether chunks may be missing."""
+    completes = redo_rows.prove(store, run, spec.source.key, plan, redo) if redo else ()
     keys = _Keys(store, run, plan, spec.source.carried)
     optional = (columns.REASONING,) if spec.request.keeps_reasoning else ()
-    checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, keys, optional))
+    checked = asyncio.run(_check_all(ObjectStorage(store), run, plan, keys, optional, gaps=gaps))
     if spec.request.ONE_WIDTH:
         _check_widths(checked, _widths_before(store, run, completes))
     dead = sum(item.entry.dead_letters for item in checked)
+    unanswered = plan.rows - sum(item.entry.rows for item in checked)
     reasons: Counter[str] = sum((item.reasons for item in checked), Counter())
-    if sealed is None:
+    if judged:
         _judge(spec, plan, dead, reasons)
     parts = [part for item in checked for part in item.parts]
-    manifest = RunManifest(
+    return RunManifest(
         run_id=run.run_id,
         job=run.job,
         partition=run.partition,
@@ -116,7 +143,7 @@ def _seal(
         plan=plan.uid,
         pins=pins,
         rows=plan.rows,
-        predictions=plan.rows - dead,
+        predictions=plan.rows - unanswered - dead,
         dead_letters=dead,
         dead_reasons=dict(sorted(reasons.items())),
         duplicates=0,
@@ -130,11 +157,8 @@ def _seal(
         merkle_root=merkle_root([item.entry.sha256 for item in checked]),
         chunks=tuple(item.entry for item in checked),
         sealed_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        unanswered=unanswered,
     )
-    if sealed is None:
-        sealed = read_manifest(create_or_read(store, run.manifest_path, canonical_json(manifest.to_json())), run)
-    _compare(run, sealed, manifest)
-    return sealed
 
 
 def _compare(run: RunRef, sealed: RunManifest, proven: RunManifest) -> None:
@@ -162,14 +186,16 @@ def merkle_root(digests: Sequence[str]) -> str:
     return level[0].hex()
 
 
-async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Keys, optional: Sequence[str]) -> list[_Checked]:
+async def _check_all(
+    objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Keys, optional: Sequence[str], *, gaps: bool
+) -> list[_Checked]:
     work = run.work(plan.uid)
     try:
         committed = await Ledger(objects, run, plan).committed()
     except ForeignObject as error:
         raise ConservationError(str(error)) from error
     missing = [chunk for chunk in range(plan.chunk_count) if chunk not in committed]
-    if missing:
+    if missing and not gaps:
         rows = sum(len(plan.chunk_range(chunk)) for chunk in missing)
         named = ", ".join(str(chunk) for chunk in missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
         raise ConservationError(
@@ -177,7 +203,8 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Key
             "no answer. Repeat the task 'infer': it computes only these."
         )
     checked: dict[int, _Checked] = {}
-    numbers = iter(range(plan.chunk_count))
+    present = [chunk for chunk in range(plan.chunk_count) if chunk in committed]
+    numbers = iter(present)
     largest = 0
 
     async def check(chunk: int) -> None:
@@ -205,7 +232,7 @@ async def _check_all(objects: ObjectStorage, run: RunRef, plan: Plan, keys: _Key
     for chunk in itertools.islice(numbers, 1):
         await check(chunk)
     await asyncio.gather(*(reader(number) for number in range(READERS)))
-    return [checked[chunk] for chunk in range(plan.chunk_count)]
+    return [checked[chunk] for chunk in present]
 
 
 class _Keys:
@@ -259,7 +286,7 @@ def _widths_before(store: ObjectStore, run: RunRef, completes: Sequence[Complete
     """The widths of the vectors beside which those of a redo will stand, each with an example."""
     for each in completes:
         earlier = RunRef.from_prefix(f"{run.job}/{run.partition}/{each.run_id}")
-        manifest = load_manifest(store, earlier)
+        manifest = load_completed(store, earlier, each.manifest_digest)
         if manifest and (found := redo_rows.widths_of(store, earlier, manifest)):
             return found
     return {}
@@ -290,5 +317,6 @@ def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
         spec.dead_letters.allowed(plan.rows),
         f"{dead} of {plan.rows} rows are dead letters ({listed})",
         f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. To publish the run as it is, raise the "
-        "tolerance and trigger the DAG again: nothing is computed again. Or correct the rows and trigger the DAG with fresh.",
+        "tolerance and trigger the DAG again: nothing is computed again. Or correct the rows or the job, and trigger it with "
+        "redo: corrected, which computes only the rows without an answer.",
     )

@@ -14,7 +14,7 @@ from typing import Final
 import obstore
 from obstore.store import ObjectStore
 
-from nightshift.run.manifest import RunManifest, SealedChunk, load_manifest
+from nightshift.run.manifest import RunManifest, SealedChunk, load_completed
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from nightshift.run.redo import Redo
@@ -64,10 +64,10 @@ def whole(store: ObjectStore, run: RunRef, manifest: RunManifest, redo: Redo | N
     earlier = []
     for each in manifest.completes:
         other = RunRef.from_prefix(f"{run.job}/{run.partition}/{each.run_id}")
-        found = load_manifest(store, other)
-        if found is None or found.digest != each.manifest_digest:
+        found = load_completed(store, other, each.manifest_digest)
+        if found is None:
             raise SealBroken(
-                f"{other.manifest_path} is not the one that run {run.run_id} completes: that run was deleted or computed again "
+                f"Run {other.run_id} is not the one that run {run.run_id} completes: it was deleted or computed again "
                 "meanwhile. Nothing is published. Trigger the DAG with fresh."
             )
         earlier.append(found)
@@ -90,11 +90,13 @@ def check_whole(store: ObjectStore, run: RunRef, manifest: RunManifest) -> None:
 def _check_manifest(run: RunRef, manifest: RunManifest) -> None:
     """A manifest that was copied from another run, or edited, must not name other chunks than those that were proven."""
     work, chunks = run.work(manifest.plan), manifest.chunks
+    numbers = [chunk.chunk for chunk in chunks]
     proven = (
         manifest.run_id == run.run_id
-        and [chunk.path for chunk in chunks] == [work.chunk_path(number) for number in range(len(chunks))]
+        and (numbers == list(range(len(chunks))) if not manifest.unanswered else numbers == sorted(set(numbers)))
+        and [chunk.path for chunk in chunks] == [work.chunk_path(number) for number in numbers]
         and merkle_root([chunk.sha256 for chunk in chunks]) == manifest.merkle_root
-        and manifest.rows == sum(chunk.rows for chunk in chunks)
+        and manifest.committed_rows == sum(chunk.rows for chunk in chunks)
         and manifest.predictions == sum(chunk.predictions for chunk in chunks)
         and manifest.dead_letters == sum(chunk.dead_letters for chunk in chunks)
         and all(chunk.object_version is not None for chunk in chunks)

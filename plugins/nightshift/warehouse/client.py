@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
     from nightshift.run.plan import ExportedSource
+    from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -53,15 +54,15 @@ class Warehouse:
         self.check_destination(spec, source)
         return source
 
-    def check_may_replace(self, spec: JobSpec, run: RunRef, asked_at: str, completes: str | None = None) -> None:
+    def check_may_replace(self, spec: JobSpec, run: RunRef, asked_at: str, completes: Redo | None = None) -> None:
         """Raises WarehouseError if the run may not replace what its partition shows, as `obstacle` says."""
         if problem := self.obstacle(spec, run, asked_at, completes):
             raise WarehouseError(problem)
 
-    def obstacle(self, spec: JobSpec, run: RunRef, asked_at: str, completes: str | None = None) -> str | None:
+    def obstacle(self, spec: JobSpec, run: RunRef, asked_at: str, completes: Redo | None = None) -> str | None:
         """Why the run may not replace what its partition shows (`nightshift.warehouse.publications`); None if it may.
 
-        asked_at: when the run was asked for, ISO 8601. completes: the run that a redo completes, unless a user asks for it
+        asked_at: when the run was asked for, ISO 8601. completes: what the run is, if it is a redo and no user asks for it
         again. The transaction asks too, but cannot name what is in the way.
         """
         table = schema.destination_table(spec, self._settings)
@@ -112,15 +113,23 @@ class Warehouse:
         sql, parameters = query.sample_statement(spec, columns, rows), query.parameters(spec, partition)
         return [dict(row) for row in self._statements.rows(f"A sample of job {spec.job}", sql, parameters)]
 
-    def start_extract(self, spec: JobSpec, run: RunRef, *, holds: Callable[[], bool] | None = None) -> str:
-        """Starts the export of the query to the run's ``inputs/`` and returns its job id. Only for a run without a plan.
+    def start_extract(
+        self,
+        spec: JobSpec,
+        run: RunRef,
+        *,
+        into: Callable[[int], str] | None = None,
+        holds: Callable[[], bool] | None = None,
+    ) -> str:
+        """Starts the export of the query and returns its job id. Only for a run without a plan.
 
+        into: the files of an attempt, a path with one ``*``; by default `RunRef.export_pattern`.
         holds: whether the files of an earlier export still exist. If not, because the run's folder was deleted or the bucket
         changed, the query is exported again: BigQuery may remember a job longer than the bucket keeps its objects.
         """
 
         def start(job_id: str, attempt: int) -> None:
-            sql = query.export_statement(spec, self._settings.bucket, run, attempt)
+            sql = query.export_statement(spec, self._settings.bucket, (into or run.export_pattern)(attempt))
             self._statements.submit(sql, query.parameters(spec, run.partition), job_id=job_id)
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
@@ -163,7 +172,7 @@ class Warehouse:
         source: ExportedSource,
         *,
         asked_at: str,
-        completes: str | None = None,
+        completes: Redo | None = None,
     ) -> str:
         """Starts the transaction that replaces the partition with the staged run; returns its job id.
 

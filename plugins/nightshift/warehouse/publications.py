@@ -6,8 +6,8 @@ job that has published it, and for each partition the run that was asked for las
 - **A destination belongs to one job.** A run replaces only rows that its own job, of its own deployment, has published there.
 - **A newer run is never overwritten by an older one.** A run is asked for when it is opened, and again when a
   user triggers the DAG with ``republish``.
-- **A redo replaces the run that it completes**, and no other one that was published since. Its few answers complete that
-  run's, and would take away those of the other. A user who asks for it with ``republish`` gets it all the same.
+- **A redo replaces what the partition showed when it was opened**, and the run that it completes, and no other one that was
+  published since: it would take away that one's answers. A user who asks for it with ``republish`` gets it all the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter
 
     from nightshift.run.names import RunRef
+    from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -50,16 +51,18 @@ LATER: Final = (
     "the DAG with republish"
 )
 OVERTAKEN: Final = (
-    "The partition shows a run that was published after the one that this redo completes. Nothing was changed. To compute what "
+    "The partition shows a run that was published after this redo was asked for. Nothing was changed. To compute what "
     "is a dead letter now, trigger the DAG with redo"
 )
 
 _OWN_BUCKET: Final = "bucket = @bucket"
 _LATER_ROWS: Final = "known WHERE asked_at > @asked_at OR (asked_at = @asked_at AND run_id != @run_id)"
-# Without a run that it completes, MAX finds nothing, and nothing is later than NULL.
+# Without a redo, @completes is NULL. If the partition showed no run, @shown is '', and any other run has overtaken it. Another
+# table than that of then may not know the run: MAX finds nothing, and nothing is later than NULL.
 _OVERTAKING_ROWS: Final = (
-    f"known WHERE asked_at IS NOT NULL AND NOT (run_id IN (@run_id, @completes) AND {_OWN_BUCKET}) AND published_at > (\n"
-    f"SELECT MAX(published_at) FROM known WHERE run_id = @completes AND asked_at IS NOT NULL AND {_OWN_BUCKET})"
+    f"known WHERE @completes IS NOT NULL AND asked_at IS NOT NULL\n"
+    f"AND NOT (run_id IN (@run_id, @completes, @shown) AND {_OWN_BUCKET}) AND (@shown = '' OR published_at > (\n"
+    f"SELECT MAX(published_at) FROM known WHERE run_id = @shown AND asked_at IS NOT NULL AND {_OWN_BUCKET}))"
 )
 
 
@@ -143,16 +146,17 @@ def obstacles(spec: JobSpec, settings: Settings) -> str:
 
 
 def parameters(
-    spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, completes: str | None = None
+    spec: JobSpec, run: RunRef, settings: Settings, asked_at: str, completes: Redo | None = None
 ) -> list[ScalarQueryParameter]:
-    """asked_at: ISO 8601. completes: the run that a redo completes; None for any other run, and if a user asks for it."""
+    """asked_at: ISO 8601. completes: what a redo is; None for any other run, and if a user asks for it."""
     return schema.partition_parameters(run.partition) + schema.scalar_parameters(
         ("destination", "STRING", schema.destination_table(spec, settings)),
         ("bucket", "STRING", settings.bucket),
         ("job", "STRING", run.job),
         ("run_id", "STRING", run.run_id),
         ("asked_at", "TIMESTAMP", asked_at),
-        ("completes", "STRING", completes),
+        ("completes", "STRING", completes and completes.run_id),
+        ("shown", "STRING", completes and completes.shown),
     )
 
 
@@ -162,7 +166,7 @@ def describe(
     settings: Settings,
     asked_at: str,
     found: Sequence[Mapping[str, Any]],
-    completes: str | None = None,
+    completes: Redo | None = None,
 ) -> str | None:
     """A sentence about `obstacles`, None if there are none. completes: as in `parameters`."""
     destination = schema.destination_table(spec, settings)
@@ -182,10 +186,10 @@ def describe(
     if found and found[0]["problem"] == "overtaken":
         shown = found[0]
         return (
-            f"{partition} shows run {shown['run_id']}, published at {shown['asked_at'].isoformat()}. Run {run.run_id} "
-            f"completes run {completes}, which it shows no more, and a redo takes away no other run's answers. To compute what "
-            "is a dead letter now, trigger the DAG with redo. To show this run all the same, trigger it with republish: "
-            f"{run.run_id}"
+            f"{partition} shows run {shown['run_id']}, published at {shown['asked_at'].isoformat()}. "
+            f"Run {run.run_id}, a redo of run {completes and completes.run_id}, was asked for before that, and a redo takes "
+            "away no other run's answers. To compute what is a dead letter now, trigger the DAG with redo. To show this run "
+            f"all the same, trigger it with republish: {run.run_id}"
         )
     if found:
         shown = found[0]

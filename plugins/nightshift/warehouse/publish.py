@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
+    from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -141,9 +142,9 @@ def _guards(refusals: Mapping[str, str], settings: Settings) -> str:
 
 
 def assertions(staged: str, suffix: str = "") -> str:
-    """A query that fails unless the staged rows (a FROM clause) are those of the manifest.
+    """A query that fails unless the staged rows (a FROM clause) are those of the manifest, or of a closing.
 
-    Parameters: rows and predictions, each with the suffix of its `Part`.
+    Parameters: rows (of the chunks), planned (of the run) and predictions, each with the suffix of its `Part`.
 
     One statement, so that the staging tables are scanned once.
 
@@ -153,7 +154,7 @@ def assertions(staged: str, suffix: str = "") -> str:
     return f"""\
 SELECT CASE
   WHEN staged_rows != @rows{suffix} THEN ERROR('{NOT_STAGED}')
-  WHEN ordinals != @rows{suffix} OR least < 0 OR most >= @rows{suffix}
+  WHEN ordinals != @rows{suffix} OR least < 0 OR most >= @planned{suffix}
     THEN ERROR('The staged rows do not hold every ordinal once')
   WHEN staged_predictions != @predictions{suffix} THEN ERROR('The number of staged predictions differs from the manifest')
 END
@@ -215,7 +216,7 @@ FROM (
 
 
 def publish_parameters(
-    spec: JobSpec, run: RunRef, manifest: RunManifest, settings: Settings, asked_at: str, completes: str | None = None
+    spec: JobSpec, run: RunRef, manifest: RunManifest, settings: Settings, asked_at: str, completes: Redo | None = None
 ) -> list[ScalarQueryParameter]:
     """asked_at, completes: as in `nightshift.warehouse.publications.parameters`."""
     from google.cloud.bigquery import ScalarQueryParameter
@@ -223,13 +224,19 @@ def publish_parameters(
     return [
         *publications.parameters(spec, run, settings, asked_at, completes),
         ScalarQueryParameter("rows", "INT64", manifest.rows),
+        ScalarQueryParameter("planned", "INT64", manifest.rows),
         ScalarQueryParameter("predictions", "INT64", manifest.predictions),
         ScalarQueryParameter("merkle_root", "STRING", manifest.merkle_root),
         *_earlier_ids(manifest),
         *(
             ScalarQueryParameter(f"{name}_{number}", kind, getattr(each, name))
             for number, each in enumerate(manifest.earlier, 1)
-            for name, kind in (("rows", "INT64"), ("predictions", "INT64"), ("merkle_root", "STRING"))
+            for name, kind in (("predictions", "INT64"), ("merkle_root", "STRING"))
+        ),
+        *(
+            ScalarQueryParameter(f"{name}_{number}", "INT64", rows)
+            for number, each in enumerate(manifest.earlier, 1)
+            for name, rows in (("rows", each.committed_rows), ("planned", each.rows))
         ),
     ]
 

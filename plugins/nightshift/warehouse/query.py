@@ -14,7 +14,6 @@ from nightshift.warehouse.schema import CARRIED_TYPES, ORDINAL_COLUMN, RUN_ID_CO
 if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter, SchemaField
 
-    from nightshift.run.names import RunRef
     from nightshift.spec import JobSpec
 
 _UNLIKE: Final = re.compile(r"No matching signature for operator \S+ for argument types: (\w+), (\w+)")
@@ -66,15 +65,14 @@ def hinted(spec: JobSpec) -> Iterator[None]:
         ) from error
 
 
-def export_statement(spec: JobSpec, bucket: str, run: RunRef, attempt: int) -> str:
-    """``EXPORT DATA`` of the query to the files of an export attempt.
+def export_statement(spec: JobSpec, bucket: str, pattern: str) -> str:
+    """``EXPORT DATA`` of the query to the files of an export attempt (`nightshift.run.names.RunRef.export_pattern`).
 
     Nothing is sorted: the plan fixes whatever order the files have, and BigQuery cannot sort a very large result. An ORDER BY
     of the query itself is kept.
     """
-    uri = f"gs://{bucket}/{run.export_pattern(attempt)}"
     return (
-        f"EXPORT DATA OPTIONS (uri='{uri}', format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
+        f"EXPORT DATA OPTIONS (uri='gs://{bucket}/{pattern}', format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
         f"{bare_query(spec.source.query)}"
     )
 

@@ -278,7 +278,7 @@ def test_a_redo_does_not_replace_what_was_published_since_the_run_that_it_comple
     second = job.run(refusing("bad"), redo="dead_letters")
     job.planner.publish(fresh)
 
-    with pytest.raises(AirflowFailException, match=f"shows run {fresh['run_id']}.* completes run {first['run_id']}"):
+    with pytest.raises(AirflowFailException, match=f"shows run {fresh['run_id']}.* a redo of run {first['run_id']}"):
         job.planner.publish(second)
     assert job.shown() == {fresh["run_id"]: 39}
     with pytest.raises(AirflowFailException, match="trigger the DAG with redo"):

@@ -137,7 +137,7 @@ def test_its_rows_are_the_dead_letters_as_they_were_exported(bucket: Bucket, mon
     assert [row[redo_rows.ORDINAL] for row in bucket.rows(run)] == dead
     assert len(bucket.plan(run).files) == 5, "one for each chunk with dead letters"
     assert bucket.plan(run).source == SOURCE
-    assert bucket.what(run) == Redo(first.run_id, bucket.what(run).manifest_digest, 20, 6)
+    assert bucket.what(run) == Redo(first.run_id, bucket.what(run).manifest_digest, 20, 6, shown=first.run_id)
 
 
 def test_a_published_redo_is_not_the_next_request_of_the_same_dag_run(bucket: Bucket) -> None:
@@ -364,7 +364,7 @@ def test_rows_that_are_not_the_dead_letters_are_not_sealed(bucket: Bucket) -> No
     other = replace(plan, files=(replace(file, size=meta["size"], etag=str(meta["e_tag"])),))
     bucket.compute(run, other, [])
 
-    with pytest.raises(NotRedone, match=r"Row 0 of run .* is row 4 of run .*, where its next dead letter is row 3"):
+    with pytest.raises(NotRedone, match=r"Row 0 of run .* is row 4 of run .*, whose next row without an answer is row 3"):
         seal(bucket.store, run, SPEC, other, redo=bucket.what(run))
     assert load_manifest(bucket.store, run) is None
 
@@ -381,7 +381,7 @@ def test_a_redo_of_a_run_that_is_no_more_what_it_was_is_not_sealed(bucket: Bucke
         again = replace(manifest, sealed_at="2026-11-22T03:00:00+00:00")
         obstore.put(bucket.store, first.manifest_path, canonical_json(again.to_json()))
 
-    with pytest.raises(NotRedone, match="is not the one whose dead letters run"):
+    with pytest.raises(NotRedone, match="is not the run any more whose rows without an answer run"):
         bucket.seal(run)
     assert load_manifest(bucket.store, run) is None
 

@@ -1,0 +1,171 @@
+"""The rows of a corrected redo (`nightshift.run.redo`): those of the query as it is now whose keys the earlier run has left.
+
+A row is matched by its key, so each of these keys must name one row: of the night, and of the source as it is now.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import obstore
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from obstore.store import ObjectStore
+
+from nightshift.run.inputs import DECLARED
+from nightshift.run.manifest import RunManifest
+from nightshift.run.names import RunRef
+from nightshift.run.redo import NotRedone, Redo
+from nightshift.run.redo_rows import ORDINAL, key_bytes, left_rows, load_earlier, night_keys, write_rows
+from nightshift.spec import columns
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, create_or_read
+
+MOST: Final = 1_000_000
+"""How many rows are matched: their keys are in memory, a few hundred bytes each."""
+NAMED: Final = 3
+"""How many keys an error message names."""
+
+
+class NotMatched(NotRedone):
+    """A key does not name one row. The source was read; another try reads it again."""
+
+
+def exported(store: ObjectStore, run: RunRef) -> list[str]:
+    """Paths of the files of the highest export attempt, sorted by name; empty if its rows were refused."""
+    found: dict[int, list[str]] = {}
+    for page in obstore.list(store, run.source_folder):
+        for meta in page:
+            attempt = run.parse_source(meta["path"])
+            if attempt is not None:
+                found.setdefault(attempt, []).append(meta["path"])
+    last = sorted(found[max(found)]) if found else []
+    return [] if any(not path.endswith(".parquet") for path in last) else last
+
+
+def take_corrected(store: ObjectStore, run: RunRef, redo: Redo, keys: Sequence[str], types: Mapping[str, str]) -> None:
+    """Writes the input files of the redo `run`: of the exported rows those whose keys the earlier run has left.
+
+    keys: names of the key columns. types: GoogleSQL types of the query's columns. Each row gets the ordinal of the earlier run
+    (`ORDINAL`). Safe to repeat: the same export gives the same files. Memory: the keys, one row group, and one file. Raises
+    NotMatched, after which the source is exported again; NotRedone; StoreUnavailable.
+    """
+    earlier, plan, manifest = load_earlier(store, run, redo)
+    if redo.left > MOST:
+        raise too_many(redo)
+    left = pa.concat_tables([table for _, table in left_rows(store, earlier, plan, manifest, keys)])
+    files = exported(store, run)
+    try:
+        wanted = key_bytes(left, keys)
+        first = first_run(earlier, manifest)
+        _check_night(left, keys, _counted(wanted, night_keys(store, first, keys)))
+        _check_source(
+            left, keys, _counted(wanted, (key_bytes(group.read(keys), keys) for group in _groups(store, files, types)))
+        )
+    except NotMatched:
+        for attempt in {run.parse_source(path) for path in files} - {None}:
+            create_or_read(store, run.refused_path(attempt or 0), b"{}")
+        raise
+    ordinals = left.column(columns.ORDINAL).combine_chunks()
+    write_rows(store, run, _matched(_groups(store, files, types), keys, wanted, ordinals))
+
+
+def first_run(run: RunRef, manifest: RunManifest) -> RunRef:
+    """The run of the chain that has all rows of the partition."""
+    return RunRef.from_prefix(f"{run.job}/{run.partition}/{manifest.completes[-1].run_id}") if manifest.completes else run
+
+
+def _counted(wanted: pa.Array, found: Iterable[pa.Array]) -> Counter[int]:
+    """How often each of the wanted keys occurs, by its place."""
+    times: Counter[int] = Counter()
+    for keys in found:
+        times.update(pc.index_in(keys, value_set=wanted).drop_null().to_pylist())
+    return times
+
+
+def too_many(redo: Redo) -> NotRedone:
+    return NotRedone(
+        f"Run {redo.run_id} has left {redo.left:,} rows without an answer, and at most {MOST:,} can be matched with the "
+        "source. Trigger the DAG with fresh to compute all rows."
+    )
+
+
+def _matched(groups: Iterator[_Group], keys: Sequence[str], wanted: pa.Array, ordinals: pa.Array) -> Iterator[list[pa.Table]]:
+    for group in groups:
+        found = pc.index_in(key_bytes(group.read(keys), keys), value_set=wanted)
+        if found.null_count < len(found):
+            yield [group.read().filter(pc.is_valid(found)).append_column(ORDINAL, ordinals.take(found.drop_null()))]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A row group of an exported file. types: GoogleSQL types of columns."""
+
+    path: str
+    parquet: pq.ParquetFile
+    number: int
+    types: Mapping[str, str]
+
+    def read(self, names: Sequence[str] | None = None) -> pa.Table:
+        """names: of columns, which get the types that the query declares; None: all, as they were exported."""
+        try:
+            table = self.parquet.read_row_group(self.number, columns=None if names is None else list(names))
+        except (ObjectChanged, pa.ArrowException, OSError) as error:
+            raise StoreUnavailable(f"read {self.path}: {error}") from error
+        if names is None:
+            return table.replace_schema_metadata(None)
+        declared = {field.name: DECLARED.get(self.types.get(field.name, ""), field.type) for field in table.schema}
+        return table.cast(pa.schema(declared))
+
+
+def _groups(store: ObjectStore, files: Sequence[str], types: Mapping[str, str]) -> Iterator[_Group]:
+    for path in files:
+        try:
+            meta = obstore.head(store, path)
+            parquet = pq.ParquetFile(ObjectFile(store, path, meta["size"], str(meta["e_tag"])))
+        except (obstore.exceptions.BaseError, ObjectChanged, pa.ArrowException, OSError) as error:
+            raise StoreUnavailable(f"read {path}: {error}") from error
+        yield from (_Group(path, parquet, number, types) for number in range(parquet.num_row_groups))
+
+
+def _check_night(left: pa.Table, keys: Sequence[str], times: Mapping[int, int]) -> None:
+    """times: how many rows of the night have the key of each row that was left, by its place."""
+    if twice := sorted(place for place, count in times.items() if count > 1):
+        raise NotMatched(
+            f"{_count(len(twice), 'key')} of rows without an answer {_are(len(twice))} not unique: the night has several rows "
+            f"with {_named(left, keys, twice)}. So these rows cannot be matched with the source. Trigger the DAG with fresh to "
+            "compute all rows, or with redo: dead_letters to compute the same rows again."
+        )
+
+
+def _check_source(left: pa.Table, keys: Sequence[str], times: Mapping[int, int]) -> None:
+    """times: of the source as it is now."""
+    if never := [place for place in range(len(left)) if place not in times]:
+        raise NotMatched(
+            f"{_count(len(never), 'row')} without an answer {_are(len(never))} missing in the source as it is now: "
+            f"{_named(left, keys, never)}. Put them back and trigger the DAG with redo: corrected again. If they are gone for "
+            "good, trigger it with fresh to compute all rows that there are."
+        )
+    if twice := sorted(place for place, count in times.items() if count > 1):
+        raise NotMatched(
+            f"{_count(len(twice), 'key')} of rows without an answer {_are(len(twice))} not unique in the source as it is now: "
+            f"{_named(left, keys, twice)}. Delete the copies and trigger the DAG with redo: corrected again. If they are "
+            "wanted, trigger it with fresh to compute all rows that there are."
+        )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _named(left: pa.Table, keys: Sequence[str], places: Sequence[int]) -> str:
+    rows = left.select(list(keys)).take(pa.array(places[:NAMED])).to_pylist()
+    named = ["(" + ", ".join(f"{name}: {row[name]!r}" for name in keys) + ")" for row in rows]
+    return ", ".join(named) + (", ..." if len(places) > NAMED else "")
