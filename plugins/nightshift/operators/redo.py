@@ -205,9 +205,9 @@ def _same_shape(earlier: RunRef, frozen: JobSpec, spec: JobSpec) -> None:
         changed.append("request.reasoning")
     if changed:
         raise NotRedone(
-            f"{' and '.join(changed)} changed since run {earlier.run_id}, and the rows of one day have one model, the "
-            "same columns and one kind of answer. Undo the change, or trigger with fresh to compute all rows. The query, the prompt and other "
-            "settings of request and engine may change."
+            f"{' and '.join(changed)} changed since run {earlier.run_id}, and the rows of one day have one model, the same "
+            "columns and one kind of answer. Undo the change, or trigger with fresh to compute all rows. The query, the prompt "
+            "and other settings of request and engine may change."
         )
 
 

@@ -87,9 +87,7 @@ class Bucket:
         if load_plan(self.store, run) is None:
             source = take_rows(self.store, run, redo)
             assert source is not None
-            build_plan(
-                self.store, run, SPEC, source, fix=a_fix(SPEC), opening=opening_of(self.store, run), rows=redo.dead_letters
-            )
+            build_plan(self.store, run, SPEC, source, fix=a_fix(SPEC), opening=opening_of(self.store, run), rows=redo.left)
         return run
 
     def what(self, run: RunRef) -> Redo:
