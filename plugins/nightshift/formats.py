@@ -71,7 +71,9 @@ STARTS: Final = Format("starts of pods", 1)
 SPEED: Final = Format("records of speeds", 1)
 PAUSE: Final = Format("pause requests", 1)
 ENDING: Final = Format("endings of nights", 1)
+PREVIEW: Final = Format("previews", 1)
+"""The results in ``_previews/``, and the questions to a warm engine and its answers."""
 AUDIT: Final = Format("the audit table", 2)
 """Version 2: spec_digest covers what affects answers and nothing else; before, all settings of the engine and all defaults."""
 
-ALL: Final = (SPEC, DECISION, PLAN, MANIFEST, CHUNK, MARK, STARTS, SPEED, PAUSE, ENDING, STREAM_FILE, XCOM, AUDIT)
+ALL: Final = (SPEC, DECISION, PLAN, MANIFEST, CHUNK, MARK, STARTS, SPEED, PAUSE, ENDING, PREVIEW, STREAM_FILE, XCOM, AUDIT)

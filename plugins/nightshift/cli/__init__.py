@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "status": "show a run's progress from its ledger alone, or a stream's backlog, rates and latency from Prometheus",
     "pause": "stop a run's workers and keep what is committed (docs/operate/capacity.md)",
     "resume": "resume a paused run (docs/operate/capacity.md)",
+    "preview": "try a job on some rows: prompts, answers, what the night would take (docs/use/preview.md)",
     "plan": "show what a night would take: workers, time, and whether it fits (docs/operate/capacity.md)",
     "costs": "add up what runs cost, by job, from the audit table (docs/operate/costs.md)",
     "render": "print the Kubernetes manifests of a job or a stream (docs/operate/compute.md, docs/use/streams.md)",

@@ -10,20 +10,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from nightshift.driver.attribution import PROBES, SAY_EVERY_S, Canary, Hooks
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
 from nightshift.driver.scheduler import Group, Scheduler
-from nightshift.driver.sender import Sender
+from nightshift.driver.sender import RequestObserver, Sender
 from nightshift.driver.stats import Stats
 from nightshift.driver.window import Window
 from nightshift.tasks.base import TaskKind
-
-if TYPE_CHECKING:
-    from nightshift.driver.traces import RequestTraces
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +59,7 @@ class RequestLoopCallbacks:
     moved: Callable[[], None]
     given_up: Callable[[], None]
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    traces: RequestTraces | None = None
+    traces: RequestObserver | None = None
 
 
 class Life:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Canary, Fault, Hooks, Verdict
 from nightshift.driver.backoff import Backoff, Silence
@@ -30,9 +31,6 @@ from nightshift.tasks.base import (
     WrongModel,
 )
 
-if TYPE_CHECKING:
-    from nightshift.driver.traces import RequestTraces
-
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_MAX_S: Final = 60.0
@@ -51,6 +49,22 @@ WHY: Final = {
 REASONS: Final = {why: reason for reason, why in WHY.items()}
 
 
+class RequestObserver(Protocol):
+    """Who hears of every request of rows: `nightshift.driver.traces.RequestTraces`, or a preview, which shows them."""
+
+    def sent(self, group: Group, path: str) -> Mapping[str, str]:
+        """The group's request is sent; returns further headers of it."""
+        ...
+
+    def replied(self, group: Group, outcome: SendResult) -> None:
+        """What became of the request, before it is known what becomes of its rows."""
+        ...
+
+    def settled(self, group: Group) -> None:
+        """It is known what becomes of the group's rows, or they are sent again."""
+        ...
+
+
 class Sender:
     """Sends groups of rows for one worker. trial: of those whose requests failed. budget: bytes of requests."""
 
@@ -66,7 +80,7 @@ class Sender:
         budget: ByteBudget,
         engine_budget: EngineBudget,
         hooks: Hooks,
-        traces: RequestTraces | None = None,
+        traces: RequestObserver | None = None,
     ) -> None:
         self._traces = traces
         self._kind = kind

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from nightshift.settings import Settings
     from nightshift.warehouse import Warehouse
     from nightshift.warehouse.permission_probe import Trial
+    from nightshift.warehouse.samples import Samples
 
 
 def warehouse_for(settings: Settings) -> Warehouse:
@@ -20,6 +21,13 @@ def warehouse_for(settings: Settings) -> Warehouse:
     from nightshift.warehouse import Warehouse
 
     return Warehouse(_client(settings), settings)
+
+
+def samples_for(settings: Settings) -> Samples:
+    """`Samples` on the same connection. Raises the same."""
+    from nightshift.warehouse.samples import Samples
+
+    return Samples(_client(settings), settings)
 
 
 def trial_for(settings: Settings) -> Trial:

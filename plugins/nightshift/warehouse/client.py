@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from nightshift.warehouse import audit, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
+from nightshift.warehouse.samples import dry_run
 from nightshift.warehouse.statements import Statements
 from nightshift.warehouse.tables import Tables
 
 if TYPE_CHECKING:
-    from google.cloud.bigquery import Client, QueryJob, Row
+    from google.cloud.bigquery import Client, Row
 
     from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
@@ -44,7 +45,7 @@ class Warehouse:
         """
         from nightshift.run.plan import ExportedSource
 
-        job = self._dry_run(spec, partition)
+        job = dry_run(self._statements, spec, partition)
         tables = {f"{table.project}.{table.dataset_id}.{table.table_id}" for table in job.referenced_tables}
         return ExportedSource(query.check_columns(spec, job.schema or ()), tuple(sorted(tables)))
 
@@ -256,13 +257,6 @@ class Warehouse:
     def bytes_asked(self) -> int | None:
         """Billed for the statements that were waited for here, so far; None if no job has it."""
         return self._statements.billed
-
-    def _dry_run(self, spec: JobSpec, partition: str) -> QueryJob:
-        with query.hinted(spec), translated(f"The query of job {spec.job} (source.query)"):
-            job = self._statements.submit(query.bare_query(spec.source.query), query.parameters(spec, partition), dry_run=True)
-        if job.statement_type not in (None, "SELECT"):
-            raise WarehouseError(f"source.query is a {job.statement_type} statement. Write one SELECT.")
-        return job
 
     def check_destination(self, spec: JobSpec, source: ExportedSource) -> None:
         """Raises WarehouseError for a destination that the query reads, or that cannot take the predictions.

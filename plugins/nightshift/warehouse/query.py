@@ -90,6 +90,24 @@ def sample_statement(spec: JobSpec, columns: Iterable[str], rows: int) -> str:
     return f"SELECT {names} FROM (\n{bare_query(spec.source.query)}\n) LIMIT {rows}"
 
 
+ROW: Final = "nightshift_row"
+"""The name of a whole row in `some_rows_statement`."""
+
+
+def some_rows_statement(spec: JobSpec, rows: int) -> str:
+    """How many rows the query has, and some of them, whole, in one statement that reads what the query reads, once.
+
+    Always the same ones as long as the table stays: those whose keys have the smallest fingerprints. An aggregate with a LIMIT
+    keeps no more rows than these at any place.
+    """
+    keys = ", ".join(f"{ROW}.`{name}`" for name in spec.source.key)
+    order = f"FARM_FINGERPRINT(TO_JSON_STRING(STRUCT({keys})))"
+    return (
+        f"SELECT COUNT(*) AS total, ARRAY_AGG({ROW} ORDER BY {order} LIMIT {rows}) AS sampled\n"
+        f"FROM (\n{bare_query(spec.source.query)}\n) AS {ROW}"
+    )
+
+
 def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str]:
     """The query's columns and their GoogleSQL types. Raises WarehouseError if the query lacks something that the job needs."""
     from nightshift.tasks import base

@@ -9,6 +9,7 @@ from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry, bytes_billed
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from google.cloud.bigquery import ArrayQueryParameter, Client, QueryJob, Row, ScalarQueryParameter
 
     Parameters = Sequence[ArrayQueryParameter | ScalarQueryParameter]
@@ -48,9 +49,21 @@ class Statements:
         with translated(what):
             job = self.submit(sql, parameters)
             rows = list(job.result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry()))
+        self._note_billed(job)
+        return rows
+
+    def table(self, what: str, sql: str, parameters: Parameters) -> pa.Table:
+        """The same as one table in memory; only for a few rows."""
+        with translated(what):
+            job = self.submit(sql, parameters)
+            result = job.result(timeout=STATEMENT_TIMEOUT_S, retry=bounded_retry())
+            table = result.to_arrow(create_bqstorage_client=False)
+        self._note_billed(job)
+        return table
+
+    def _note_billed(self, job: QueryJob) -> None:
         if (billed := bytes_billed(job)) is not None:
             self.billed = (self.billed or 0) + billed
-        return rows
 
     def rows_if_there(self, what: str, sql: str, parameters: Parameters) -> list[Row] | None:
         """The same; None if a table of the statement does not exist."""

@@ -9,6 +9,8 @@ Role = Literal["owner", "helper"]
 
 REPLICATED_JOB: Final = "worker"
 DRIVER: Final = "driver"
+DRIVER_PROGRAM: Final = "nightshift.driver"
+"""What the driver's container runs, as ``python -m``."""
 SERVER: Final = "server"
 
 

@@ -72,5 +72,5 @@ def _driver(request: RenderRequest) -> dict[str, Any]:
         env.append({"name": "NIGHTSHIFT_SHARD", "valueFrom": slice_})
         env.append({"name": "NIGHTSHIFT_ENGINE_WAIT_S", "value": str(request.patience_seconds)})
     env += [{"name": name, "value": literal(value)} for name, value in request.observed.items()]
-    settings, command = request.settings, ["python3", "-m", "nightshift.driver"]
+    settings, command = request.settings, ["python3", "-m", request.program]
     return client_of(settings, name=DRIVER, image=settings.driver_image, command=command, env=env)

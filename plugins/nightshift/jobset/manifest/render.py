@@ -32,7 +32,15 @@ from nightshift.jobset.labels import (
     SPEC_HASH_ANNOTATION,
 )
 from nightshift.jobset.manifest import disk
-from nightshift.jobset.manifest.constants import DRIVER, KEEP_FINISHED_SECONDS, PORTS, REPLICATED_JOB, RETRIES, Role
+from nightshift.jobset.manifest.constants import (
+    DRIVER,
+    DRIVER_PROGRAM,
+    KEEP_FINISHED_SECONDS,
+    PORTS,
+    REPLICATED_JOB,
+    RETRIES,
+    Role,
+)
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
 from nightshift.jobset.manifest.render_request import RenderRequest
@@ -59,14 +67,15 @@ def render(
     workers: int | None = None,
     pins: Pins = UNPINNED,
     observed: Mapping[str, str] | None = None,
+    program: str = DRIVER_PROGRAM,
 ) -> dict[str, Any]:
     """The manifest of JobSet `name` for `run`.
 
     profile: replaces the job's own, as for a fallback. role: ``helper`` for an additional JobSet on the same run. workers: by
-    default as many as planned. pins: of the run; without them, model and images are those of job and deployment. observed: see
-    `RenderRequest`. Raises ValueError for a plan without rows, because there is nothing to run; for a profile that does not fit
-    the job's ``compute:``; as SettingsError, for a profile whose reservation has no name; and, as PatchError, for an override
-    file that cannot be read or merged.
+    default as many as planned. pins: of the run; without them, model and images are those of job and deployment. observed,
+    program: see `RenderRequest`. Raises ValueError for a plan without rows, because there is nothing to run; for a profile that
+    does not fit the job's ``compute:``; as SettingsError, for a profile whose reservation has no name; and, as PatchError, for
+    an override file that cannot be read or merged.
     """
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
@@ -81,6 +90,7 @@ def render(
         rows=plan.rows,
         role=role,
         observed=observed or {},
+        program=program,
     )
     labels = _labels(request)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nightshift.jobset.manifest.constants import LOAD_PATIENCE, Role
+from nightshift.jobset.manifest.constants import DRIVER_PROGRAM, LOAD_PATIENCE, Role
 from nightshift.profiles import WorkerShape
 from nightshift.run.names import RunRef
 from nightshift.run.pins import Pins
@@ -33,7 +33,8 @@ class ServerRequest:
 class RenderRequest(ServerRequest):
     """A run's JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run.
 
-    observed: variables of the driver that only observe (`nightshift.jobset.identity`).
+    observed: variables of the driver that only observe (`nightshift.jobset.identity`). program: what stands in the driver's
+    place, `nightshift.preview.keeper` for an engine that nobody works with yet.
     """
 
     spec: JobSpec
@@ -42,3 +43,4 @@ class RenderRequest(ServerRequest):
     rows: int
     role: Role
     observed: Mapping[str, str] = field(default_factory=dict)
+    program: str = DRIVER_PROGRAM

@@ -1,0 +1,162 @@
+"""The command `nightshift preview`."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift import exits
+from nightshift.fields.arguments import flag, option, positive
+
+if TYPE_CHECKING:
+    from nightshift.preview.session import Question, Surroundings
+    from nightshift.spec import JobSpec
+
+DESCRIPTION: Final = (
+    "Tries a job on some rows of its query: shows each prompt, answer, finish reason and tokens, the rows that would be dead "
+    "letters, and what the whole night would take. Nothing is opened or published. The engine is the one at --engine; "
+    "without it, one like the night's is started in the runtime that NIGHTSHIFT_RUNTIME names, and stays for ten minutes after "
+    "its last question. The rows are kept: the next preview of the same query reads no table."
+)
+EPILOG: Final = (
+    "Exit codes: 0 all rows were answered; 1 there are dead letters; 2 bad input; 75 the store, the warehouse or the engine "
+    "does not answer; 78 the engine does not start or serves another model, or the warehouse refuses."
+)
+ROWS: Final = 20
+ROWS_MOST: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Options:
+    file: Path = option(type=Path, metavar="JOB", help="the job's YAML file")
+    rows: int = option("--rows", type=positive, default=ROWS, metavar="N", help="how many rows (default: %(default)s)")
+    partition: str | None = option(
+        "--partition", metavar="DATE", help="the day, or the start of a period (default: the last one that is over)"
+    )
+    against: Path | None = option(
+        "--against", type=Path, metavar="OTHER", help="another YAML file: its prompts and answers beside the job's, with a diff"
+    )
+    engine: str | None = option("--engine", metavar="URL", help="a vLLM server that serves the job's model: http://HOST:PORT")
+    as_json: bool = flag("--json", "one JSON object (docs/use/preview.md)")
+
+
+class Wrong(ValueError):
+    """Bad input: the message says what, where, and what to do."""
+
+
+def run(
+    options: Options,
+    environment: Mapping[str, str] | None = None,
+    world: Callable[[Mapping[str, str]], Surroundings] | None = None,
+) -> int:
+    """Prints the preview; the exit code."""
+    from nightshift.planner.costs.prices import PricesError
+    from nightshift.preview.compute import EngineGone, UnfitEngine
+    from nightshift.preview.rows import NoRows
+    from nightshift.preview.warm import NoEngine
+    from nightshift.settings import SettingsError
+    from nightshift.spec import SpecErrors
+    from nightshift.store import StoreUnavailable
+
+    try:
+        return _run(options, os.environ if environment is None else environment, world or _surroundings)
+    except (SpecErrors, PricesError) as error:
+        return _failed(str(error), exits.BAD_INPUT)
+    except (NoRows, SettingsError, Wrong) as error:
+        return _failed(f"nightshift preview: {error}", exits.BAD_INPUT)
+    except (EngineGone, StoreUnavailable) as error:
+        return _failed(f"nightshift preview: {error}", exits.RESUME)
+    except (NoEngine, UnfitEngine) as error:
+        return _failed(f"nightshift preview: {error}", exits.CONFIG)
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except Exception as error:
+        # Not by their classes: those come with Google's packages, which a preview of kept rows does not need.
+        code = {"WarehouseUnavailable": exits.RESUME, "WarehouseError": exits.CONFIG}.get(type(error).__name__)
+        if code is None:
+            raise
+        return _failed(f"nightshift preview: {error}", code)
+
+
+def _failed(message: str, code: int) -> int:
+    print(message, file=sys.stderr)
+    return code
+
+
+def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapping[str, str]], Surroundings]) -> int:
+    from nightshift.preview.session import preview
+    from nightshift.preview.text import lines
+
+    found = preview(_question(options), world(environment))
+    if options.as_json:
+        print(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        for line in lines(found, colour=sys.stdout.isatty() and not environment.get("NO_COLOR")):
+            print(line)
+    return exits.FAILED if any(variant.dead for variant in found.variants) else exits.DONE
+
+
+def _question(options: Options) -> Question:
+    from nightshift.preview.session import Question
+    from nightshift.spec import load
+
+    if options.rows > ROWS_MOST:
+        raise Wrong(f"--rows is {options.rows:,}. A preview takes at most {ROWS_MOST:,}; run the night for more.")
+    files = tuple((str(path), load(path)) for path in (options.file, options.against) if path is not None)
+    partition = partition_of(files[0][1], options.partition)
+    if len(files) > 1 and files[1][1].every != files[0][1].every:
+        raise Wrong(f"{files[1][0]}: its periods are not those of {files[0][0]} (every). Compare jobs of the same periods.")
+    return Question(files, partition, options.rows, getpass.getuser(), options.engine)
+
+
+def partition_of(spec: JobSpec, asked: str | None) -> str:
+    """The partition's name; without one, of the last that is over. Raises Wrong."""
+    from nightshift.spec import periods
+
+    try:
+        if asked is None:
+            return periods.before(periods.holding(datetime.now(UTC), spec.every), spec.every)
+        return periods.read(asked, spec.every)
+    except periods.NoPartition as error:
+        raise Wrong(f"--partition is {asked!r}. {error}") from None
+
+
+def _surroundings(environment: Mapping[str, str]) -> Surroundings:
+    """Raises SettingsError, PricesError."""
+    from nightshift.planner.costs.prices import load_prices
+    from nightshift.preview.session import Surroundings
+    from nightshift.settings import Settings
+    from nightshift.store import open_store
+
+    settings = Settings.from_environment(environment)
+
+    def warehouse() -> Any:
+        from nightshift.hooks.warehouse import samples_for
+
+        return samples_for(settings)
+
+    def runtime() -> Any:
+        from nightshift.jobset.local.client import local_runtime
+
+        if (local := local_runtime(settings)) is not None:
+            return local
+        from nightshift.hooks.runtime import runtime_for
+
+        return runtime_for(settings).runtime
+
+    return Surroundings(
+        store=open_store(f"gs://{settings.bucket}"),
+        settings=settings,
+        warehouse=warehouse,
+        runtime=runtime,
+        prices=load_prices(environment.get("NIGHTSHIFT_PRICES")),
+        environment=environment,
+        say=lambda sentence: print(f"{sentence}.", file=sys.stderr, flush=True),
+    )

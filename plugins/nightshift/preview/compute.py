@@ -1,0 +1,217 @@
+"""Rows to answers, by the driver's own path: the kind renders, `nightshift.driver.request_loop` sends, retries and judges."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.driver.backoff import Backoff
+from nightshift.driver.bootstrap import first_window
+from nightshift.driver.engine import EngineClient, Replied, SendResult, WrongEngine
+from nightshift.driver.feeder import names_of, rows_of
+from nightshift.driver.health import EngineBudget
+from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
+from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
+from nightshift.driver.stats import Stats
+from nightshift.tasks.base import TaskKind, WrongModel, load_kind, usage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from nightshift.spec import JobSpec
+
+BUDGET: Final = EngineBudget(absent_s=60.0, failing_s=60.0, few=10_000, rows_ask=True)
+"""A person waits: an engine that is away or answers nobody is given up sooner than by a night, and there are few rows."""
+
+
+class UnfitEngine(Exception):
+    """The engine serves another model than the job's, or not what the job asks of it: trying again cannot help."""
+
+
+class EngineGone(Exception):
+    """The engine went away, or answered no request, for longer than `BUDGET` allows."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """One row. prompt: what was sent, None if no request could be made. answer: as `TaskKind.prediction_type` has it.
+
+    finish_reason: as the engine says, if it does. prompt_tokens, output_tokens: None if its request had other rows, too. reason
+    and message are those of a dead letter.
+    """
+
+    prompt: str | None = None
+    answer: Any = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    tries: int = 0
+    reason: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """rows: in the table's order. prompt_tokens, output_tokens: of all. seconds: that the engine took. engine: its version."""
+
+    rows: tuple[Computed, ...]
+    prompt_tokens: int
+    output_tokens: int
+    seconds: float
+    engine: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Outcome:
+        """Entries of a later release are passed over. Raises KeyError, TypeError."""
+        rows = tuple(Computed(**_known(Computed, each)) for each in value["rows"])
+        return cls(**{**_known(cls, value), "rows": rows})
+
+
+def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+
+
+async def compute(spec: JobSpec, table: pa.Table, url: str) -> Outcome:
+    """Sends the rows to the engine at `url`. Raises EngineGone, UnfitEngine, StoreUnavailable (of an image)."""
+    try:
+        return await _computed(spec, table, url)
+    except (WrongEngine, WrongModel) as error:
+        raise UnfitEngine(str(error)) from error
+
+
+async def _computed(spec: JobSpec, table: pa.Table, url: str) -> Outcome:
+    async with EngineClient(url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
+        try:
+            version = await engine.version(
+                max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0)
+            )
+        except OSError as error:
+            raise EngineGone(f"{url} does not answer: {error}") from error
+        return await _Preview(spec, table, engine).run(version)
+
+
+class _Preview:
+    """The rows as one chunk, whose results are kept in memory."""
+
+    def __init__(self, spec: JobSpec, table: pa.Table, engine: EngineClient) -> None:
+        self._spec, self._table = spec, table
+        self._kind = load_kind(spec)
+        self._scheduler = Scheduler(self._kind)
+        self._seen = _Seen(self._kind)
+        self._life = Life()
+        self._stop = asyncio.Event()
+        self._stats = Stats()
+        window, requests = first_window(spec.engine.max_num_seqs, self._kind)
+        self._loop = RequestLoop(
+            self._kind,
+            engine,
+            self._scheduler,
+            RequestLoopLimits(window_start=window, requests_most=requests, engine=BUDGET),
+            Backoff(random.Random(), self._stop),
+            self._stats,
+            RequestLoopCallbacks(moved=self._moved, given_up=self._given_up, spawn=self._life.spawn, traces=self._seen),
+        )
+        self._chunk: OpenChunk | None = None
+
+    async def run(self, version: str) -> Outcome:
+        rows, keys = len(self._table), self._table.select(list(self._spec.source.key))
+        names = names_of(keys, range(rows)) if self._spec.request.seeded else None
+        began = time.monotonic()
+        if rows:
+            self._scheduler.open_chunk(0, range(rows), rows_of(self._table, self._kind.columns), {}, names)
+            await self._life.lead(self._send(), self._loop.watch(), ended=False, last=self._stop.set)
+        results = self._chunk.in_order() if self._chunk else []
+        found = tuple(
+            Computed(
+                **self._seen.of(result.ordinal),
+                answer=plain(result.prediction),
+                reasoning=result.reasoning,
+                tries=result.attempts,
+                reason=result.reason,
+                message=result.message,
+            )
+            for result in results
+        )
+        return Outcome(found, self._stats.prompt_tokens, self._stats.output_tokens, time.monotonic() - began, version)
+
+    async def _send(self) -> None:
+        self._loop.run()
+        await asyncio.Event().wait()
+
+    def _moved(self) -> None:
+        if (chunk := self._scheduler.pop_finished()) is not None:
+            self._chunk = chunk
+            self._life.end()
+
+    def _given_up(self) -> None:
+        self._life.end(EngineGone("the engine went away, or answered no request for a minute"))
+
+
+@dataclass
+class _Seen:
+    """What the engine was asked and said, by row: `nightshift.driver.sender.RequestObserver`."""
+
+    kind: TaskKind
+    prompts: dict[int, str] = field(default_factory=dict)
+    said: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def sent(self, group: Group, path: str) -> Mapping[str, str]:
+        for row in group.rows:
+            self.prompts[row.ordinal] = self._prompt(row.payload)
+        return {}
+
+    def replied(self, group: Group, outcome: SendResult) -> None:
+        if not isinstance(outcome, Replied) or len(group.rows) != 1:
+            return
+        tokens, written = usage(outcome.body)
+        choices = outcome.body.get("choices") or [{}]
+        finish = choices[0].get("finish_reason") if isinstance(choices[0], dict) else None
+        self.said[group.rows[0].ordinal] = {"finish_reason": finish, "prompt_tokens": tokens, "output_tokens": written}
+
+    def settled(self, group: Group) -> None:
+        """Nothing more is learned of it."""
+
+    def of(self, ordinal: int) -> dict[str, Any]:
+        return {"prompt": self.prompts.get(ordinal), **self.said.get(ordinal, {})}
+
+    def _prompt(self, payload: Any) -> str:
+        match getattr(payload, "content", payload):
+            case str(text):
+                return text
+            case [*messages] if all(isinstance(each, dict) for each in messages):
+                return prompt_text(messages)
+            case (list(messages), str(text)):  # Of an image, which is not shown.
+                return prompt_text([*messages, {"role": "user", "content": text}])
+            case _:
+                body = json.loads(self.kind.request([payload], 0)[1])
+                return "\n".join(f"{name}: {_alone(value)}" for name, value in body.items() if name != "model")
+
+
+def prompt_text(messages: Sequence[Mapping[str, str]]) -> str:
+    """What a model is sent, as a person reads it: messages with their roles; a single one without."""
+    if len(messages) == 1:
+        return messages[0]["content"]
+    return "\n".join(f"{each['role']}: {each['content']}" for each in messages)
+
+
+def _alone(value: Any) -> Any:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def plain(value: Any) -> Any:
+    """A prediction as JSON has it."""
+    if isinstance(value, array):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,119 @@
+"""``python -m nightshift.preview.keeper``: the process beside a warm engine. It answers questions in the bucket, and ends when
+there were none for `IDLE_S`; the engine, its sidecar, ends with it. Its environment is the driver's
+(`nightshift.driver.environment`): NIGHTSHIFT_RUN_URL names the folder, ENGINE_URL the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nightshift import exits
+from nightshift.driver.engine import EngineClient
+from nightshift.driver.json_log import log_to_stdout
+from nightshift.formats import PREVIEW, UnreadableFormat
+from nightshift.preview.compute import EngineGone, Outcome, UnfitEngine, compute
+from nightshift.preview.names import EngineFolder
+from nightshift.run.names import canonical_json, split_run_url
+from nightshift.spec import JobSpec
+from nightshift.store import ObjectStorage, StoreUnavailable, open_store
+
+log = logging.getLogger("nightshift.preview")
+
+IDLE_S: Final = 600.0
+"""How long an engine stays without a question: a person has edited a prompt by then, or has gone."""
+EVERY_S: Final = 0.4
+"""Between two looks. A LIST costs 5 millionths of a dollar: ten idle minutes take under a cent."""
+OLD: Final = timedelta(minutes=30)
+"""Nobody waits any longer for the answer to an older question, from before this process began."""
+ENGINE_WAIT_S: Final = 1800.0
+
+
+class Keeper:
+    """One engine. idle_s: as `IDLE_S`."""
+
+    def __init__(self, objects: ObjectStorage, folder: EngineFolder, url: str, idle_s: float = IDLE_S) -> None:
+        self._objects, self._folder, self._url, self._idle_s = objects, folder, url, idle_s
+
+    async def keep(self) -> None:
+        """Answers until it was idle for long enough. Raises StoreUnavailable."""
+        done: set[str] = set()
+        last = time.monotonic()
+        while time.monotonic() - last < self._idle_s:
+            asked = [path async for path in self._objects.list(self._folder.asks_folder)]
+            for path in [each for each in asked if each not in done]:
+                done.add(path)
+                if await self._answer(path):
+                    last = time.monotonic()
+            await asyncio.sleep(EVERY_S)
+
+    async def _answer(self, path: str) -> bool:
+        """Whether it was a question that somebody waits for."""
+        id_ = path.rpartition("/")[2].removesuffix(".json")
+        body = await self._objects.read(path)
+        try:
+            ask = json.loads(body or b"{}")
+            PREVIEW.check(ask, path)
+            if datetime.now(UTC) - datetime.fromisoformat(ask["at"]) > OLD:
+                return False
+            if not await self._objects.create(self._folder.taken_path(id_), b""):
+                return False
+            found: dict[str, Any] = {"outcome": (await self._computed(ask)).to_json()}
+        except (EngineGone, StoreUnavailable, UnreadableFormat) as error:
+            found = {"error": str(error)}
+        except UnfitEngine as error:
+            found = {"error": str(error), "unfit": True}
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            found = {"error": f"the question cannot be read: {error!r}. Its command may be of another release."}
+        log.info("answered", extra={"fields": {"id": id_, "error": found.get("error")}})
+        await self._objects.create(self._folder.answer_path(id_), canonical_json({**PREVIEW.stamp(), **found}))
+        return True
+
+    async def _computed(self, ask: dict[str, Any]) -> Outcome:
+        spec = JobSpec.model_validate(ask["spec"])
+        table = pq.read_table(pa.BufferReader(base64.b64decode(ask["rows"])))
+        return await compute(spec, table, self._url)
+
+
+async def _work() -> int:
+    base, run = split_run_url(os.environ["NIGHTSHIFT_RUN_URL"])
+    url = os.environ["ENGINE_URL"]
+    if "NIGHTSHIFT_SHARD" in os.environ and os.environ.get("JOB_COMPLETION_INDEX") != "0":
+        await asyncio.Event().wait()  # Another host of the slice has the engine's API; a signal ends this one.
+    async with EngineClient(url, "") as engine:
+        # Its probe has found it ready if it is one host; the head of several is waited for here.
+        if not await engine.wait_healthy(ENGINE_WAIT_S):
+            log.error("engine did not become healthy")
+            return exits.RESUME
+    await Keeper(ObjectStorage(open_store(base)), EngineFolder(run.job, run.digest), url).keep()
+    return exits.DONE
+
+
+def main() -> NoReturn:
+    log_to_stdout()
+    log.info("started", extra={"fields": {"folder": os.environ.get("NIGHTSHIFT_RUN_URL"), "idle_s": IDLE_S}})
+    try:
+        code = asyncio.run(_work())
+    except StoreUnavailable as error:
+        log.error("stopping", extra={"fields": {"error": str(error)}})
+        code = exits.RESUME
+    except Exception:
+        log.exception("unexpected error")
+        code = exits.RESUME
+    log.info("exit", extra={"fields": {"code": code}})
+    # As the driver: the store's threads may abort an interpreter that shuts down.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    exits.on_signals(exits.RESUME)
+    main()

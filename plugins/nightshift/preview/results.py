@@ -1,0 +1,236 @@
+"""The result of a preview: one object in the bucket, which the page and the command read back."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+
+from nightshift.formats import PREVIEW, UnreadableFormat
+from nightshift.preview.names import is_id, result_folder, result_path
+from nightshift.run.names import canonical_json
+from nightshift.store import StoreUnavailable, get_bytes
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+log = logging.getLogger(__name__)
+
+TEXT_MOST: Final = 8_000
+"""Characters of one prompt or answer that are kept."""
+ITEMS_MOST: Final = 16
+"""Numbers of a vector that are kept."""
+
+Diff = tuple[tuple[str, str], ...]
+"""Pieces of two texts in order: ``=`` with what both have, ``-`` with what only the first has, ``+`` with the second's."""
+
+
+class NotAPreview(ValueError):
+    """An object that is not the result of a preview."""
+
+
+@dataclass(frozen=True)
+class PreviewRow:
+    """key: its columns. The other fields are those of `nightshift.preview.compute.Computed`, cut to a bounded length."""
+
+    key: Mapping[str, Any]
+    prompt: str | None = None
+    answer: Any = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    tries: int = 0
+    reason: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class NightEstimate:
+    """What the whole night would take, by the planner, with the tokens that these rows had.
+
+    rows: of the query. input_tokens, output_tokens: of all of them. seconds: from the first worker's start to the last answer.
+    hours: of accelerators, or of the profile's machines. None: not known, as of cost where a machine has no price. speed: where
+    that of a worker is from. problem: why it would not fit, or ''.
+    """
+
+    rows: int
+    input_tokens: int
+    output_tokens: int
+    profile: str
+    workers: int | None = None
+    seconds: float | None = None
+    hours: float | None = None
+    cost: float | None = None
+    currency: str = ""
+    speed: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A job's answers. file: as it was named. spec_digest: of what decides answers. engine: its version. engine_s: it took."""
+
+    file: str
+    job: str
+    model: str
+    spec_digest: str
+    rows: tuple[PreviewRow, ...]
+    prompt_tokens: int
+    output_tokens: int
+    engine: str
+    engine_s: float
+    night: NightEstimate
+
+    @property
+    def dead(self) -> int:
+        return sum(row.reason is not None for row in self.rows)
+
+    @property
+    def truncated(self) -> int:
+        return sum(row.finish_reason == "length" for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row of both variants. prompt, answer: the diff, None where nothing changed."""
+
+    key: Mapping[str, Any]
+    prompt: Diff | None
+    answer: Diff | None
+
+
+@dataclass(frozen=True)
+class Preview:
+    """variants: the job, and the one it was compared with, if any. pairs: the rows that both have. query_bytes: what
+    the sample read, as far as BigQuery said it; 0 if the rows were kept from before. seconds: by step. by: who asked."""
+
+    id: str
+    job: str
+    partition: str
+    at: str
+    by: str
+    variants: tuple[Variant, ...]
+    pairs: tuple[Pair, ...] = ()
+    rows_kept: bool = False
+    query_bytes: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def changed_answers(self) -> int:
+        return sum(pair.answer is not None for pair in self.pairs)
+
+    @property
+    def changed_prompts(self) -> int:
+        return sum(pair.prompt is not None for pair in self.pairs)
+
+    def to_json(self) -> dict[str, Any]:
+        counts = {"changed_answers": self.changed_answers, "changed_prompts": self.changed_prompts, "compared": len(self.pairs)}
+        found: dict[str, Any] = json.loads(canonical_json({**PREVIEW.stamp(), **asdict(self), **counts}))
+        return found
+
+    @classmethod
+    def from_json(cls, value: Any, where: str = "the preview") -> Preview:
+        """Inverse of `to_json`; entries of a later release are passed over. Raises NotAPreview, UnreadableFormat."""
+        if not isinstance(value, Mapping):
+            raise NotAPreview(f"{where} is not a JSON object")
+        PREVIEW.check(value, where)
+        try:
+            variants = tuple(_variant(each) for each in value["variants"])
+            pairs = tuple(
+                Pair(each["key"], *(_diff(each[name]) for name in ("prompt", "answer"))) for each in value.get("pairs", ())
+            )
+            return cls(**{**_known(cls, value), "variants": variants, "pairs": pairs})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NotAPreview(f"{where} is not the result of a preview: {error!r}") from error
+
+
+def _variant(value: Mapping[str, Any]) -> Variant:
+    rows = tuple(PreviewRow(**_known(PreviewRow, each)) for each in value["rows"])
+    night = NightEstimate(**_known(NightEstimate, value["night"]))
+    return Variant(**{**_known(Variant, value), "rows": rows, "night": night})
+
+
+def _diff(value: Sequence[Sequence[str]] | None) -> Diff | None:
+    return None if value is None else tuple((str(kind), str(text)) for kind, text in value)
+
+
+def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+
+
+def save(store: ObjectStore, preview: Preview) -> str:
+    """Writes it; its path. Raises StoreUnavailable."""
+    path = result_path(preview.job, preview.id)
+    try:
+        obstore.put(store, path, canonical_json(preview.to_json()), mode="create")
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"write {path}: {error}") from error
+    return path
+
+
+def load(store: ObjectStore, job: str, id_: str) -> Preview | None:
+    """The preview of this id; None if there is none. Raises NotAPreview, UnreadableFormat, StoreUnavailable."""
+    if not is_id(id_):
+        return None
+    path = result_path(job, id_)
+    try:
+        body = get_bytes(store, path)
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"read {path}: {error}") from error
+    if body is None:
+        return None
+    try:
+        value = json.loads(body)
+    except (RecursionError, ValueError) as error:
+        raise NotAPreview(f"{path} is not JSON: {error}") from error
+    return Preview.from_json(value, path)
+
+
+def newest(store: ObjectStore, job: str, count: int) -> list[Preview]:
+    """The last `count` of a job, newest first. What cannot be read is passed over with a warning. Raises StoreUnavailable."""
+    found = []
+    for id_ in sorted(_ids(store, job), reverse=True)[:count]:
+        try:
+            preview = load(store, job, id_)
+        except (NotAPreview, UnreadableFormat) as error:
+            log.warning("%s", error)
+            continue
+        if preview is not None:
+            found.append(preview)
+    return found
+
+
+def _ids(store: ObjectStore, job: str) -> Iterator[str]:
+    folder = result_folder(job)
+    try:
+        for meta in obstore.list_with_delimiter(store, folder)["objects"]:
+            id_ = meta["path"].rpartition("/")[2].removesuffix(".json")
+            if is_id(id_):
+                yield id_
+    except FileNotFoundError:
+        return
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"list {folder}: {error}") from error
+
+
+def bounded(value: Any) -> Any:
+    """A value of a row or an answer as JSON of a bounded size; what is left out is said in its place."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]}... {len(value) - TEXT_MOST:,} more characters"
+    if isinstance(value, Mapping):
+        return {str(name): bounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        more = len(value) - ITEMS_MOST
+        return [bounded(each) for each in value[:ITEMS_MOST]] + ([f"... {more:,} more"] if more > 0 else [])
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) or value != value else value

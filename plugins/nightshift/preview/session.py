@@ -1,0 +1,153 @@
+"""A preview from its question to its result, for the command and for the DAG's task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.preview import compare, results
+from nightshift.preview.compute import Computed, Outcome, compute
+from nightshift.preview.estimate import Knowing, night_of
+from nightshift.preview.names import new_id
+from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant, bounded
+from nightshift.preview.rows import Rows, Source, kept_rows, read_rows
+from nightshift.preview.warm import WarmEngine, folder_of, same_engine
+from nightshift.run.names import run_digest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from obstore.store import GCSCredentialProvider, ObjectStore
+
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.planner.costs.prices import Prices
+    from nightshift.settings import Settings
+    from nightshift.spec import JobSpec
+
+GB: Final = 10**9
+
+
+@dataclass(frozen=True)
+class Question:
+    """files: the job's, and that of the one to compare it with, each with its spec. engine_url: of an engine that is there."""
+
+    files: tuple[tuple[str, JobSpec], ...]
+    partition: str
+    rows: int
+    by: str
+    engine_url: str | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a preview needs. warehouse(), runtime(): only called when they are needed: each may take seconds to reach."""
+
+    store: ObjectStore
+    settings: Settings
+    warehouse: Callable[[], Source]
+    runtime: Callable[[], Runtime]
+    prices: Prices
+    environment: Mapping[str, str]
+    say: Callable[[str], None]
+    credentials: GCSCredentialProvider | None = None
+
+
+@dataclass
+class _Clock:
+    """Seconds by step."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+
+    def lap(self, step: str, since: float) -> None:
+        self.seconds[step] = round(self.seconds.get(step, 0.0) + time.monotonic() - since, 3)
+
+
+def preview(question: Question, world: Surroundings) -> Preview:
+    """Answers the question and keeps the result in the bucket.
+
+    Raises NoRows, NoEngine, EngineGone, UnfitEngine, StoreUnavailable, and what warehouse and runtime raise.
+    """
+    clock = _Clock()
+    found: list[tuple[str, JobSpec, Rows, Outcome]] = []
+    first = question.files[0][1]
+    knowing = [_knowing(spec, world) for _, spec in question.files]
+    for file, spec in question.files:
+        since = time.monotonic()
+        rows = _rows(question, spec, world)
+        clock.lap("rows", since)
+        since = time.monotonic()
+        found.append((file, spec, rows, _outcome(question, world, first, spec, rows.table)))
+        clock.lap("answers", since)
+    since = time.monotonic()
+    nights = [
+        night_of(spec, rows.of_night, outcome, knows.known(), world.prices)
+        for knows, (_, spec, rows, outcome) in zip(knowing, found, strict=True)
+    ]
+    clock.lap("estimate", since)
+    variants = tuple(
+        _variant(file, spec, question.partition, rows.table, outcome, night)
+        for (file, spec, rows, outcome), night in zip(found, nights, strict=True)
+    )
+    made = Preview(
+        new_id(),
+        first.job,
+        question.partition,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        question.by,
+        variants,
+        compare.pairs(*variants) if len(variants) > 1 else (),
+        all(rows.kept for _, _, rows, _ in found),
+        sum(rows.query_bytes or 0 for _, _, rows, _ in found if not rows.kept),
+        {**clock.seconds, "engine": round(sum(outcome.seconds for *_, outcome in found), 3)},
+    )
+    results.save(world.store, made)
+    return made
+
+
+def _rows(question: Question, spec: JobSpec, world: Surroundings) -> Rows:
+    asked = (spec, question.partition, question.rows, world.settings.project)
+    if (kept := kept_rows(world.store, *asked)) is not None:
+        world.say(f"{len(kept.table)} of {kept.of_night:,} rows, read at {kept.read_at}")
+        return kept
+    source = world.warehouse()
+    bytes_ = source.query_bytes(spec, question.partition)
+    size = "an unknown number of bytes" if bytes_ is None else f"{bytes_ / GB:,.3f} GB, by a dry run"
+    world.say(f"the query is read once, whole, for {question.rows} of its rows ({size}); the next preview of it reads nothing")
+    return read_rows(world.store, source, *asked, bytes_)
+
+
+def _outcome(question: Question, world: Surroundings, first: JobSpec, spec: JobSpec, table: pa.Table) -> Outcome:
+    if question.engine_url:
+        return asyncio.run(compute(spec, table, question.engine_url))
+    warm = WarmEngine(world.store, world.settings, world.runtime, world.say)
+    shared = spec is not first and same_engine(first, spec, world.settings)
+    return warm.answers(spec, table, folder_of(first, world.settings) if shared else None)
+
+
+def _knowing(spec: JobSpec, world: Surroundings) -> Knowing:
+    credentials = world.credentials if spec.model.uri.startswith("gs://") else None
+    return Knowing(world.store, spec, world.environment, credentials, world.say)
+
+
+def _variant(file: str, spec: JobSpec, partition: str, table: pa.Table, outcome: Outcome, night: NightEstimate) -> Variant:
+    keys = table.select(list(spec.source.key)).to_pylist()
+    return Variant(
+        file,
+        spec.job,
+        spec.model.name,
+        run_digest(spec.job, partition, spec.semantic()),
+        tuple(_row(key, row) for key, row in zip(keys, outcome.rows, strict=True)),
+        outcome.prompt_tokens,
+        outcome.output_tokens,
+        outcome.engine,
+        round(outcome.seconds, 3),
+        night,
+    )
+
+
+def _row(key: Mapping[str, Any], row: Computed) -> PreviewRow:
+    return PreviewRow(bounded(key), **{each.name: bounded(getattr(row, each.name)) for each in fields(row)})

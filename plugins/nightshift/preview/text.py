@@ -1,0 +1,166 @@
+"""A preview on a terminal: each row's prompt and answer; of two jobs side by side, with the words that differ marked."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator
+from typing import Final
+
+from nightshift.fields.text import minutes, n
+from nightshift.preview.compare import answer_text
+from nightshift.preview.results import Diff, NightEstimate, Pair, Preview, PreviewRow, Variant
+
+LINES_MOST: Final = 12
+"""Of one prompt or answer; --json has all of it."""
+LEAST: Final = 40
+_MARKS: Final = {"-": ("[-", "-]"), "+": ("{+", "+}")}
+_COLOURS: Final = {"-": ("\x1b[31m", "\x1b[0m"), "+": ("\x1b[32m", "\x1b[0m")}
+_INVISIBLE: Final = re.compile(r"\x1b\[\d+m")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def lines(preview: Preview, *, colour: bool = False, width: int | None = None) -> Iterator[str]:
+    """width: columns of the terminal, by default of this one."""
+    width = max(LEAST, width or shutil.get_terminal_size((100, 24)).columns)
+    first = preview.variants[0]
+    rows = f"{n(len(first.rows), 'row')} of {first.night.rows:,}"
+    yield f"{preview.job} {preview.partition}: {rows}, {first.model}, vLLM {first.engine}"
+    if len(preview.variants) == 1:
+        for row in first.rows:
+            yield ""
+            yield from _one(row, width)
+    else:
+        yield from _side_by_side(preview, width, _COLOURS if colour else _MARKS)
+    yield ""
+    for variant in preview.variants:
+        yield from _sum(variant, named=len(preview.variants) > 1)
+    if preview.pairs:
+        yield (
+            f"{preview.changed_answers} of {n(len(preview.pairs), 'answer')} changed, and {preview.changed_prompts} prompts "
+            f"({first.file} -> {preview.variants[1].file})"
+        )
+    took = sum(value for name, value in preview.seconds.items() if name in ("rows", "answers", "estimate"))
+    yield f"the engine took {preview.seconds.get('engine', 0):.1f} s of {took:.1f} s; kept as {preview.id}"
+
+
+def _one(row: PreviewRow, width: int) -> Iterator[str]:
+    yield f"{_key(row.key)}  {_facts(row)}".rstrip()
+    if row.prompt is not None:
+        yield from _block("prompt", row.prompt, width)
+    if row.reasoning:
+        yield from _block("reasoning", row.reasoning, width)
+    yield from _block("dead" if row.reason else "answer", answer_text(row), width)
+
+
+def _facts(row: PreviewRow) -> str:
+    found = [] if row.finish_reason is None else ["cut at max_tokens" if row.finish_reason == "length" else row.finish_reason]
+    if row.prompt_tokens is not None:
+        found.append(f"{row.prompt_tokens:,} + {row.output_tokens or 0:,} tokens")
+    if row.tries > 1:
+        found.append(f"{row.tries} tries")
+    return f"({', '.join(found)})" if found else ""
+
+
+def _block(name: str, text: str, width: int) -> Iterator[str]:
+    for number, line in enumerate(_wrapped(text, width - 12)):
+        yield f"  {name if number == 0 else '':9} {line}"
+
+
+def _side_by_side(preview: Preview, width: int, marks: dict[str, tuple[str, str]]) -> Iterator[str]:
+    first, second = preview.variants
+    column = (width - 3) // 2
+    others = {str(row.key): row for row in second.rows}
+    changes = {str(pair.key): pair for pair in preview.pairs}
+    yield from _columns(first.file, second.file, column)
+    for row in first.rows:
+        other, pair = others.get(str(row.key)), changes.get(str(row.key))
+        yield ""
+        yield _key(row.key)
+        if other is None or pair is None:
+            yield "  (the other job's sample does not have this row)"
+            yield from _one(row, width)
+            continue
+        yield from _pair(pair, row, other, column, width, marks)
+    missing = len(second.rows) - len(preview.pairs)
+    if missing:
+        yield f"({n(missing, 'row')} of {second.file} are not among those of {first.file})"
+
+
+def _pair(
+    pair: Pair, row: PreviewRow, other: PreviewRow, column: int, width: int, marks: dict[str, tuple[str, str]]
+) -> Iterator[str]:
+    if pair.prompt is None:
+        yield from _block("prompt", row.prompt or "", width)
+    else:
+        yield from _columns(_marked(pair.prompt, "-", marks), _marked(pair.prompt, "+", marks), column)
+    yield from _columns(_facts(row), _facts(other), column)
+    if pair.answer is None:
+        yield from _block("same", answer_text(row), width)
+    else:
+        yield from _columns(_marked(pair.answer, "-", marks), _marked(pair.answer, "+", marks), column)
+
+
+def _marked(diff: Diff, kind: str, marks: dict[str, tuple[str, str]]) -> str:
+    """One side: what both have, and what only it has between marks. Each word is marked, so that a line may end between two."""
+    begin, end = marks[kind]
+    return "".join(
+        text if each == "=" else re.sub(r"\S+", lambda word: f"{begin}{word[0]}{end}", text)
+        for each, text in diff
+        if each in ("=", kind)
+    )
+
+
+def _columns(left: str, right: str, column: int) -> Iterator[str]:
+    for one, other in itertools.zip_longest(_wrapped(left, column), _wrapped(right, column), fillvalue=""):
+        padding = " " * (column - len(_INVISIBLE.sub("", one)))
+        yield f"{one}{padding} | {other}".rstrip()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """At most `LINES_MOST`; what a model or a table wrote may not move the cursor, so control characters are shown as such."""
+    found: list[str] = []
+    for line in text.split("\n"):
+        # Our own colours stay; they take no room.
+        safe = "".join(
+            piece if _INVISIBLE.fullmatch(piece) else _CONTROL.sub("\N{REPLACEMENT CHARACTER}", piece)
+            for piece in re.split(r"(\x1b\[\d+m)", line)
+        )
+        found += textwrap.wrap(safe, width, replace_whitespace=False, drop_whitespace=True) or [""]
+    if len(found) > LINES_MOST:
+        found = [*found[: LINES_MOST - 1], f"... {len(found) - LINES_MOST + 1} more lines"]
+    return found
+
+
+def _key(key: object) -> str:
+    values = key.items() if isinstance(key, dict) else ()
+    return ", ".join(f"{name} {value}" for name, value in values)
+
+
+def _sum(variant: Variant, *, named: bool) -> Iterator[str]:
+    head = f"{variant.file}: " if named else ""
+    reasons: dict[str, int] = {}
+    for row in variant.rows:
+        if row.reason is not None:
+            reasons[row.reason] = reasons.get(row.reason, 0) + 1
+    dead = f"{n(variant.dead, 'dead letter')} ({', '.join(f'{count} {name}' for name, count in reasons.items())})"
+    cut = f", {variant.truncated} cut at max_tokens" if variant.truncated else ""
+    yield (
+        f"{head}{len(variant.rows) - variant.dead} answered{cut}, {dead if reasons else 'no dead letter'}; "
+        f"{variant.prompt_tokens:,} prompt tokens and {variant.output_tokens:,} of answers"
+    )
+    yield f"{head}{_night(variant.night)}"
+    if variant.night.problem:
+        yield f"{head}the night does not fit: {variant.night.problem}"
+
+
+def _night(night: NightEstimate) -> str:
+    if night.seconds is None:
+        how = "how long it takes is not known: the job states no speed, and no run has measured one"
+    else:
+        price = "no price is known for its machines" if night.cost is None else f"about {night.cost:,.2f} {night.currency}"
+        how = f"about {minutes(night.seconds)} with {n(night.workers or 0, 'worker')} ({night.profile}), {price}"
+    tokens = f"{night.input_tokens:,} + {night.output_tokens:,} tokens"
+    return f"the whole night: {n(night.rows, 'row')}, {tokens}, {how}"

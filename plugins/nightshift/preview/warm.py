@@ -1,0 +1,203 @@
+"""A warm engine: a JobSet with one worker, made like a night's, that stays for a while and is asked in the bucket."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+
+from nightshift.formats import PREVIEW
+from nightshift.jobset.manifest.constants import LOAD_PATIENCE, SERVER
+from nightshift.jobset.manifest.render import render
+from nightshift.jobset.manifest.server import image_setting, server_args
+from nightshift.jobset.observation import finished
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, Runtime
+from nightshift.preview.compute import EngineGone, Outcome, UnfitEngine
+from nightshift.preview.names import EngineFolder, new_id
+from nightshift.preview.rows import to_parquet
+from nightshift.run.names import canonical_json
+from nightshift.run.plan import InputFile, Plan
+from nightshift.store import StoreUnavailable, get_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from obstore.store import ObjectStore
+
+    from nightshift.settings import Settings
+    from nightshift.spec import JobSpec
+
+PROGRAM: Final = "nightshift.preview.keeper"
+TAKEN_S: Final = 2.5
+"""How soon a warm engine takes a question: several of its looks."""
+POLL_S: Final = 0.1
+LOOK_S: Final = 3.0
+SAY_S: Final = 15.0
+RESTARTS: Final = 2
+"""Of a server, before it counts as one that cannot start."""
+LAST_LINES: Final = 12
+COMPUTE_S: Final = 900.0
+"""How long a question that was taken may take."""
+
+
+class NoEngine(Exception):
+    """There is no engine to ask: it does not start. The message ends with its own last words, if it has left some."""
+
+
+@dataclass(frozen=True)
+class WarmEngine:
+    """How one is asked, and started if it is not there. runtime(): only called then. say(sentence): while a person waits."""
+
+    store: ObjectStore
+    settings: Settings
+    runtime: Callable[[], Runtime]
+    say: Callable[[str], None]
+
+    def answers(self, spec: JobSpec, table: pa.Table, folder: EngineFolder | None = None) -> Outcome:
+        """The answers to the rows. folder: of the engine that is to be asked; by default the job's own.
+
+        Raises NoEngine, EngineGone, UnfitEngine, StoreUnavailable, and what `runtime` raises.
+        """
+        folder, id_ = folder or folder_of(spec, self.settings), new_id()
+        ask = {
+            **PREVIEW.stamp(),
+            "at": datetime.now(UTC).isoformat(),
+            "spec": spec.model_dump(mode="json"),
+            "rows": base64.b64encode(to_parquet(table)).decode(),
+        }
+        try:
+            obstore.put(self.store, folder.ask_path(id_), canonical_json(ask), mode="create")
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"write {folder.ask_path(id_)}: {error}") from error
+        if not self._taken(folder, id_, TAKEN_S):
+            self._start(spec, folder)
+            self._await_taken(spec, folder, id_)
+        return self._answer(folder, id_)
+
+    def _taken(self, folder: EngineFolder, id_: str, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not (taken := self._get(folder.taken_path(id_)) is not None) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return taken
+
+    def _start(self, spec: JobSpec, folder: EngineFolder) -> None:
+        """Submits the JobSet, unless one is on its way."""
+        runtime = self.runtime()
+        manifest = manifest_of(spec, folder, self.settings)
+        try:
+            runtime.submit(manifest)
+        except JobSetExists:
+            jobset = runtime.observe(folder.jobset).jobset
+            if jobset is not None and not finished(jobset):
+                self.say(f"the engine is starting already: JobSet {folder.jobset}")
+                return
+            self._replace(runtime, folder, manifest)
+        self.say(
+            f"an engine starts (JobSet {folder.jobset}) and loads the model; it stays while it is used, and ten minutes longer"
+        )
+
+    def _replace(self, runtime: Runtime, folder: EngineFolder, manifest: Mapping[str, Any]) -> None:
+        """Instead of one that has ended: its name is free once it is gone."""
+        runtime.stop(folder.jobset)
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                runtime.submit(manifest)
+                return
+            except JobSetExists:
+                if time.monotonic() > deadline:
+                    raise NoEngine(f"JobSet {folder.jobset} has ended and is not deleted. Delete it, and try again.") from None
+                time.sleep(0.5)
+
+    def _await_taken(self, spec: JobSpec, folder: EngineFolder, id_: str) -> None:
+        began = said = time.monotonic()
+        patience_s = LOAD_PATIENCE * spec.compute.worker().load_seconds
+        runtime = self.runtime()
+        while not self._taken(folder, id_, LOOK_S):
+            self._judge(runtime, folder)
+            waited = time.monotonic() - began
+            if waited > patience_s:
+                raise NoEngine(
+                    f"The engine was not ready within {patience_s} s. Its JobSet {folder.jobset} goes on: ask again later."
+                    + _words(runtime, folder)
+                )
+            if time.monotonic() - said >= SAY_S:
+                said = time.monotonic()
+                self.say(f"the engine is loading ({waited:.0f} s)")
+
+    def _judge(self, runtime: Runtime, folder: EngineFolder) -> None:
+        """Raises NoEngine for a JobSet that has ended, or whose server ends again and again; it is stopped then."""
+        seen = runtime.observe(folder.jobset)
+        ended = seen.jobset is None or finished(seen.jobset)
+        restarts = max((_restarts(pod) for pod in seen.pods), default=0)
+        if not ended and restarts < RESTARTS:
+            return
+        words = _words(runtime, folder)
+        runtime.stop(folder.jobset)
+        raise NoEngine(f"The engine does not start: it ended {restarts + 1} times.{words}")
+
+    def _answer(self, folder: EngineFolder, id_: str) -> Outcome:
+        deadline = time.monotonic() + COMPUTE_S
+        while (body := self._get(folder.answer_path(id_))) is None:
+            if time.monotonic() > deadline:
+                raise EngineGone(f"The engine has taken the rows and not answered for {COMPUTE_S:.0f} s.")
+            time.sleep(POLL_S)
+        found = json.loads(body)
+        PREVIEW.check(found, folder.answer_path(id_))
+        if "error" in found:
+            raise (UnfitEngine if found.get("unfit") else EngineGone)(str(found["error"]))
+        return Outcome.from_json(found["outcome"])
+
+    def _get(self, path: str) -> bytes | None:
+        try:
+            return get_bytes(self.store, path)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"read {path}: {error}") from error
+
+
+def folder_of(spec: JobSpec, settings: Settings) -> EngineFolder:
+    """The engine of this job: the same for two versions of a prompt."""
+    named = [spec.job, *_how(spec, settings)]
+    return EngineFolder(spec.job, hashlib.sha256(canonical_json(named)).hexdigest()[:16])
+
+
+def same_engine(spec: JobSpec, other: JobSpec, settings: Settings) -> bool:
+    """Whether the engine of one job answers for the other."""
+    return _how(spec, settings) == _how(other, settings)
+
+
+def _how(spec: JobSpec, settings: Settings) -> list[Any]:
+    """All of how its engine is started."""
+    worker = spec.compute.worker()
+    return [server_args(spec, worker), worker.profile.name, getattr(settings, image_setting(worker, settings))]
+
+
+def manifest_of(spec: JobSpec, folder: EngineFolder, settings: Settings) -> dict[str, Any]:
+    """One worker, whose driver is the keeper. Raises as `render`."""
+    plan = Plan(folder.digest, 1, 1, 1, (InputFile("none", 1, (1,), 0, ""),))
+    return render(spec, folder.run, plan, settings, name=folder.jobset, workers=1, program=PROGRAM)
+
+
+def _restarts(pod: Mapping[str, Any]) -> int:
+    statuses = (pod.get("status") or {}).get("initContainerStatuses") or ()
+    return max((int(each.get("restartCount") or 0) for each in statuses if each.get("name") == SERVER), default=0)
+
+
+def _words(runtime: Runtime, folder: EngineFolder) -> str:
+    """The last lines of the server's log."""
+    for pod in runtime.observe(folder.jobset).pods:
+        try:
+            lines = [
+                line for line in runtime.logs(folder.jobset, pod["metadata"]["name"], SERVER, last=LAST_LINES) if line.strip()
+            ]
+        except JobSetNotFound:
+            continue
+        if lines:
+            return "\nIts last lines:\n" + "\n".join(f"    {line}" for line in lines)
+    return ""
