@@ -8,10 +8,10 @@ NIGHT = driver emulators server airflow "$$AIRFLOW"
 LOCAL_CLUSTER = PYTHONPATH=plugins .envs/test/bin/python -m local.cluster
 STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))$(if $(filter-out airflow,$(AIRFLOW)),-$(AIRFLOW))
 # The shell reads these, so they may contain any character.
-export AIRFLOW BASES CLUSTER LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE WITH
+export AIRFLOW BASES CLUSTER FILE LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE TABLE WITH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-stream search lineage up down status env cluster-up cluster-down screenshots test test-all chaos bench figures lint format lock images composer-bundle smoke-gcp
+.PHONY: help setup demo demo-stream search lineage chat-model load up down status env cluster-up cluster-down screenshots test test-all chaos bench figures lint format lock images composer-bundle smoke-gcp
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +27,20 @@ demo-stream: ## run a stream on this machine: messages -> vLLM -> PostgreSQL, a 
 	@$(ENVIRONMENTS) stream emulators server
 	@PYTHONPATH=plugins .envs/stream/bin/python -m local.stream_demo
 
+load: ## put a CSV or Parquet file into a table of the running stack: make load FILE=tickets.csv TABLE=support.tickets
+	@$(ENVIRONMENTS) airflow
+	@PYTHONPATH=plugins .envs/airflow/bin/python -m local.load "$$FILE" "$$TABLE" --state "$$STATE"
+
 search: ## search what the demo published: make search Q="parse yaml"
 	@$(ENVIRONMENTS) $(NIGHT)
 	@$(DEMO) --search "$$Q"
 
 lineage: ## list the datasets that the stack's OpenLineage events name
 	@$(PYTHON) -m local.lineage --state $(STATE)
+
+chat-model: ## make SmolLM2-135M-Instruct, a chat model for jobs on this machine (93 MB; docs/develop/local-stack.md)
+	@$(ENVIRONMENTS) server chat-model
+	@$(PYTHON) -m local.models smollm2-135m-instruct
 
 up: ## start the local stack and leave it up; prints Airflow's address and password (WITH="pubsub postgres": these parts, too)
 	@$(ENVIRONMENTS) $(NIGHT)

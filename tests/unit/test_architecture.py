@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
         "tasks",
     },
     "stream": {"driver", "exits", "fields", "formats", "jobset", "run", "settings", "spec", "store", "tasks", "warehouse"},
-    "doctor": {"", "jobset", "run", "settings", "spec", "store", "stream", "warehouse"},
+    "doctor": {"", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "spec", "store", "warehouse"},
     "triggers": {"", "fields", "hooks", "jobset", "settings", "spec", "store", "warehouse"},
     "operators": {

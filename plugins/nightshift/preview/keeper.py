@@ -31,8 +31,8 @@ log = logging.getLogger("nightshift.preview")
 
 IDLE_S: Final = 600.0
 """How long an engine stays without a question: a person has edited a prompt by then, or has gone."""
-EVERY_S: Final = 0.4
-"""Between two looks. A LIST costs 5 millionths of a dollar: ten idle minutes take under a cent."""
+EVERY_S: Final = 0.25
+"""Between two looks. A LIST costs 5 millionths of a dollar: ten idle minutes take about a cent."""
 OLD: Final = timedelta(minutes=30)
 """Nobody waits any longer for the answer to an older question, from before this process began."""
 ENGINE_WAIT_S: Final = 1800.0

@@ -104,12 +104,17 @@ def _pair(
 
 
 def _marked(diff: Diff, kind: str, marks: dict[str, tuple[str, str]]) -> str:
-    """One side: what both have, and what only it has between marks. Each word is marked, so that a line may end between two."""
+    """One side: what both have, and what only it has between marks. Nothing is marked if they have no word in common.
+
+    A colour is set for each word, because a line that ends in the middle of a piece would colour the other side, too.
+    """
+    pieces = [(each, text) for each, text in diff if each in ("=", kind)]
+    if not any(each == "=" and text.strip() for each, text in diff):
+        return "".join(text for _, text in pieces)
     begin, end = marks[kind]
+    pattern = r"\S+" if marks is _COLOURS else r"\S(.*\S)?"
     return "".join(
-        text if each == "=" else re.sub(r"\S+", lambda word: f"{begin}{word[0]}{end}", text)
-        for each, text in diff
-        if each in ("=", kind)
+        text if each == "=" else re.sub(pattern, lambda found: f"{begin}{found[0]}{end}", text) for each, text in pieces
     )
 
 

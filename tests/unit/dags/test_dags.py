@@ -23,6 +23,9 @@ pytestmark = pytest.mark.unit
 
 DOCTOR = "nightshift_doctor"
 PAUSE = "nightshift_pause"
+PREVIEW = "nightshift_preview"
+OURS = {DOCTOR, PAUSE, PREVIEW}
+"""The DAGs that are there whatever the jobs are, as far as these tests parse them."""
 """These DAGs come from no file."""
 REDRIVE = "nightshift_redrive"
 """The one that comes from the files of streams."""
@@ -97,7 +100,14 @@ def test_airflow_checks_the_tables_asset_before_the_first_task(parse: Parse, job
     }
 
 
-@pytest.mark.parametrize(("dag_id", "params"), [(DOCTOR, {"job": None}), (PAUSE, {"run": "", "action": "pause"})])
+@pytest.mark.parametrize(
+    ("dag_id", "params"),
+    [
+        (DOCTOR, {"job": None}),
+        (PAUSE, {"run": "", "action": "pause"}),
+        (PREVIEW, {"job": "", "rows": 20, "partition": None, "against": None}),
+    ],
+)
 def test_the_other_dags_refuse_a_conf_with_keys_that_are_no_params(
     parse: Parse, job_text: str, dag_id: str, params: dict[str, Any]
 ) -> None:
@@ -223,7 +233,7 @@ class TestABrokenJobFile:
     def test_good_jobs_beside_it_are_there(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken=job_text.replace("job: package-embeddings", "job: Broken_One"))
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
+        assert set(bag.dags) == {"package-embeddings", *OURS}
 
     def test_the_import_error_names_file_line_and_field(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken=job_text.replace("task: embedding", "task: telepathy"))
@@ -239,7 +249,7 @@ class TestABrokenJobFile:
             second=job_text.replace("owner: search-team", "ownr: search-team"),
         )
 
-        assert set(bag.dags) == {DOCTOR, PAUSE}
+        assert set(bag.dags) == OURS
         (message,) = bag.import_errors.values()
         for place in ("first.yaml", "deadline", "compute.profile", "second.yaml", "ownr"):
             assert place in message
@@ -247,13 +257,13 @@ class TestABrokenJobFile:
     def test_a_file_that_is_no_yaml_at_all(self, parse: Parse, job_text: str) -> None:
         bag = parse(good=job_text, broken="\x00{{{")
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
+        assert set(bag.dags) == {"package-embeddings", *OURS}
         assert "dags/jobs/broken.yaml" in next(iter(bag.import_errors.values()))
 
     def test_two_files_of_one_job(self, parse: Parse, job_text: str) -> None:
         bag = parse(first=job_text, second=job_text)
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
+        assert set(bag.dags) == {"package-embeddings", *OURS}
         (message,) = bag.import_errors.values()
         line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("job: "))
         assert (
@@ -264,7 +274,7 @@ class TestABrokenJobFile:
     def test_two_jobs_with_one_destination(self, parse: Parse, job_text: str) -> None:
         bag = parse(first=job_text, second=job_text.replace("job: package-embeddings", "job: other"))
 
-        assert set(bag.dags) == {"package-embeddings", DOCTOR, PAUSE}
+        assert set(bag.dags) == {"package-embeddings", *OURS}
         (message,) = bag.import_errors.values()
         line = next(n for n, text in enumerate(job_text.splitlines(), 1) if text.startswith("  table: "))
         assert (
@@ -299,7 +309,7 @@ class TestTheDoctor:
         monkeypatch.delenv("NIGHTSHIFT_PROJECT")
         monkeypatch.delenv("NIGHTSHIFT_BUCKET")
 
-        assert set(parse().dags) == {DOCTOR, PAUSE}
+        assert set(parse().dags) == OURS
 
     def test_it_lives_through_serialization(self, parse: Parse) -> None:
         stored = json.loads(json.dumps(DagSerialization.to_dict(parse().dags[DOCTOR])))

@@ -1,0 +1,175 @@
+"""Previews without an engine: results, comparisons, the text for a terminal, the JobSet of a warm engine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from nightshift.formats import UnreadableFormat
+from nightshift.preview import compare, results
+from nightshift.preview.names import is_id, new_id, result_path
+from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant
+from nightshift.preview.text import lines
+from nightshift.preview.warm import folder_of, manifest_of, same_engine
+from nightshift.settings import Settings
+from tests.builders import a_spec
+
+pytestmark = pytest.mark.unit
+
+SETTINGS = Settings(bucket="b", project="p", runtime="local:/state")
+NIGHT = NightEstimate(2_000, 50_000, 4_000, "cpu", 1, 600.0, 0.2, None, "USD", "stated")
+
+
+def variant(*rows: PreviewRow, file: str = "a.yaml") -> Variant:
+    return Variant(file, "job", "m", "0" * 16, rows, 10, 4, "0.32.0", 1.5, NIGHT)
+
+
+def row(id_: int, answer: Any = "yes", **more: Any) -> PreviewRow:
+    return PreviewRow({"id": id_}, **{"prompt": f"Is {id_} odd?", "answer": answer, "finish_reason": "stop", **more})
+
+
+def a_preview(*variants: Variant, **changes: Any) -> Preview:
+    pairs = compare.pairs(*variants) if len(variants) == 2 else ()
+    return Preview(new_id(), "job", "2026-11-20", "2026-11-20T08:00:00+00:00", "me", variants, pairs, **changes)
+
+
+def test_a_result_is_read_as_it_was_written() -> None:
+    store = MemoryStore()
+    made = a_preview(variant(row(1), row(2)), variant(row(1, "no"), row(2), file="b.yaml"), seconds={"engine": 1.5})
+
+    results.save(store, made)
+
+    assert results.load(store, "job", made.id) == made
+    assert (made.changed_answers, made.changed_prompts) == (1, 0)
+    assert results.load(store, "job", new_id()) is None
+    assert results.load(store, "job", "../job/2026-11-20") is None
+
+
+def test_the_newest_come_first_and_what_cannot_be_read_is_passed_over() -> None:
+    store = MemoryStore()
+    made = [a_preview(variant(row(number))) for number in range(3)]
+    for each in made:
+        results.save(store, each)
+    obstore.put(store, result_path("job", "29990101T000000000Z-000000"), b"[]")
+    obstore.put(store, result_path("job", "rows/0.parquet"), b"not a result")
+    obstore.put(store, result_path("job-2", new_id()), b"another job's")
+
+    assert results.newest(store, "job", 3) == sorted(made, key=lambda each: each.id, reverse=True)[:2]
+    assert results.newest(store, "nobody", 3) == []
+
+
+def test_a_result_of_a_later_release_is_refused_and_a_new_entry_is_not() -> None:
+    body = a_preview(variant(row(1))).to_json()
+
+    assert Preview.from_json({**body, "novelty": 1}).variants[0].rows[0].answer == "yes"
+    with pytest.raises(UnreadableFormat):
+        Preview.from_json({**body, "version": 99, "written_by": "9.9.9"})
+
+
+def test_ids_sort_by_time() -> None:
+    assert is_id(new_id())
+    assert not is_id("20261120T080000Z")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("yes", "yes", True),
+        ("yes", "Yes", False),
+        ([0.12345, -1.0], [0.12346, -1.0], True),
+        ([0.12345, -1.0], [0.2, -1.0], False),
+        ([1.0], [1.0, 2.0], False),
+        ({"label": "a", "score": 0.51}, {"label": "a", "score": 0.5100001}, True),
+        ({"label": "a"}, {"label": "b"}, False),
+        (None, "", False),
+    ],
+)
+def test_answers_that_differ_by_rounding_alone_are_the_same(one: Any, other: Any, same: bool) -> None:
+    assert compare.alike(one, other) is same
+
+
+def test_a_diff_is_by_words_and_has_all_of_both_texts() -> None:
+    one, other = "The app crashes on start.", "The app is slow on start."
+
+    found = compare.diff(one, other)
+
+    assert found == (("=", "The app "), ("-", "crashes "), ("+", "is slow "), ("=", "on start."))
+    assert "".join(text for kind, text in found if kind != "+") == one
+    assert "".join(text for kind, text in found if kind != "-") == other
+
+
+def test_a_row_that_becomes_a_dead_letter_counts_as_changed_and_a_row_of_one_file_alone_is_not_compared() -> None:
+    dead = row(1, None, reason="too_long", message="9,000 tokens", finish_reason=None)
+
+    (pair,) = compare.pairs(variant(row(1), row(2)), variant(dead, row(3), file="b.yaml"))
+
+    assert pair.answer is not None
+    assert ("+", "dead letter, too_long: 9,000 tokens") in pair.answer
+
+
+def test_the_text_shows_rows_dead_letters_and_the_night_and_no_control_characters() -> None:
+    shown = "\n".join(
+        lines(
+            a_preview(
+                variant(
+                    row(1, "a\x1b[2Jb", finish_reason="length"), row(2, None, prompt=None, reason="bad_input", message="empty")
+                )
+            ),
+            width=80,
+        )
+    )
+
+    assert "2 rows of 2,000" in shown
+    assert "a\N{REPLACEMENT CHARACTER}[2Jb" in shown
+    assert "bad_input: empty" in shown
+    assert "1 answered, 1 cut at max_tokens, 1 dead letter (1 bad_input)" in shown
+    assert "about 10 min with 1 worker (cpu), no price is known for its machines" in shown
+
+
+def test_two_files_are_side_by_side_within_the_width() -> None:
+    made = a_preview(
+        variant(row(1, "the quick brown fox jumps over the lazy dog " * 3)),
+        variant(row(1, "the quick brown cat jumps over the lazy dog " * 3), file="b.yaml"),
+    )
+
+    for colour in (False, True):
+        found = list(lines(made, colour=colour, width=80))
+        sides = [line for line in found if " | " in line]
+        assert any(("[-fox-]" in line or "\x1b[31mfox" in line) for line in sides)
+        assert all(len(compare_width(line)) <= 80 for line in sides)
+
+
+def compare_width(line: str) -> str:
+    for code in ("\x1b[31m", "\x1b[32m", "\x1b[0m"):
+        line = line.replace(code, "")
+    return line
+
+
+def test_the_engine_is_the_same_for_another_prompt_and_another_one_for_other_flags() -> None:
+    spec, prompt = a_spec(), a_spec(request__input="Text: {{ text }}")
+    flags, job = a_spec(engine__max_num_seqs=9), a_spec(job="other")
+
+    assert folder_of(spec, SETTINGS) == folder_of(prompt, SETTINGS)
+    assert folder_of(spec, SETTINGS) != folder_of(flags, SETTINGS)
+    assert folder_of(spec, SETTINGS) != folder_of(job, SETTINGS)
+    assert same_engine(spec, job, SETTINGS)
+    assert not same_engine(spec, flags, SETTINGS)
+
+
+def test_the_jobset_of_a_warm_engine_is_a_nights_with_another_program() -> None:
+    spec = a_spec()
+    folder = folder_of(spec, SETTINGS)
+
+    manifest = manifest_of(spec, folder, SETTINGS)
+
+    job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    (driver,) = job["template"]["spec"]["containers"]
+    variables = {each["name"]: each.get("value") for each in driver["env"]}
+    assert (job["completions"], job["activeDeadlineSeconds"]) == (1, spec.deadline_seconds)
+    assert driver["command"] == ["python3", "-m", "nightshift.preview.keeper"]
+    assert variables["NIGHTSHIFT_RUN_URL"] == f"gs://b/job/preview/{folder.digest}"
+    assert json.dumps(manifest).count("nightshift.driver") == 0
