@@ -184,7 +184,7 @@ class TestDeadLetters:
 
         first = DeadLetters(run.store, run.run).page().rows[0]
 
-        assert (first.key, first.message, first.row) == ({"id": 5}, "row 5 has no text", {})
+        assert (first.key, first.message, first.row) == ({"id": 5}, "row 5 has no text", {"id": 5})
         assert "gone" in (first.row_problem or "")
         assert first.prompt.problem == first.row_problem
 

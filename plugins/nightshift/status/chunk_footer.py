@@ -19,7 +19,7 @@ from obstore.store import ObjectStore
 
 from nightshift.formats import CHUNK, UnreadableFormat
 from nightshift.run.chunks import FORMAT_KEY, METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
-from nightshift.spec.columns import DEAD_REASON
+from nightshift.spec.columns import DEAD_REASON, PREDICTION
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
 
 TAIL_BYTES: Final = 16 * 1024
@@ -75,6 +75,31 @@ def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:
         raise NotReadable("it vanished while it was read") from error
     except (obstore.exceptions.BaseError, OSError) as error:
         raise unavailable(f"read {entry.path}", error) from error
+
+
+def only_answer(store: ObjectStore, path: str) -> tuple[str, int] | None:
+    """The text that all answers of a chunk are, or the label that they all have, and how many there are; from its statistics.
+
+    None if they differ, are no texts, or cannot be told. Two requests. Raises StoreUnavailable.
+    """
+    try:
+        entry = ListedObject(path, obstore.head(store, path)["size"], 0.0)
+        metadata = _parse(_footer_bytes(store, entry))
+    except (NotReadable, FileNotFoundError):
+        return None
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise unavailable(f"read {path}", error) from error
+    found, count = set(), 0
+    for group in range(metadata.num_row_groups):
+        columns = (metadata.row_group(group).column(number) for number in range(metadata.num_columns))
+        for column in columns:
+            if column.path_in_schema in (PREDICTION, f"{PREDICTION}.label"):
+                known = column.statistics
+                if known is None or not known.has_min_max or known.min != known.max or not isinstance(known.min, str):
+                    return None
+                found.add(known.min)
+                count += known.num_values
+    return (found.pop(), count) if len(found) == 1 else None
 
 
 def unavailable(what: str, error: Exception) -> StoreUnavailable:

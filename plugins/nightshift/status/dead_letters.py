@@ -29,6 +29,7 @@ from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, re
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
+from nightshift.status.samples import carried
 from nightshift.status.shown import as_json, cut, shown
 from nightshift.status.source_rows import Row, SourceRows
 from nightshift.store import get_bytes
@@ -46,7 +47,8 @@ NOTE_BYTES_MOST: Final = 4 << 10
 @dataclass(frozen=True)
 class DeadLetter:
     """key: the key columns. message: the engine's own words, or what is wrong with the row. attempts: requests that it was part
-    of. attempt: the worker that gave it up. row: the columns of the exported row; row_problem: why they are missing."""
+    of. attempt: the worker that gave it up. row: the columns of the exported row; if it is gone, those that the chunk has;
+    row_problem: why."""
 
     ordinal: int
     key: Mapping[str, Any]
@@ -88,8 +90,10 @@ class DeadLetterPage:
 
 @dataclass(frozen=True)
 class _Dead:
+    """carried: the columns that the chunk has of the source."""
+
     ordinal: int
-    key: Mapping[str, Any]
+    carried: Mapping[str, Any]
     reason: str
     message: str | None
     attempts: int
@@ -97,7 +101,7 @@ class _Dead:
     attempt: str
 
     def has(self, text: str) -> bool:
-        return any(text in str(each).casefold() for each in (*self.key.values(), self.message or "", self.reason))
+        return any(text in str(each).casefold() for each in (*self.carried.values(), self.message or "", self.reason))
 
 
 class DeadLetters:
@@ -163,14 +167,14 @@ class DeadLetters:
         prompt = rendered.of(row.values) if row.values else PromptText({}, row.problem)
         return DeadLetter(
             each.ordinal,
-            {name: shown(value) for name, value in each.key.items()},
+            {name: shown(each.carried.get(name)) for name in self._folder.spec.source.key},
             each.reason,
             each.message and cut(each.message),
             each.attempts,
             each.chunk,
             each.attempt,
             prompt,
-            row.shown(),
+            {**carried(each.carried), **row.shown()},
             row.problem,
         )
 
@@ -230,9 +234,9 @@ class DeadLetters:
 def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:
     chunk = folder.chunk(number)
     table: pa.Table = chunk.table.filter(pc.is_valid(chunk.table.column(DEAD_REASON)))
-    keys = [name for name in table.column_names if name not in (*CHUNK_COLUMNS, REASONING)]
-    for row in table.select([ORDINAL, *keys, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS]).to_pylist():
-        key = {name: row[name] for name in keys}
+    copied = [name for name in table.column_names if name not in (*CHUNK_COLUMNS, REASONING)]
+    for row in table.select([ORDINAL, *copied, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS]).to_pylist():
+        key = {name: row[name] for name in copied}
         yield _Dead(row[ORDINAL], key, row[DEAD_REASON], row[DEAD_MESSAGE], row[ATTEMPTS], number, chunk.provenance.attempt)
 
 

@@ -98,7 +98,7 @@ def explain(
 
 def _explained(folder: RunFolder, chunk: Chunk, one: pa.Table) -> Explanation:
     spec, manifest, run = folder.spec, folder.manifest, folder.run
-    sample = sample_of(chunk, one, SourceRows(folder.store, run, folder.planned), Prompts(spec))
+    sample = sample_of(chunk, one, spec.source.key, SourceRows(folder.store, run, folder.planned), Prompts(spec))
     [dead_reason], [dead_message] = (one.column(name).to_pylist() for name in (DEAD_REASON, DEAD_MESSAGE))
     sealed = next((each for each in manifest.chunks if each.chunk == chunk.number), None) if manifest else None
     seed = getattr(spec.request, "seed", None) if spec.request.seeded else None

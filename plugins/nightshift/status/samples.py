@@ -5,7 +5,7 @@ The choice is the same every time: chunks and rows are drawn by a hash of their 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,8 +28,8 @@ CHUNKS: Final = 4
 @dataclass(frozen=True)
 class Sample:
     """One answered row. finish_reason: "stop" or "length" if it is known: if none or all of its chunk's answers were cut; else
-    None. tokens_in, tokens_out: of a mean row of its chunk, as the engine reported them; None if it reported none.
-    row_problem: why `row` and `prompt` are missing."""
+    None. tokens_in, tokens_out: of a mean row of its chunk, as the engine reported them; None if it reported none. row: the
+    columns of the exported row; if it is gone, those that the chunk has. row_problem: why it, and `prompt`, are missing."""
 
     ordinal: int
     key: Mapping[str, Any]
@@ -78,7 +78,7 @@ def samples(store: ObjectStore, run: RunRef, *, rows: int = ROWS, chunks: int = 
         return Samples(run.prefix, (), 0, 0, 0, (), {})
     committed = folder.committed()
     drawn = chosen(committed, chunks, run.run_id)
-    source, prompts = SourceRows(store, run, plan), Prompts(folder.spec)
+    source, prompts, key = SourceRows(store, run, plan), Prompts(folder.spec), folder.spec.source.key
     found: list[Sample] = []
     problems: dict[str, str] = {}
     for at, number in enumerate(drawn):
@@ -91,21 +91,21 @@ def samples(store: ObjectStore, run: RunRef, *, rows: int = ROWS, chunks: int = 
             continue
         answered = chunk.table.filter(pc.is_valid(chunk.table.column(PREDICTION)))
         places = chosen(range(len(answered)), wanted, f"{run.run_id}/{number}")
-        found += [sample_of(chunk, answered.slice(place, 1), source, prompts) for place in places]
+        found += [sample_of(chunk, answered.slice(place, 1), key, source, prompts) for place in places]
     return Samples(
         run.prefix, tuple(found), plan.chunk_count, len(committed), len(drawn) - len(problems), source.left_out, problems
     )
 
 
-def sample_of(chunk: Chunk, one: pa.Table, source: SourceRows, prompts: Prompts) -> Sample:
-    """one: a table of this row of the chunk."""
+def sample_of(chunk: Chunk, one: pa.Table, key: Sequence[str], source: SourceRows, prompts: Prompts) -> Sample:
+    """one: a table of this row of the chunk. key: the key columns."""
     [values] = one.to_pylist()
     row: Row = source.row(values[ORDINAL])
     tokens_in, tokens_out = chunk.provenance.prompt_tokens_all, chunk.provenance.output_tokens_all
     count = max(1, chunk.table.num_rows)
     return Sample(
         values[ORDINAL],
-        {name: shown(values[name]) for name in keys_of(one)},
+        {name: shown(values.get(name)) for name in key},
         prompts.of(row.values) if row.values else PromptText({}, row.problem),
         shown(values[PREDICTION]),
         shown(values.get(REASONING)),
@@ -114,13 +114,14 @@ def sample_of(chunk: Chunk, one: pa.Table, source: SourceRows, prompts: Prompts)
         tokens_out / count if tokens_out else None,
         values[ATTEMPTS],
         chunk.number,
-        row.shown(),
+        {**carried(values), **row.shown()},
         row.problem,
     )
 
 
-def keys_of(table: pa.Table) -> list[str]:
-    return [name for name in table.column_names if name not in (*CHUNK_COLUMNS, REASONING)]
+def carried(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a row of a chunk: the columns that were copied from the source, so that they are known even if the source is gone."""
+    return {name: shown(value) for name, value in values.items() if name not in (*CHUNK_COLUMNS, REASONING)}
 
 
 def finish_reason(chunk: Chunk) -> str | None:

@@ -21,12 +21,12 @@ from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.plan import Plan, PlanError
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
-from nightshift.status.chunk_footer import unavailable
+from nightshift.status.chunk_footer import only_answer, unavailable
 from nightshift.status.distributions import ENOUGH, NEARLY_ALL
 from nightshift.status.folder import asked
 from nightshift.status.progress import STALLED_S, Progress, progress
 from nightshift.status.report import iso
-from nightshift.status.shown import as_json
+from nightshift.status.shown import as_json, cut
 
 FRESH_S: Final = 5.0
 """A summary that is younger is not made again."""
@@ -36,7 +36,8 @@ WORKING: Final = ("unplanned", "open", "complete")
 
 @dataclass(frozen=True)
 class Attention:
-    """Why a run needs somebody. kind: failed, unreadable, late, stalled, dead_letters or cut. words: a sentence."""
+    """Why a run needs somebody. kind: failed, unreadable, late, stalled, engine, dead_letters, cut, empty or equal. words: a
+    sentence."""
 
     kind: str
     words: str
@@ -99,6 +100,7 @@ class Summarizer:
         self._plan: Plan | None = None
         self._planned_at: float | None = None
         self._manifest: RunManifest | None = None
+        self._one_answer: tuple[tuple[str, int] | None] | None = None
         self._made: tuple[float, Summary] | None = None
 
     def opened_at(self) -> str | None:
@@ -145,7 +147,7 @@ class Summarizer:
             note(2)
             ending = endings.latest(self._store, run)
             if self._manifest is not None and (ending is None or ending.state == endings.PUBLISHED):
-                return self._sealed(found, self._manifest, ending)
+                return self._sealed(found, self._manifest, ending, note)
             note(2)
             pause = pauses.newest(self._store, run)
         except (UnreadableFormat, PlanError) as error:
@@ -162,9 +164,9 @@ class Summarizer:
             return self._failed(found, ending, done, dead)
         return self._open(found, spec, done, dead, now)
 
-    def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None) -> Summary:
+    def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None, note: Callable[[int], None]) -> Summary:
         """Also a published one."""
-        attention = []
+        attention = list(self._all_equal(manifest, note))
         if manifest.predictions >= ENOUGH and manifest.truncated >= NEARLY_ALL * manifest.predictions:
             words = f"{manifest.truncated:,} of {manifest.predictions:,} answers were cut at max_tokens"
             attention.append(Attention("cut", f"{words}: raise request.max_tokens, or ask for shorter answers."))
@@ -177,6 +179,17 @@ class Summarizer:
             dead_letters=manifest.dead_letters,
             attention=tuple(attention),
         )
+
+    def _all_equal(self, manifest: RunManifest, note: Callable[[int], None]) -> Iterator[Attention]:
+        """Whether the answers of one chunk are all the same, which its footer says."""
+        if self._one_answer is None:
+            first = next((each for each in manifest.chunks if each.predictions >= ENOUGH), None)
+            note(2 if first else 0)
+            self._one_answer = (only_answer(self._store, first.path) if first else None,)
+        if (only := self._one_answer[0]) is not None:
+            answer, count = only
+            kind, what = ("equal", f"the same: {cut(answer, 80)!r}") if answer.strip() else ("empty", "empty")
+            yield Attention(kind, f"All {count:,} answers of the one chunk that was looked at are {what}.")
 
     def _failed(self, found: Summary, ending: Ending, done: Progress | None, dead: int) -> Summary:
         error = ending.error or "it does not say why"
