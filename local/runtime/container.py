@@ -29,6 +29,11 @@ STEADY_S: Final = 600.0
 """A sidecar that has run this long restarts without a delay."""
 
 
+MESSAGE_BYTES: Final = 2048
+MESSAGE_LINES: Final = 80
+"""What a kubelet keeps of the log of a container that has failed (terminationMessagePolicy FallbackToLogsOnError)."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """All that is needed to start a container. command is empty if it cannot start; then ``problem`` says why.
@@ -98,6 +103,7 @@ class Container:
         if launch.problem:
             self._refuse()
             return
+        said = launch.log.stat().st_size if launch.log.exists() else 0
         process = await Process.start(launch.command, launch.env, launch.folder, launch.log)
         began = time.time()
         self.pid, self._last_state = process.pid, self._state if self.exit_code is not None else {}
@@ -108,7 +114,8 @@ class Container:
             exit_code = await process.wait()
             for helper in helpers:
                 helper.cancel()
-        self._state = terminated(exit_code, at=(began, time.time()))
+        message = _last_lines(launch.log, said) if exit_code and self.spec.last_lines else ""
+        self._state = terminated(exit_code, message=message, at=(began, time.time()))
         self.pid, self._started, self._ready = 0, False, False
         self._changed()
 
@@ -223,3 +230,11 @@ class Container:
         finally:
             process.kill()
             await process.wait()
+
+
+def _last_lines(log: Path, begin: int) -> str:
+    """Of one run, as a kubelet keeps them. begin: where its output begins in the log."""
+    with open(log, "rb") as file:
+        file.seek(max(begin, file.seek(0, os.SEEK_END) - MESSAGE_BYTES))
+        text = file.read().decode(errors="replace")
+    return "".join(text.splitlines(keepends=True)[-MESSAGE_LINES:])

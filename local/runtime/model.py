@@ -28,7 +28,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class ContainerSpec:
-    """One container. sidecar: an init container with restartPolicy Always. ports: name -> containerPort."""
+    """One container. sidecar: an init container with restartPolicy Always. ports: name -> containerPort.
+
+    last_lines: terminationMessagePolicy FallbackToLogsOnError.
+    """
 
     name: str
     image: str
@@ -37,6 +40,7 @@ class ContainerSpec:
     env: tuple[EnvVar, ...] = ()
     ports: tuple[tuple[str, int], ...] = ()
     sidecar: bool = False
+    last_lines: bool = False
     startup: Probe | None = None
     liveness: Probe | None = None
     readiness: Probe | None = None

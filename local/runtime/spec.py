@@ -30,7 +30,7 @@ _POD_WITHOUT_EFFECT: Final = (
     "topologySpreadConstraints",
 )  # fmt: skip
 _CONTAINER_WITHOUT_EFFECT: Final = (
-    "imagePullPolicy", "resources", "securityContext", "terminationMessagePolicy", "volumeMounts",
+    "imagePullPolicy", "resources", "securityContext", "volumeMounts",
 )  # fmt: skip
 
 
@@ -205,6 +205,7 @@ def _read_container(fields: Fields, *, init: bool) -> ContainerSpec:
         env=tuple(_read_env(item) for item in fields.children("env", default=[])),
         ports=tuple(ports),
         sidecar=sidecar,
+        last_lines=fields.get("terminationMessagePolicy", str, "File") == "FallbackToLogsOnError",
         **probes,
     )
     fields.ignore(*_CONTAINER_WITHOUT_EFFECT)

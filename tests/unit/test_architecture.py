@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "stream": {"driver", "exits", "fields", "formats", "jobset", "run", "settings", "spec", "store", "tasks", "warehouse"},
     "doctor": {"", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "spec", "store", "warehouse"},
-    "triggers": {"", "fields", "hooks", "jobset", "settings", "spec", "store", "warehouse"},
+    "triggers": {"", "fields", "hooks", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "operators": {
         "doctor",
         "exits",

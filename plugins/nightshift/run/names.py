@@ -10,6 +10,7 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
       pauses/00000002.json                    a request to pause or resume the run; the highest number counts
       endings/00000001.json                   how a night of the run ended; the highest number is the last
       starts/JOBSET.json                      how long the pods of an ended JobSet took to start
+      starts/JOBSET.now.json                  where its pods are now, replaced while it runs (`nightshift.run.pods_now`)
       closed/DIGEST.json                      what an unsealed run had committed when a redo was opened that completes it
       source/1-part-000000000000.parquet      of a redo with corrected rows: the rows of its query, by export attempt
       source/1-refused                        the rows of this export attempt could not be matched
@@ -44,6 +45,7 @@ _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
 _LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
 _HEARTBEAT: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
 _PAUSE: Final = re.compile(r"/pauses/([0-9]+)\.json")
+_NOW: Final = ".now.json"
 _ENDING: Final = re.compile(r"/endings/([0-9]+)\.json")
 _EXPORTED: Final = re.compile(r"/inputs/(\d+)-part-[^/]*\.parquet")
 _SOURCE: Final = re.compile(r"/source/(\d+)-(?:part-[^/]*\.parquet|refused)")
@@ -180,6 +182,13 @@ class RunRef:
 
     def starts_path(self, jobset: str) -> str:
         return f"{self.starts_folder}/{jobset}.json"
+
+    def now_path(self, jobset: str) -> str:
+        return f"{self.starts_folder}/{jobset}{_NOW}"
+
+    def is_now(self, path: str) -> bool:
+        """Whether it is a `now_path`."""
+        return path.startswith(f"{self.starts_folder}/") and path.endswith(_NOW)
 
     def work(self, plan_uid: str) -> Work:
         """What workers write of the plan with this `uid`."""

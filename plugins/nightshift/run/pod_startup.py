@@ -2,6 +2,7 @@
 
 A driver starts only when its pod has a machine and its containers run; in a pod of one host, when its engine answers. Only the
 cluster knows what came before, and when a driver that was killed ended. The task `infer` records it when a JobSet has ended.
+Where pods are while they run is beside it: `nightshift.run.pods_now`.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ async def read_starts(objects: Objects, run: RunRef) -> Starts:
     pods: dict[str, Mapping[str, float]] = {}
     taken: frozenset[str] = frozenset()
     async for path in objects.list(run.starts_folder):
+        if run.is_now(path):
+            continue
         with suppress(ObjectTooLarge):
             found = Starts.from_bytes(await objects.read(path) or b"")
             pods, taken = {**pods, **found.pods}, taken | found.taken

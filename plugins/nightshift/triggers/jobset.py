@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.fleet.records import WatchReport
     from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
     from nightshift.jobset.kubernetes.follow import Followed, Follower
+    from nightshift.run.pods_now import JobSetNow
 
 KILL_AGAIN_S: Final = 1.0
 KillPolicy = Literal["delete", "suspend", "leave"]
@@ -149,7 +150,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         try:
             found = await first_ending(
                 [follower.run() for follower in followers],
-                watch.until_needed(self._counts, self._paused, self._reachable) if watch else None,
+                watch.until_needed(self._counts, self._paused, self._reachable, self._pods) if watch else None,
                 lambda: asyncio.gather(*(follower.note() for follower in followers)),
             )
         finally:
@@ -174,6 +175,9 @@ class KubernetesJobSetTrigger(BaseTrigger):
 
     def _counts(self) -> dict[str, Any]:
         return {name: asdict(follower.counts()) for name, follower in self._followers.items()}
+
+    def _pods(self) -> list[JobSetNow]:
+        return [now for follower in self._followers.values() if (now := follower.now())]
 
     def _paused(self) -> frozenset[str]:
         """The JobSets that a user has paused. Waiting in Kueue's queue does not count."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,11 @@ from nightshift.triggers.polling import DeadlinePassed, poll
 from nightshift.triggers.shielded import run_shielded
 
 if TYPE_CHECKING:
+    from nightshift.jobset.fleet.watch import FleetWatch
     from nightshift.jobset.kubernetes.follow import Followed
     from nightshift.jobset.local.client import LocalRuntime
     from nightshift.jobset.observation import Observation
+    from nightshift.run.pods_now import JobSetNow
 
 
 class LocalJobSetTrigger(BaseTrigger):
@@ -63,6 +64,7 @@ class LocalJobSetTrigger(BaseTrigger):
         self._last_progress: dict[str, str] = {}
         self._asked_at = time.monotonic()
         self._paused: frozenset[str] = frozenset()
+        self._now: dict[str, JobSetNow] = {}
         self._counts: dict[str, dict[str, Any]] = {}
         for each in self.jobsets:
             earlier = (before or {}).get(each["name"], {"counts": {"worked_s": 0.0}})
@@ -88,7 +90,7 @@ class LocalJobSetTrigger(BaseTrigger):
         if (look := self.look) is not None:
             gauges = NightGauges(look["run"])
             lookout = await asyncio.to_thread(FleetWatch, look, self.deadline, self.log, open_bucket, gauges)
-        needed = lookout.until_needed(lambda: self._counts, lambda: self._paused) if lookout else None
+        needed = self._needed(lookout) if lookout else None
         try:
             found = await first_ending([self._follow()], needed)
         finally:
@@ -100,6 +102,9 @@ class LocalJobSetTrigger(BaseTrigger):
             before = {name: {"counts": counts} for name, counts in self._counts.items()}
         event = jobset_event(jobset, followed, {}, lookout.report if lookout else None, before)
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    async def _needed(self, lookout: FleetWatch) -> None:
+        await lookout.until_needed(lambda: self._counts, lambda: self._paused, pods=lambda: list(self._now.values()))
 
     async def _follow(self) -> tuple[dict[str, Any], Followed]:
         """Until one of the JobSets has ended: which, and how."""
@@ -155,7 +160,7 @@ class LocalJobSetTrigger(BaseTrigger):
             # Those that were seen last time have run until now.
             count["worked_s"] += count["running"] * passed_s
             count["running"] = sum(pod["status"]["phase"] == "Running" for pod in seen.pods)
-            progress = _progress(seen)
+            progress = self._look(runtime, name, seen)
             if progress != self._last_progress.get(name):
                 self.log.info("JobSet %s: %s", name, progress)
                 self._last_progress[name] = progress
@@ -164,22 +169,18 @@ class LocalJobSetTrigger(BaseTrigger):
         self._paused = frozenset(paused)
         return ended
 
+    def _look(self, runtime: LocalRuntime, name: str, seen: Observation) -> str:
+        """Keeps where the JobSet's pods are; returns it in words."""
+        from nightshift.jobset.fleet.shown import heard
+        from nightshift.jobset.verdict.stages import jobset_now, pod_now
+        from nightshift.run.pods_now import in_words
 
-def _progress(seen: Observation) -> str:
-    """For the log: "2 pods run, 1 index is done, 1 pod has failed"."""
-    from nightshift.jobset.verdict import indexes
-
-    if seen.jobset is None:
-        return "it is gone"
-    paused = _paused(seen)
-    phases = Counter(pod["status"]["phase"] for pod in seen.pods)
-    done = sum(len(indexes.parse(job["status"].get("completedIndexes", ""))) for job in seen.jobs)
-    parts = [
-        f"{phases['Running']} {'pod runs' if phases['Running'] == 1 else 'pods run'}",
-        f"{done} {'index is' if done == 1 else 'indexes are'} done",
-        f"{phases['Failed']} {'pod has' if phases['Failed'] == 1 else 'pods have'} failed",
-    ]
-    return ", ".join([paused, *parts] if paused else parts)
+        if seen.jobset is None:
+            return "it is gone"
+        at = time.time()
+        pods = [heard(runtime, name, pod_now(pod, at)) for pod in seen.pods]
+        self._now[name] = jobset_now(seen, pods, at)
+        return in_words(self._now[name])
 
 
 def _paused(seen: Observation) -> str:

@@ -7,7 +7,9 @@ import json
 import logging
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import obstore
@@ -15,10 +17,13 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.jobset.fleet import watch
+from nightshift.jobset.fleet.forecast import Forecast, Rows
+from nightshift.jobset.fleet.shown import Shown
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.run import pauses
 from nightshift.run.ledger import committed_rows
+from nightshift.run.pods_now import JobSetNow, PodNow, Stage, load
 from nightshift.triggers import jobset as triggers_jobset
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger
@@ -96,12 +101,12 @@ class TestLookout:
     ) -> None:
         terms = {**a_look()["terms"], "stated": True}
         waiting = asyncio.create_task(state_of(a_look(terms=terms, late_since=None), left_s=HOUR))
-        while "are committed" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+        while "rows done" not in caplog.text:  # noqa: ASYNC110 - a log has no event
             await asyncio.sleep(0.01)
 
         assert not waiting.done()
         waiting.cancel()
-        assert "0 of 1,000 rows are committed: it will end in 167 min, 107 min after the deadline" in caplog.text
+        assert "0 of 1,000 rows done: it will end in 167 min, 107 min after the deadline" in caplog.text
 
     async def test_the_task_is_woken_from_time_to_time(self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """Only its process sees the job's file."""
@@ -272,3 +277,90 @@ class TestLocalJobSetTrigger:
 
         assert agent.was_asked_to_stop(OWNER)
         assert agent.was_asked_to_stop(HELPER)
+
+
+POD = PodNow(f"{OWNER}-0", 0, Stage.WEIGHTS, "2026-11-21T23:18:00Z")
+ALIVE = JobSetNow(OWNER, "2026-11-21T23:20:00Z", 1, pods=(POD,))
+
+
+class TestShown:
+    async def test_where_the_pods_are_is_written_when_it_has_changed(self) -> None:
+        store, shown = MemoryStore(), Shown(RUN.prefix, logging.getLogger("night"))
+        opened: list[str] = []
+
+        def bucket() -> MemoryStore:
+            opened.append("once")
+            return store
+
+        await shown.write(bucket, [ALIVE])
+        first = len(opened)
+        await shown.write(bucket, [replace(ALIVE, at="2026-11-21T23:21:00Z")])
+        assert len(opened) == first, "only the time has changed"
+        await shown.write(bucket, [replace(ALIVE, pods=(replace(POD, stage=Stage.WORKING),))])
+
+        (found,) = load(store, RUN)
+        assert [pod.stage for pod in found.pods] == [Stage.WORKING]
+
+    async def test_a_store_that_does_not_answer_is_told_once_and_stops_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        shown = Shown(RUN.prefix, logging.getLogger("night"))
+
+        for _ in range(3):
+            await shown.write(lambda: 1 / 0, [ALIVE])  # type: ignore[arg-type,return-value]
+
+        assert caplog.text.count("Where the pods are is not shown for now") == 1
+
+    async def test_what_is_being_written_when_the_trigger_ends_is_written_before_it_has(self) -> None:
+        """The task writes the same object after it."""
+        store, shown, begun, go_on = MemoryStore(), Shown(RUN.prefix, logging.getLogger("night")), Event(), Event()
+
+        def slow() -> MemoryStore:
+            begun.set()
+            assert go_on.wait(PATIENCE_S)
+            return store
+
+        writing = asyncio.create_task(shown.write(slow, [ALIVE]))
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        writing.cancel()
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+
+        assert load(store, RUN) == (ALIVE,)
+
+    @pytest.mark.parametrize(
+        ("pod", "end_s", "words"),
+        [
+            (POD, None, "0 of 100 rows done. No forecast yet: no worker is ready (server starting for 2 min)."),
+            (
+                replace(POD, stage=Stage.WORKING),
+                None,
+                "0 of 100 rows done. No forecast yet: nothing has been committed so far.",
+            ),
+            (POD, 60.0, "0 of 100 rows done: WHY. Now no worker is ready (server starting for 2 min)."),
+            (
+                replace(POD, stage=Stage.NODE),
+                60.0,
+                "0 of 100 rows done: WHY. Now no worker is ready (waiting for a machine for 2 min).",
+            ),
+        ],
+    )
+    def test_the_line_says_what_is_done_and_what_it_waits_for(self, pod: PodNow, end_s: float | None, words: str) -> None:
+        began = datetime.now(UTC) - timedelta(seconds=125)
+        shown = Shown(RUN.prefix, logging.getLogger("night"))
+        forecast = Forecast(end_s, 3600.0, 0.0, 0.0, 100, {})
+        jobset = replace(ALIVE, pods=(replace(pod, since=began.isoformat()),))
+
+        assert shown.progress(Rows(100, 0, 0), 0.0, forecast, [jobset], "WHY") == words
+        assert shown.progress(Rows(100, 0, 0), 0.0, forecast, [jobset], "WHY") == "", "nothing has changed"
+        assert shown.progress(Rows(60, 40, 40), 2.0, forecast, [jobset], "WHY").startswith("40 of 100 rows done")
+
+    async def test_a_watch_shows_both(self, store: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
+        lookout = FleetWatch(a_look(), time.time() + 5 * HOUR, logging.getLogger("night"), MemoryStore)
+        counts = {OWNER: {"running": 0, "worked_s": 0.0}}
+        watching = asyncio.create_task(lookout.until_needed(lambda: counts, pods=lambda: [ALIVE]))
+        while "rows done" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+        assert load(store, RUN) == (ALIVE,)
+        assert "0 of 1,000 rows done: at this rate it will never end" in caplog.text

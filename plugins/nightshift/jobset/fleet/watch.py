@@ -1,5 +1,8 @@
 """Checks a run from the triggerer, and wakes its task when it has something to do for the deadline.
 
+It also tells people how far the night is: a line in the log, and where its pods are in the run's folder, each at most once a
+minute and only if something has changed (`nightshift.jobset.fleet.shown`).
+
 A check is a LIST of the ledger, and arithmetic (`nightshift.jobset.fleet.forecast`, `nightshift.jobset.fleet.deadline`). Waking
 the task costs more: a process, a part of the log that is read again, and some seconds in which a kill goes unnoticed. So the
 task is woken when there is a decision, when the run's JobSets do not follow a request to pause or resume, and every `WAKE_S`,
@@ -12,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
     from nightshift.jobset.fleet.forecast import Fleet, Forecast, Rows
     from nightshift.jobset.kubernetes.follow import Log
     from nightshift.run.pauses import PauseRequest
+    from nightshift.run.pods_now import JobSetNow
 
-CHECK_S: Final = 120.0
+CHECK_S: Final = 60.0
+FIRST_S: Final = 10.0
+"""Until where the pods are is written first."""
 WAKE_S: Final = 900.0
 
 Counts = Mapping[str, Mapping[str, Any]]
@@ -76,6 +82,7 @@ class FleetWatch:
         from nightshift.jobset.fleet.deadline import decide
         from nightshift.jobset.fleet.forecast import Watch
         from nightshift.jobset.fleet.records import WatchReport, WatchTerms
+        from nightshift.jobset.fleet.shown import Shown
 
         self._decide = decide
         self._terms = WatchTerms.from_json(terms)
@@ -84,25 +91,34 @@ class FleetWatch:
         self._open_bucket = open_bucket
         self._gauges = gauges
         self._watch = Watch(self._terms.state, self._terms.chunk_rows, start_up_s=self._terms.terms.start_up_s)
-        self._late = self._terms.state.late_since is not None
-        self._logged = False
         self._silent = False
-        self.report = WatchReport(self._watch.state, self._late)
+        self._shown = Shown(self._terms.run, log)
+        self.report = WatchReport(self._watch.state, self._terms.state.late_since is not None)
 
     async def until_needed(
         self,
         counts: Callable[[], Counts],
         paused: Callable[[], Collection[str]] = frozenset,
         reachable: Callable[[], bool] = lambda: True,
+        pods: Callable[[], Sequence[JobSetNow]] = tuple,
     ) -> None:
-        """Returns when to wake the task. paused: the JobSets that a user has paused. reachable: whether the cluster answers."""
+        """Returns when to wake the task. paused: the JobSets that a user has paused. reachable: whether the cluster answers.
+
+        pods: where those of each JobSet are.
+        """
         wake_at = time.monotonic() + WAKE_S
+        first = min(FIRST_S, CHECK_S)
+        await asyncio.sleep(first)
+        await self._shown.write(lambda: self._store, pods())
+        pause = CHECK_S - first
         while time.monotonic() < wake_at or not reachable():
-            await asyncio.sleep(CHECK_S)
+            await asyncio.sleep(pause)
+            pause = CHECK_S
             if not reachable():
                 continue
+            await self._shown.write(lambda: self._store, pods())
             try:
-                if await self._is_not_followed(paused()) or await self._check(counts(), bool(paused())):
+                if await self._is_not_followed(paused()) or await self._check(counts(), bool(paused()), pods()):
                     return
                 self._silent = False
             except Exception as error:
@@ -122,7 +138,7 @@ class FleetWatch:
             return False
         return len(paused) < len(self._terms.jobsets) if request.paused else bool(paused)
 
-    async def _check(self, counts: Counts, paused: bool) -> bool:
+    async def _check(self, counts: Counts, paused: bool, pods: Sequence[JobSetNow] = ()) -> bool:
         """Whether there is a decision."""
         from nightshift.jobset.fleet.deadline import Asked
         from nightshift.jobset.fleet.records import WatchReport
@@ -139,7 +155,7 @@ class FleetWatch:
         self.report = WatchReport(
             self._watch.state, forecast.late, decision.why, decision.workers, decision.profile, decision.drop
         )
-        self._log_forecast(forecast, rows, decision.why)
+        self._log_progress(forecast, rows, pods, decision.why)
         return bool(decision.workers)
 
     def _fleets(self, counts: Counts) -> dict[str, Fleet]:
@@ -169,13 +185,12 @@ class FleetWatch:
         at_end = None if now.end_s is None or math.isinf(now.end_s) else cost + rate * now.end_s
         return replace(now, cost=cost, cost_at_end=at_end, currency=self._terms.currency)
 
-    def _log_forecast(self, forecast: Forecast, rows: Rows, why: str) -> None:
-        """Once, and at each change between late and in time."""
-        if forecast.late == self._late and self._logged:
-            return
-        self._late, self._logged = forecast.late, True
-        done = f"{rows.done:,} of {rows.done + rows.left:,} rows are committed"
-        (self._log.warning if forecast.late else self._log.info)("%s: %s", done, why)
+    def _log_progress(self, forecast: Forecast, rows: Rows, pods: Sequence[JobSetNow], why: str) -> None:
+        """If anything but the time has changed."""
+        window_s = self._watch.window_s(time.time())
+        rate = rows.recent / window_s if window_s >= CHECK_S else 0.0
+        if told := self._shown.progress(rows, rate, forecast, pods, why):
+            (self._log.warning if forecast.late else self._log.info)("%s", told)
 
     def _pause_request(self) -> PauseRequest | None:
         from nightshift.run.names import RunRef

@@ -25,6 +25,8 @@ from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 from nightshift.jobset.verdict.pending import waiting_of
 from nightshift.jobset.verdict.pod_ends import end_of
+from nightshift.jobset.verdict.stages import jobset_now, with_log
+from nightshift.run.pods_now import JobSetNow, PodNow, in_words
 
 WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused", "look"]
 Verdict = tuple[WaitEnd, str]
@@ -129,6 +131,7 @@ class Follower:
         self._paused = ""
         self._queued = False
         self._jobset: Mapping[str, Any] | None = None
+        self._workload: Mapping[str, Any] | None = None
         self._sentence = ""
         self._sentence_at = 0.0
         self._explained_at = time.monotonic()
@@ -167,6 +170,17 @@ class Follower:
     def left(self) -> dict[str, Any]:
         """JSON, for the follower after this one."""
         return {"counts": asdict(self.counts()), "pods": self.pods.last_words()}
+
+    def now(self) -> JobSetNow | None:
+        """Where its pods are; None before it was seen."""
+        if self._jobset is None:
+            return None
+        at = time.time()
+        pods = [self._with_log(pod) for pod in self.pods.now(at)]
+        return jobset_now(Observation(self._jobset, workload=self._workload), pods, at)
+
+    def _with_log(self, pod: PodNow) -> PodNow:
+        return with_log(pod, self._logs.spoken(pod.name, pod.words.container)) if self._logs and pod.words else pod
 
     async def note(self) -> None:
         """Notes now how far the logs were read, so that the follower after this one repeats few lines."""
@@ -369,7 +383,9 @@ class Follower:
             self._short, self._turned_at = short, now
 
     def _log_pods(self) -> None:
-        sentence = self.pods.sentence()
+        if (now := self.now()) is None:
+            return
+        sentence = in_words(now)
         if sentence != self._sentence and time.monotonic() - self._sentence_at > SENTENCE_S:
             self._log.info("JobSet %s: %s", self._name, sentence)
             self._sentence, self._sentence_at = sentence, time.monotonic()
@@ -379,6 +395,7 @@ class Follower:
         self._explained_at = time.monotonic()
         with suppress(RequestRefused, JobSetNotFound):
             workload = await api.get_workload(self._uid) if self._queued and self._suspended else None
+            self._workload = workload
             events = tuple(await api.list_events(self._name))
             seen = Observation(self._jobset, pods=self.pods.pending(), workload=workload, events=events)
             waiting = waiting_of(seen, [end_of(pod, resume_codes=(), permanent_codes=()) for pod in seen.pods])

@@ -14,12 +14,15 @@ from nightshift.jobset.kubernetes.log_slots import Streams
 from nightshift.jobset.kubernetes.pods import Life, container_lives
 from nightshift.jobset.observation import moment
 from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
+from nightshift.jobset.verdict.last_words import Words
 
 PAUSE_S: Final = 0.1
 """Before a broken stream is opened again, doubled each time. Short at first: a deleted pod takes its log with it."""
 PAUSE_MAX_S: Final = 30.0
 TRIES_AFTER_END: Final = 4
 """How often to ask for the log of a container that has ended when its node does not answer."""
+SPOKEN_MOST: Final = 200
+"""Containers of which the last lines are kept."""
 SLACK_S: Final = 10.0
 """A line may arrive this late."""
 
@@ -48,6 +51,7 @@ class Logs:
         self._behind: set[str] = set()
         self._fresh = False
         self._warned = False
+        self._spoken: dict[tuple[str, str], Words] = {}
 
     @cached_property
     def _streams(self) -> Streams:
@@ -78,6 +82,10 @@ class Logs:
             self._warn(
                 "More containers run than logs can be followed at once: the other logs are copied when their containers end"
             )
+
+    def spoken(self, pod: str, container: str) -> Words | None:
+        """The end of a container's log; of the life that last gave a cause, if one has."""
+        return self._spoken.get((pod, container))
 
     @property
     def quiet(self) -> bool:
@@ -126,6 +134,7 @@ class Logs:
 
     async def _read_to_the_end(self, pod: str, life: Life) -> None:
         pause, tries, ended = PAUSE_S, 0, False
+        words = Words()
         while True:
             ended_before = not self._running[life.id]
             try:
@@ -137,6 +146,7 @@ class Logs:
                     self._fresh = True
                     self.lines += 1
                     self._sink(pod, life.container, line)
+                    self._hear(words, pod, life.container, line)
                     pause, tries = PAUSE_S, 0
                 if ended_before:
                     return
@@ -158,6 +168,14 @@ class Logs:
                     return
                 pause = min(pause * 2, PAUSE_MAX_S)
             await asyncio.sleep(pause)
+
+    def _hear(self, words: Words, pod: str, container: str, line: str) -> None:
+        words.add(line)
+        if words.cause or (pod, container) not in self._spoken:
+            self._spoken.pop((pod, container), None)
+            self._spoken[pod, container] = words
+            if len(self._spoken) > SPOKEN_MOST:
+                self._spoken.pop(next(iter(self._spoken)))
 
     async def _ends(self, life: Life) -> bool:
         """Whether the container of an ended stream has ended too; its status shows that within moments."""

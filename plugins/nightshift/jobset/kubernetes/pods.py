@@ -1,20 +1,19 @@
-"""What a follower remembers of a JobSet's pods, and the sentence that sums them up."""
+"""What a follower remembers of a JobSet's pods."""
 
 from __future__ import annotations
 
-from collections import Counter
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.jobset.labels import INDEX_ANNOTATION
 from nightshift.jobset.observation import condition, slim_pod
-from nightshift.jobset.verdict.text import shorten
+from nightshift.jobset.verdict.stages import pod_now, vanished
+from nightshift.run.pods_now import PodNow, Stage
 
 ENDED_MAX: Final = 100
 """Failed and deleted pods that are kept in enough detail to be judged; the newest, if there are more."""
-STUCK_REASONS: Final = ("ContainerCreating", "PodInitializing", "")
-"""Why a container waits when nothing is wrong yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +28,11 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What matters of a pod until it is gone. waits: why it is not running, in words, or ''."""
+    """What matters of a pod until it is gone."""
 
     name: str
     index: str
     phase: str
-    waits: str
 
     @property
     def ended(self) -> bool:
@@ -48,6 +46,7 @@ class Pods:
         self._seen: dict[str, Seen] = {}
         self._last_words: dict[str, dict[str, Any]] = {}
         self._pending: dict[str, dict[str, Any]] = {}
+        self._now: dict[str, PodNow] = {}
         self.disruptions = 0
 
     def update(self, pod: Mapping[str, Any], *, deleted: bool = False) -> None:
@@ -55,6 +54,7 @@ class Pods:
         before = self._seen.get(uid)
         now = _seen(pod, deleted)
         self._seen[uid] = now
+        self._now[uid] = pod_now(pod, time.time(), deleted=deleted)
         self._pending.pop(uid, None)
         if now.phase == "Pending":
             self._pending[uid] = slim_pod(pod)
@@ -72,6 +72,7 @@ class Pods:
             uid = pod["metadata"]["uid"]
             self._last_words[uid] = pod
             self._seen[uid] = _seen(pod, deleted=True)
+            self._now[uid] = pod_now(pod, time.time(), deleted=True)
         self.disruptions = disruptions
 
     def keep_only(self, uids: set[str]) -> list[str]:
@@ -80,9 +81,18 @@ class Pods:
         names = [self._seen[uid].name for uid in gone if not self._seen[uid].ended]
         for uid in gone:
             seen = self._seen[uid]
-            self._seen[uid] = Seen(seen.name, seen.index, "Deleted", "")
+            self._seen[uid] = Seen(seen.name, seen.index, "Deleted")
             self._pending.pop(uid, None)
+            if self._now[uid].stage is not Stage.ENDED:
+                self._now[uid] = vanished(self._now[uid], time.time())
         return names
+
+    def now(self, at: float) -> list[PodNow]:
+        """Where each pod is, the newest `ENDED_MAX` of those that have ended included. at: Unix time."""
+        # Who has to act for those that wait depends on how long they have.
+        found = {**self._now, **{uid: pod_now(pod, at) for uid, pod in self._pending.items()}}
+        over = sorted((each for each in found.values() if each.stage is Stage.ENDED), key=lambda each: each.since)
+        return [*over[-ENDED_MAX:], *(each for each in found.values() if each.stage is not Stage.ENDED)]
 
     def last_words(self) -> list[dict[str, Any]]:
         """Failed and deleted pods, slim, oldest first."""
@@ -102,21 +112,6 @@ class Pods:
         """Pods that have not started, slim."""
         return tuple(self._pending.values())
 
-    def sentence(self) -> str:
-        """For the log: "3 pods run, 2 wait for a node (0/6 nodes are available: ...), 1 of index 4 failed"."""
-        phases = Counter(seen.phase for seen in self._seen.values())
-        parts = [f"{phases['Running']} {'pod runs' if phases['Running'] == 1 else 'pods run'}"]
-        waits = Counter(seen.waits for seen in self._seen.values() if seen.phase == "Pending")
-        parts += [f"{count} {'waits' if count == 1 else 'wait'} {why}" for why, count in waits.most_common(3)]
-        done = {seen.index for seen in self._seen.values() if seen.phase == "Succeeded"}
-        if done:
-            parts.append(f"{len(done)} done")
-        if phases["Failed"]:
-            parts.append(f"{phases['Failed']} failed")
-        if self.disruptions:
-            parts.append(f"{self.disruptions} taken away so far")
-        return ", ".join(parts)
-
 
 def container_lives(pod: Mapping[str, Any]) -> Iterator[Life]:
     """The starts whose logs can be read: the present one of each container, and the one before it."""
@@ -134,18 +129,4 @@ def _seen(pod: Mapping[str, Any], deleted: bool) -> Seen:
     meta = pod["metadata"]
     phase = "Deleted" if deleted else pod.get("status", {}).get("phase", "Pending")
     index = (meta.get("annotations") or {}).get(INDEX_ANNOTATION, "")
-    return Seen(meta["name"], index, phase, _waits(pod) if phase == "Pending" else "")
-
-
-def _waits(pod: Mapping[str, Any]) -> str:
-    status = pod.get("status", {})
-    for each in status.get("conditions") or ():
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"for a node ({shorten(each.get('message') or each.get('reason', ''))})"
-    for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        waiting = each.get("state", {}).get("waiting") or {}
-        if waiting.get("reason", "") not in STUCK_REASONS:
-            return f"for {each['name']} ({waiting['reason']}: {shorten(waiting.get('message', ''))})"
-    if any(each.get("state", {}).get("running") for each in status.get("initContainerStatuses") or ()):
-        return "for the sidecar to be ready"
-    return "for containers to start"
+    return Seen(meta["name"], index, phase)

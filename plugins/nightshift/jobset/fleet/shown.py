@@ -1,0 +1,124 @@
+"""What people are shown of a run in progress: a line for the log, and where its pods are, in the run's folder."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.jobset.runtime import JobSetNotFound, Runtime, RuntimeUnavailable
+from nightshift.jobset.verdict.last_words import Words
+from nightshift.jobset.verdict.stages import with_log
+from nightshift.run.names import RunRef
+from nightshift.run.pods_now import JobSetNow, PodNow, Stage, load_one, merged, save_now
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.jobset.fleet.forecast import Forecast, Rows
+    from nightshift.jobset.kubernetes.follow import Log
+
+HEARD_LINES: Final = 500
+"""Of a failed container's log, in which its cause is looked for."""
+STILL_S: Final = 300.0
+"""How often the log says that nothing has changed."""
+
+
+class Shown:
+    """Of one run, as long as one trigger waits for it. run: prefix of its folder."""
+
+    def __init__(self, run: str, log: Log) -> None:
+        self._run = RunRef.from_prefix(run)
+        self._log = log
+        self._written: dict[str, JobSetNow] = {}
+        self._silent = False
+        self._told: object = None
+        self._told_at = 0.0
+
+    async def write(self, store: Callable[[], ObjectStore], jobsets: Sequence[JobSetNow]) -> None:
+        """Writes what has changed. Never raises: whatever is wrong, the night goes on. store: blocks."""
+        try:
+            # A thread that writes goes on when its task is cancelled, and the task `infer` writes the same object at the end.
+            await _to_its_end(asyncio.to_thread(self._write, store, jobsets))
+            self._silent = False
+        except Exception as error:
+            if not self._silent:
+                self._log.warning("Where the pods are is not shown for now: %r", error)
+            self._silent = True
+
+    def _write(self, store: Callable[[], ObjectStore], jobsets: Sequence[JobSetNow]) -> None:
+        for each in jobsets:
+            before = self._written.get(each.name) or load_one(store(), self._run, each.name)
+            now = merged(before, each)
+            if before is None or not now.same_as(before):
+                save_now(store(), self._run, now)
+            self._written[each.name] = now
+
+    def progress(self, rows: Rows, rate: float, forecast: Forecast, jobsets: Sequence[JobSetNow], why: str) -> str:
+        """A sentence; '' if nothing but the time has changed since the last one. rate: rows a second now, 0 if unknown.
+
+        why: of the forecast, a sentence.
+        """
+        now = time.time()
+        seen = tuple(self._written.get(each.name, each) for each in jobsets)
+        state = (rows.done, forecast.late, [(each.stage, each.counts(), [pod.restarts for pod in each.pods]) for each in seen])
+        if state == self._told and now - self._told_at < STILL_S:
+            return ""
+        self._told, self._told_at = state, now
+        done = f"{rows.done:,} of {rows.done + rows.left:,} rows done"
+        idle = _idle(seen, now)
+        if forecast.end_s is None:
+            return f"{done}. No forecast yet: {idle or 'nothing has been committed so far'}."
+        speed = f", {rate:.3g} rows/s" if rate else ""
+        return f"{done}{speed}: {why}{f'. Now {idle}' if idle else ''}."
+
+
+def heard(runtime: Runtime, jobset: str, pod: PodNow) -> PodNow:
+    """With what the log of its failed container says, if its kubelet has not kept the cause."""
+    if pod.words is None or pod.words.cause:
+        return pod
+    try:
+        return with_log(pod, Words(runtime.logs(jobset, pod.name, pod.words.container, last=HEARD_LINES)))
+    except (JobSetNotFound, RuntimeUnavailable):
+        return pod
+
+
+def _idle(jobsets: Sequence[JobSetNow], now: float) -> str:
+    """Why no worker works: "no worker is ready (server starting for 2 min)"; '' if one does, or nothing is known."""
+    alive = [pod for each in jobsets for pod in each.pods if pod.stage is not Stage.ENDED]
+    if not jobsets or any(pod.stage in (Stage.WORKING, Stage.WARM_UP) for pod in alive):
+        return ""
+    held = [each for each in jobsets if each.stage in (Stage.PAUSED, Stage.QUEUE)]
+    if held and not alive:
+        what = "it is paused" if held[0].stage is Stage.PAUSED else "it waits for quota"
+        return f"{what}{_for(held[0].since, now)}"
+    if not alive:
+        return "no worker is ready"
+    # The one that is furthest decides when the work begins.
+    pod = max(alive, key=lambda each: list(Stage).index(each.stage))
+    return f"no worker is ready ({_doing(pod)}{_for(pod.since, now)})"
+
+
+def _doing(pod: PodNow) -> str:
+    if pod.stage is Stage.WEIGHTS and pod.words is None:
+        return "server starting"
+    return f"waiting for {pod.waits_for}"
+
+
+def _for(since: str, now: float) -> str:
+    try:
+        minutes = (now - datetime.fromisoformat(since).timestamp()) / 60
+    except ValueError:
+        return ""
+    return f" for {minutes:.0f} min" if minutes >= 1 else ""
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

@@ -1,0 +1,312 @@
+"""Where the pods of a run are now, and who has to act: for people, while the night runs and after it.
+
+The trigger of the task `infer` writes it beside what `nightshift.run.pod_startup` keeps, at most once a minute and only when it
+has changed; the task writes it once more when a JobSet has ended. Nothing is decided or proven from it, so no failure to read
+or write it touches a night.
+
+A cluster does not see everything. It counts a pod as working as soon as its driver runs: until the driver's first request,
+`refined` knows more, from its heartbeat. So it is with the hosts of a worker of several, whose drivers start before the engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import obstore
+from obstore.store import ObjectStore
+
+from nightshift.formats import STARTS
+from nightshift.run.heartbeats import Heartbeat
+from nightshift.run.names import RunRef, canonical_json
+from nightshift.store import StoreUnavailable, get_bytes
+
+PODS_MOST: Final = 2000
+"""Of one JobSet; those that have ended are left out first."""
+LINES_MOST: Final = 20
+CHARACTERS_MOST: Final = 500
+"""Of one line of last words."""
+BYTES_MOST: Final = 4 << 20
+
+
+class Stage(StrEnum):
+    """The path of a pod, in order; the first two come before it exists."""
+
+    PAUSED = "paused"
+    QUEUE = "queue"
+    """Its JobSet waits for quota."""
+    NODE = "node"
+    IMAGE = "image"
+    """It has a machine; its containers are not running yet."""
+    WEIGHTS = "weights"
+    """Its engine runs and does not answer yet: it downloads, loads, compiles, or exits and is started again."""
+    WARM_UP = "warm_up"
+    """Its engine answers; its driver has sent no request yet."""
+    WORKING = "working"
+    ENDED = "ended"
+
+
+_WAITING: Final = {
+    Stage.NODE: "a machine",
+    Stage.IMAGE: "its image",
+    Stage.WEIGHTS: "server",
+    Stage.WARM_UP: "its first request",
+}
+
+
+class Acts(StrEnum):
+    """Who has to act, so that a pod gets on."""
+
+    NOBODY = "nobody"
+    CLUSTER = "cluster"
+    """Who runs the cluster: quota, machines, images, secrets."""
+    AUTHOR = "author"
+    """Who wrote the job: model, flags, memory."""
+    USER = "user"
+    """Who paused the run."""
+
+
+class PodEnding(StrEnum):
+    """How a pod ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    TAKEN = "taken"
+    """The cluster, a pause or a smaller JobSet took it away."""
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """Of a container that exited with an error.
+
+    reason: Kubernetes' own (Error, OOMKilled, StartError). at: ISO 8601 in UTC, '' if unknown. restarts: of the container, so
+    far. cause: the line that says why, '' if none does. lines: the last ones, at most `LINES_MOST`.
+    """
+
+    container: str
+    exit_code: int
+    reason: str
+    restarts: int = 0
+    at: str = ""
+    cause: str = ""
+    lines: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """One line: the cause; without one the last line, or the exit code."""
+        last = self.lines[-1].strip() if self.lines else f"exit code {self.exit_code} ({self.reason})"
+        return self.cause or last
+
+
+@dataclass(frozen=True)
+class PodNow:
+    """A pod at one moment.
+
+    since: when the stage began, ISO 8601 in UTC. why: what it waits for, in the words of scheduler or kubelet; '' if they have
+    none. ending: None until it has ended. words: of the last container that failed; None if none has. restarts: of the
+    container that was restarted most.
+    """
+
+    name: str
+    index: int
+    stage: Stage
+    since: str
+    acts: Acts = Acts.NOBODY
+    why: str = ""
+    node: str = ""
+    restarts: int = 0
+    ending: PodEnding | None = None
+    words: LastWords | None = None
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for before it works: "server (restarted 3 times, last error: ...)"; '' if for nothing."""
+        if self.stage not in _WAITING:
+            return ""
+        if self.words is None:
+            return f"{_WAITING[self.stage]} ({self.why})" if self.why else _WAITING[self.stage]
+        again = "once" if self.restarts == 1 else f"{self.restarts} times"
+        return f"{self.words.container} (restarted {again}, last error: {self.words.said})"
+
+
+@dataclass(frozen=True)
+class JobSetNow:
+    """A JobSet at one moment.
+
+    at: when this was written, ISO 8601 in UTC. wanted: pods that are to run at once. stage: PAUSED or QUEUE if the JobSet is
+    held, ENDED once it is over; None while its pods say where they are. since, acts, why: of that stage. profile: '' if it is
+    unknown.
+    """
+
+    name: str
+    at: str
+    wanted: int
+    stage: Stage | None = None
+    since: str = ""
+    acts: Acts = Acts.NOBODY
+    why: str = ""
+    profile: str = ""
+    pods: tuple[PodNow, ...] = field(default=())
+
+    def counts(self) -> dict[Stage, int]:
+        """Pods by stage, in its order; those that are wanted and do not exist count for the JobSet's own stage."""
+        found = Counter(pod.stage for pod in self.pods)
+        if self.stage in (Stage.PAUSED, Stage.QUEUE):
+            found[self.stage] += max(0, self.wanted - sum(pod.stage is not Stage.ENDED for pod in self.pods))
+        return {stage: found[stage] for stage in Stage if found[stage]}
+
+    def last_words(self) -> LastWords | None:
+        """The newest of its pods."""
+        spoken = [pod.words for pod in self.pods if pod.words]
+        return max(spoken, key=lambda words: words.at, default=None)
+
+    def same_as(self, other: JobSetNow) -> bool:
+        """Whether nothing but the time differs."""
+        return replace(self, at="") == replace(other, at="")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def to_bytes(self) -> bytes:
+        return canonical_json({**STARTS.stamp(), "now": self.to_json()})
+
+    @classmethod
+    def from_bytes(cls, body: bytes) -> JobSetNow | None:
+        """Inverse of `to_bytes`; None for anything else. Entries that a later release added are passed over."""
+        try:
+            value = json.loads(body)
+            STARTS.check(value, "it")
+            return _jobset(value["now"])
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+            return None
+
+
+def in_words(now: JobSetNow) -> str:
+    """For a log: "1 running, 0 finished, 0 failed; 2 waiting for server (restarted 3 times, last error: ...)"."""
+    endings = Counter(pod.ending for pod in now.pods if pod.ending)
+    running = sum(pod.stage is Stage.WORKING for pod in now.pods)
+    parts = [f"{running} running", f"{endings[PodEnding.DONE]} finished", f"{endings[PodEnding.FAILED]} failed"]
+    if endings[PodEnding.TAKEN]:
+        parts.append(f"{endings[PodEnding.TAKEN]} taken away")
+    counts = ", ".join(parts)
+    if now.stage is Stage.PAUSED:
+        return f"{now.why}; {counts}" if now.why else f"paused; {counts}"
+    if now.stage is Stage.QUEUE:
+        return f"{counts}; waiting for quota{f' ({now.why})' if now.why else ''}"
+    waits = Counter(pod.waits_for for pod in now.pods if pod.waits_for)
+    several = sum(waits.values()) > 1
+    waiting = ", ".join(f"{f'{count} ' if several else ''}waiting for {what}" for what, count in waits.most_common(2))
+    return f"{counts}; {waiting}" if waiting else counts
+
+
+def merged(before: JobSetNow | None, now: JobSetNow) -> JobSetNow:
+    """`now`, with what an earlier look knows better: when a stage began, and the last words of a container."""
+    if before is None:
+        return now
+    earlier = {pod.name: pod for pod in before.pods}
+    pods = tuple(_continued(earlier[pod.name], pod) if pod.name in earlier else pod for pod in now.pods)
+    same = before.stage is now.stage and before.since and before.since < now.since
+    return replace(now, pods=pods, since=before.since if same else now.since, profile=now.profile or before.profile)
+
+
+def refined(pod: PodNow, beat: Heartbeat) -> PodNow:
+    """With what its driver's newest heartbeat says of its start."""
+    if pod.stage is not Stage.WORKING or "warm_up" in beat.start_up_s:
+        return pod
+    return replace(pod, stage=Stage.WARM_UP if "weights" in beat.start_up_s else Stage.WEIGHTS)
+
+
+def save_now(store: ObjectStore, run: RunRef, now: JobSetNow) -> None:
+    """Replaces what was known of a JobSet. Raises StoreUnavailable."""
+    if len(now.pods) > PODS_MOST:
+        alive_first = sorted(now.pods, key=lambda pod: (pod.stage is Stage.ENDED, pod.index))
+        now = replace(now, pods=tuple(alive_first[:PODS_MOST]))
+    try:
+        obstore.put(store, run.now_path(now.name), now.to_bytes())
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"write {run.now_path(now.name)}: {error}") from error
+
+
+def load_one(store: ObjectStore, run: RunRef, jobset: str) -> JobSetNow | None:
+    """None if nothing is known of it. Raises StoreUnavailable."""
+    try:
+        body = get_bytes(store, run.now_path(jobset))
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"read {run.now_path(jobset)}: {error}") from error
+    return None if body is None else JobSetNow.from_bytes(body)
+
+
+def load(store: ObjectStore, run: RunRef) -> tuple[JobSetNow, ...]:
+    """All JobSets of the run of which anything is known, by name; () before the first. The store is rooted at the bucket.
+
+    An object that cannot be read is passed over. Raises StoreUnavailable.
+    """
+    found: list[JobSetNow | None] = []
+    try:
+        for page in obstore.list(store, run.starts_folder):
+            for meta in page:
+                if run.is_now(meta["path"]) and meta["size"] <= BYTES_MOST:
+                    body = get_bytes(store, meta["path"])
+                    found.append(None if body is None else JobSetNow.from_bytes(body))
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"read where the pods of {run.prefix} are: {error}") from error
+    return tuple(sorted(filter(None, found), key=lambda each: each.name))
+
+
+def in_time(seconds: float) -> str:
+    """A moment, given in seconds since the epoch, as it is written here."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def clipped(lines: Iterable[str]) -> tuple[str, ...]:
+    """The last lines, each of bounded length, without empty ones at the end."""
+    kept = [line.rstrip()[:CHARACTERS_MOST] for line in lines if line.strip()]
+    return tuple(kept[-LINES_MOST:])
+
+
+def _continued(before: PodNow, now: PodNow) -> PodNow:
+    since = before.since if before.stage is now.stage and before.since and before.since < now.since else now.since
+    words = now.words
+    if words is None or (before.words and before.words.at == words.at and not words.cause):
+        words = before.words
+    return replace(now, since=since, words=words, restarts=max(before.restarts, now.restarts))
+
+
+def _jobset(value: Mapping[str, Any]) -> JobSetNow:
+    known = _known(JobSetNow, value)
+    pods: Sequence[Mapping[str, Any]] = known.get("pods") or ()
+    stage = known.get("stage")
+    return JobSetNow(
+        **{
+            **known,
+            "stage": None if stage is None else Stage(stage),
+            "acts": Acts(known.get("acts", Acts.NOBODY)),
+            "pods": tuple(_pod(each) for each in pods),
+        }
+    )
+
+
+def _pod(value: Mapping[str, Any]) -> PodNow:
+    known = _known(PodNow, value)
+    words, ending = known.get("words"), known.get("ending")
+    if words:
+        spoken = _known(LastWords, words)
+        words = LastWords(**{**spoken, "lines": tuple(map(str, spoken.get("lines") or ()))})
+    return PodNow(
+        **{
+            **known,
+            "stage": Stage(known["stage"]),
+            "acts": Acts(known.get("acts", Acts.NOBODY)),
+            "ending": PodEnding(ending) if ending else None,
+            "words": words or None,
+        }
+    )
+
+
+def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
