@@ -26,7 +26,11 @@ class RunFolderLink(BaseOperatorLink):
         prefix = getattr(operator, "run_prefix", None)
         if not prefix:
             return ""
-        bucket = Settings.from_environment().bucket
-        if emulator := os.environ.get("STORAGE_EMULATOR_HOST"):
-            return f"{emulator.rstrip('/')}/storage/v1/b/{bucket}/o?prefix={quote(prefix, safe='')}/"
-        return f"https://console.cloud.google.com/storage/browser/{bucket}/{quote(prefix)}"
+        return folder_address(Settings.from_environment().bucket, prefix, os.environ.get("STORAGE_EMULATOR_HOST", ""))
+
+
+def folder_address(bucket: str, prefix: str, emulator: str = "") -> str:
+    """Where a browser shows a run's folder. emulator: the address of a storage emulator, if it is there."""
+    if emulator:
+        return f"{emulator.rstrip('/')}/storage/v1/b/{bucket}/o?prefix={quote(prefix, safe='')}/"
+    return f"https://console.cloud.google.com/storage/browser/{bucket}/{quote(prefix)}"

@@ -1,0 +1,33 @@
+"""What Airflow mounts: the pages, made when the first of them is asked for.
+
+Every component of Airflow imports the plugin, each process of a task too, and only the API server shows pages. FastAPI and
+Airflow's own API, which the pages need, take most of a second to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Scope]]
+Send = Callable[[Scope], Awaitable[None]]
+
+
+class Mounted:
+    """An ASGI application. Airflow starts no lifespan for one that is not FastAPI's, and the pages have none."""
+
+    def __init__(self) -> None:
+        self._app: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            self._app = await asyncio.to_thread(_made)
+        await self._app(scope, receive, send)
+
+
+def _made() -> Any:
+    from nightshift.plugin.pages.app import make
+
+    return make()

@@ -1,0 +1,102 @@
+"""Airflow's side of a run: which run a DAG run works on, which of its tasks failed, and a new DAG run on request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from nightshift.plugin.address import dag_run_address
+from nightshift.plugin.pages.errors import NotPossible
+from nightshift.run.names import RunRef
+
+PLAN: Final = "plan"
+"""The task that opens a run and passes it on."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a DAG run. state: Airflow's word, empty before its time. link: its logs in Airflow."""
+
+    name: str
+    state: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Night:
+    """A DAG run. run: what it works on, None before its task plan has ended. state: Airflow's word. link: its page."""
+
+    dag_id: str
+    dag_run_id: str
+    state: str
+    run: RunRef | None
+    tasks: tuple[Task, ...]
+    link: str
+    started: datetime | None
+    ended: datetime | None
+
+    @property
+    def failed(self) -> tuple[Task, ...]:
+        return tuple(task for task in self.tasks if task.state == "failed")
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("success", "failed")
+
+
+def night(dag_id: str, dag_run_id: str) -> Night | None:
+    """None if Airflow knows no such DAG run."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session(scoped=False) as session:
+        found = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == dag_run_id))
+        if found is None:
+            return None
+        columns = (TaskInstance.task_id, TaskInstance.state)
+        of_it = (TaskInstance.dag_id == dag_id, TaskInstance.run_id == dag_run_id)
+        tasks = session.execute(select(*columns).where(*of_it).order_by(TaskInstance.start_date, TaskInstance.task_id)).all()
+        passed = session.scalar(
+            XComModel.get_many(run_id=dag_run_id, key="return_value", task_ids=PLAN, dag_ids=dag_id, limit=1)
+        )
+        value = XComModel.deserialize_value(passed) if passed is not None else None
+        return Night(
+            dag_id,
+            dag_run_id,
+            str(found.state or ""),
+            _run_of(value, dag_id),
+            tuple(Task(name, str(state or ""), dag_run_address(dag_id, dag_run_id, name)) for name, state in tasks),
+            dag_run_address(dag_id, dag_run_id),
+            found.start_date,
+            found.end_date,
+        )
+
+
+def _run_of(passed: Any, dag_id: str) -> RunRef | None:
+    """What the task plan passed on. A run of another job is none: only the rights on this DAG were checked."""
+    prefix = passed.get("run_prefix") if isinstance(passed, Mapping) else None
+    try:
+        run = RunRef.from_prefix(str(prefix))
+    except ValueError:
+        return None
+    return run if run.job == dag_id else None
+
+
+def start(dag_id: str, conf: Mapping[str, Any], user_name: str) -> str:
+    """The id of a new DAG run with this conf. Raises NotPossible if Airflow makes none."""
+    from airflow.api.common.trigger_dag import trigger_dag
+    from airflow.exceptions import AirflowException, ParamValidationError
+    from airflow.utils.types import DagRunTriggeredByType
+
+    try:
+        made = trigger_dag(dag_id, triggered_by=DagRunTriggeredByType.UI, triggering_user_name=user_name, conf=dict(conf))
+    except (AirflowException, ParamValidationError, ValueError) as error:
+        raise NotPossible(f"Airflow starts no DAG run of {dag_id}: {error}") from error
+    if made is None:
+        raise NotPossible(f"Airflow starts no DAG run of {dag_id}. Look at the DAG's page.")
+    return str(made.run_id)

@@ -1,0 +1,101 @@
+"""The page of one run. Its parts are asked for one by one, so that the first screen waits for none of the slower ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse, Response
+
+from nightshift.plugin.pages import dag_runs, facts, plots
+from nightshift.plugin.pages.html import fragment, live, news, page
+from nightshift.plugin.pages.rights import SEES, SEES_ROWS, RunDep, may
+
+router = APIRouter(prefix="/runs/{dag_id}/{partition}/{run_id}")
+
+DagRunId = Annotated[str, Query(max_length=250)]
+Seen = Annotated[str, Query(max_length=16)]
+DONE: Final = ("published", "failed", "unreadable")
+"""States of a run that nothing changes but another DAG run."""
+
+
+@router.get("", dependencies=SEES)
+def one_run(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "") -> HTMLResponse:
+    """dag_run_id: the one from which a user has come, if any; else the one that opened the run."""
+    shown = _now(run, user, dag_run_id)
+    rows = may(user, run.job, "GET", DagAccessEntity.XCOM)
+    return page("run.html", user, run=run, now=live("run_now.html", **shown), look=shown["look"], rows=rows)
+
+
+@router.get("/now", dependencies=SEES)
+def now(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "", seen: Seen = "") -> Response:
+    """The first screen again, if it is another one."""
+    return news("run_now.html", seen, **_now(run, user, dag_run_id))
+
+
+def _now(run: Any, user: Any, dag_run_id: str) -> dict[str, Any]:
+    found = facts.of[run]
+    look = found.overview().to_json()
+    night = dag_runs.night(run.job, dag_run_id or look["summary"]["opened_by"])
+    over = look["summary"]["state"] in DONE and (night is None or night.over)
+    return {
+        "run": run,
+        "look": look,
+        "pods": found.pods(),
+        "night": night,
+        "dag_run_id": dag_run_id,
+        "every_s": None if over else 5,
+        "actions": _actions(look, run, user),
+        "files": facts.folder_link(run),
+    }
+
+
+def _actions(look: dict[str, Any], run: Any, user: Any) -> list[str]:
+    """What the state of the run allows, of what the user may do. The routes check the rights again."""
+    state, dead = look["summary"]["state"], look["summary"]["dead_letters"]
+    found = []
+    if may(user, run.job, "PUT"):
+        if look["summary"]["paused_by"]:
+            found.append("resume")
+        elif state in ("unplanned", "open"):
+            found.append("pause")
+    if may(user, run.job, "POST"):
+        if dead and state in ("published", "failed", "sealed"):
+            found.append("redo")
+        if state in ("published", "sealed"):
+            found.append("republish")
+    return found
+
+
+@router.get("/dead", dependencies=SEES_ROWS)
+def dead_letters(
+    run: RunDep,
+    reason: Annotated[str, Query(max_length=100)] = "",
+    search: Annotated[str, Query(max_length=200)] = "",
+    after: Annotated[int, Query(ge=-1)] = -1,
+) -> HTMLResponse:
+    found = facts.of[run].dead_letters(reason or None, search, after).to_json()
+    name = "dead_letters.html" if after < 0 else "dead_letters_more.html"
+    return fragment(name, run=run, found=found, reason=reason, search=search)
+
+
+@router.get("/samples", dependencies=SEES_ROWS)
+def samples(run: RunDep) -> HTMLResponse:
+    return fragment("samples.html", run=run, found=facts.of[run].samples().to_json())
+
+
+@router.get("/distributions", dependencies=SEES_ROWS)
+def distributions(run: RunDep) -> HTMLResponse:
+    found = facts.of[run].compared().to_json()
+    now, then = found["now"], found["earlier"]
+    before = {each["of"]: each for each in then["histograms"]} if then else {}
+    return fragment(
+        "distributions.html",
+        run=run,
+        found=found,
+        histograms=[plots.histograms(each, before.get(each["of"])) for each in now["histograms"]],
+        labels={name: plots.labels(each, then["labels"].get(name) if then else None) for name, each in now["labels"].items()},
+        size=(plots.WIDTH, plots.HEIGHT),
+    )

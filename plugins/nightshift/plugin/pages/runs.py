@@ -1,0 +1,65 @@
+"""The page of all runs: those that need attention first, then those that work, then the newest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from airflow.api_fastapi.core_api.security import GetUserDep
+from fastapi import APIRouter, Query
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from nightshift.plugin.address import run_address
+from nightshift.plugin.pages import dag_runs
+from nightshift.plugin.pages.bucket import Kept, bucket
+from nightshift.plugin.pages.errors import NotThere
+from nightshift.plugin.pages.html import live, news, page
+from nightshift.plugin.pages.rights import SEES, ReadableDep
+
+if TYPE_CHECKING:
+    from nightshift.status.runs import RunPage, Runs
+
+router = APIRouter(dependencies=SEES)
+
+
+def _listed(_: str) -> Runs:
+    from nightshift.status.runs import Runs
+
+    return Runs(bucket())
+
+
+_runs: Kept[str, Runs] = Kept(_listed)
+
+
+def _page(dags: frozenset[str], after: str) -> RunPage:
+    runs = _runs["all"]
+    return runs.page(jobs=dags & set(runs.jobs()), after=after or None)
+
+
+@router.get("/")
+def all_runs(user: GetUserDep, dags: ReadableDep, after: Annotated[str, Query(max_length=400)] = "") -> HTMLResponse:
+    return page("runs.html", user, list=live("runs_list.html", found=_page(dags, after), after=after))
+
+
+@router.get("/list")
+def rows(
+    dags: ReadableDep, after: Annotated[str, Query(max_length=400)] = "", seen: Annotated[str, Query(max_length=16)] = ""
+) -> Response:
+    """The list again, if it is another one."""
+    return news("runs_list.html", seen, found=_page(dags, after), after=after)
+
+
+@router.get("/dag-runs/{dag_id}")
+def of_a_dag_run(user: GetUserDep, dag_id: str, dag_run_id: Annotated[str, Query(max_length=250)]) -> Response:
+    """The run that a DAG run works on, or why there is none."""
+    night = dag_runs.night(dag_id, dag_run_id)
+    if night is None:
+        raise NotThere("Airflow does not know this DAG run.")
+    if night.run is not None:
+        return RedirectResponse(run_address(night.run.prefix) + f"?dag_run_id={_quoted(dag_run_id)}", 303)
+    return page("no_run.html", user, night=night)
+
+
+def _quoted(text: Any) -> str:
+    from urllib.parse import quote
+
+    return quote(str(text), safe="")

@@ -1,0 +1,94 @@
+"""Numbers, times and names as people read them: the filters of the templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+NOT_KNOWN: Final = "not known yet"
+
+
+def count(value: float | None) -> str:
+    """12345 -> 12,345; None -> a dash."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def number(value: float | None) -> str:
+    """With at most three digits after the point, fewer the larger it is."""
+    if value is None:
+        return "–"
+    size = abs(value)
+    digits = 0 if size >= 100 or value == round(value) else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}"
+
+
+def noun(value: int, name: str) -> str:
+    return f"{value:,} {name}{'' if value == 1 else 's'}"
+
+
+def percent(share: float | None) -> str:
+    """0.999999 -> 99.9%: rounded towards 0, so that 100% means that nothing is left."""
+    return "–" if share is None else f"{int(1000 * share) / 10:.1f}%"
+
+
+def duration(seconds: float | None) -> str:
+    """The two largest units, never negative."""
+    if seconds is None:
+        return NOT_KNOWN
+    whole = max(0, round(seconds))
+    days, hours, minutes = whole // 86_400, whole // 3_600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+
+
+def when(value: str | float | datetime | None) -> str:
+    """ISO 8601, seconds since 1970 or a datetime, as UTC to the minute."""
+    if not value:
+        return "–"
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    else:
+        moment = value if isinstance(value, datetime) else datetime.fromtimestamp(value, UTC)
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def title(name: str) -> str:
+    """A name of ours as words: bad_input -> bad input."""
+    return name.replace("_", " ").replace("-", " ")
+
+
+def text(value: Any) -> str:
+    """A value of a row, or an answer: texts as they are, the rest as JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def one_line(value: Mapping[str, Any]) -> str:
+    """The columns of a key."""
+    return (
+        ", ".join(text(each) for each in value.values())
+        if len(value) == 1
+        else ", ".join(f"{name} {text(each)}" for name, each in value.items())
+    )
+
+
+FILTERS: Final[dict[str, Callable[..., str]]] = {
+    "count": count,
+    "number": number,
+    "noun": noun,
+    "percent": percent,
+    "duration": duration,
+    "when": when,
+    "words": title,
+    "text_of": text,
+    "one_line": one_line,
+}
