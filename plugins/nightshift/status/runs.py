@@ -87,6 +87,10 @@ class Runs:
             end = f"{part[-1][0]}/{part[-1][1]}" if days else None
         return RunPage(tuple(found), end, tuple(names), asked.requests)
 
+    def jobs(self) -> frozenset[str]:
+        """All that have a folder. Raises StoreUnavailable."""
+        return frozenset(_Asked(self._store).jobs())
+
     def summary(self, run: RunRef) -> Summary:
         """Raises NoSuchRun, StoreUnavailable."""
         asked = _Asked(self._store)

@@ -2,7 +2,7 @@
 
     python prepare.py USERS NIGHTS
 
-USERS, NIGHTS: JSON, as `tests.integration.pages.airflow` has them. Nothing of nightshift is imported here.
+USERS, NIGHTS: JSON, as `tests.integration.pages.server` has them. Nothing of nightshift is imported here.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from nightshift.run.names import RunRef
 
 PLAN: Final = "plan"
 """The task that opens a run and passes it on."""
+ORDER: Final = (PLAN, "extract", "infer", "seal", "publish", "audit", "audit_failure")
+"""The tasks of a night, as they follow one another."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,8 @@ def night(dag_id: str, dag_run_id: str) -> Night | None:
         found = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == dag_run_id))
         if found is None:
             return None
-        columns = (TaskInstance.task_id, TaskInstance.state)
         of_it = (TaskInstance.dag_id == dag_id, TaskInstance.run_id == dag_run_id)
-        tasks = session.execute(select(*columns).where(*of_it).order_by(TaskInstance.start_date, TaskInstance.task_id)).all()
+        tasks = session.execute(select(TaskInstance.task_id, TaskInstance.state).where(*of_it)).all()
         passed = session.scalar(
             XComModel.get_many(run_id=dag_run_id, key="return_value", task_ids=PLAN, dag_ids=dag_id, limit=1)
         )
@@ -70,11 +71,18 @@ def night(dag_id: str, dag_run_id: str) -> Night | None:
             dag_run_id,
             str(found.state or ""),
             _run_of(value, dag_id),
-            tuple(Task(name, str(state or ""), dag_run_address(dag_id, dag_run_id, name)) for name, state in tasks),
+            tuple(
+                Task(name, str(state or ""), dag_run_address(dag_id, dag_run_id, name))
+                for name, state in sorted(tasks, key=lambda task: (_place(task[0]), task[0]))
+            ),
             dag_run_address(dag_id, dag_run_id),
             found.start_date,
             found.end_date,
         )
+
+
+def _place(task: str) -> int:
+    return ORDER.index(task) if task in ORDER else len(ORDER)
 
 
 def _run_of(passed: Any, dag_id: str) -> RunRef | None:
@@ -90,7 +98,8 @@ def _run_of(passed: Any, dag_id: str) -> RunRef | None:
 def start(dag_id: str, conf: Mapping[str, Any], user_name: str) -> str:
     """The id of a new DAG run with this conf. Raises NotPossible if Airflow makes none."""
     from airflow.api.common.trigger_dag import trigger_dag
-    from airflow.exceptions import AirflowException, ParamValidationError
+    from airflow.exceptions import ParamValidationError
+    from airflow.sdk.exceptions import AirflowException
     from airflow.utils.types import DagRunTriggeredByType
 
     try:

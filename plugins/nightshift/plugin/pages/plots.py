@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 WIDTH: Final = 320
 HEIGHT: Final = 96
+BINS: Final = 24
+"""Of the axis that two runs share."""
 
 
 @dataclass(frozen=True)
@@ -41,46 +44,48 @@ def histograms(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> Hist
     """From the JSON of two `nightshift.status.distributions.Histogram` of the same thing."""
     both = [now] if before is None else [now, before]
     least, most = min(each["least"] for each in both), max(each["most"] for each in both)
-    span = (most - least) or 1.0
-    dense = [_density(each, span) for each in both]
-    top = max(max(each, default=0.0) for each in dense) or 1.0
-    bars = []
-    total = sum(now["counts"]) or 1
-    for (start, width), high, count in zip(_places(now, least, span), dense[0], now["counts"], strict=True):
-        low, end = least + start * span, least + (start + width) * span
-        bars.append(
-            Bar(
-                round(start * WIDTH, 2),
-                round(HEIGHT * (1 - high / top), 2),
-                round(max(1.0, width * WIDTH - 1), 2),
-                round(HEIGHT * high / top, 2),
-                f"{low:,.4g} to {end:,.4g}: {count:,} ({count / total:.1%})",
-            )
+    shares = [_spread(each, least, most) for each in both]
+    top = max(max(each) for each in shares) or 1.0
+    wide, step = WIDTH / BINS, (most - least) / BINS
+    bars = tuple(
+        Bar(
+            round(place * wide, 2),
+            round(HEIGHT * (1 - share / top), 2),
+            round(wide - 1, 2),
+            round(HEIGHT * share / top, 2),
+            f"{least + place * step:,.4g} to {least + (place + 1) * step:,.4g}: {share:.1%}",
         )
-    line = "" if before is None else _line(_places(before, least, span), dense[1], top)
-    return Histograms(str(now["of"]), tuple(bars), line, least, most, now["mean"], before["mean"] if before else None)
+        for place, share in enumerate(shares[0])
+        if share
+    )
+    line = "" if before is None else _line(shares[1], top, wide)
+    return Histograms(str(now["of"]), bars, line, least, most, now["mean"], before["mean"] if before else None)
 
 
-def _places(one: Mapping[str, Any], least: float, span: float) -> list[tuple[float, float]]:
-    """Start and width of each bin as shares of the axis. A histogram of one value has one bin, as wide as a twentieth."""
-    bins = len(one["counts"])
-    width = (one["most"] - one["least"]) / span / bins or 0.05
-    first = min((one["least"] - least) / span, 1 - width * bins)
-    return [(first + place * width, width) for place in range(bins)]
-
-
-def _density(one: Mapping[str, Any], span: float) -> list[float]:
-    """Share of the values per width of the axis, so that bins of different widths compare."""
+def _spread(one: Mapping[str, Any], least: float, most: float) -> list[float]:
+    """The shares of its values in `BINS` bins of the common axis. Values count as spread evenly over their own bin."""
+    found = [0.0] * BINS
     total = sum(one["counts"]) or 1
-    width = (one["most"] - one["least"]) / span / len(one["counts"]) or 0.05
-    return [count / total / width for count in one["counts"]]
+    scale = BINS / (most - least) if most > least else 0.0
+    width = (one["most"] - one["least"]) / len(one["counts"])
+    for place, count in enumerate(one["counts"]):
+        start = (one["least"] + place * width - least) * scale
+        end = start + width * scale
+        first = min(int(start), BINS - 1)
+        if end - first <= 1:
+            found[first] += count / total
+            continue
+        for each in range(first, min(ceil(end), BINS)):
+            found[each] += count / total * (min(end, each + 1) - max(start, each)) / (end - start)
+    return found
 
 
-def _line(places: Sequence[tuple[float, float]], dense: Sequence[float], top: float) -> str:
+def _line(shares: Sequence[float], top: float, wide: float) -> str:
+    """Steps, as the points of a polyline."""
     points = []
-    for (start, width), high in zip(places, dense, strict=True):
-        y = round(HEIGHT * (1 - high / top), 2)
-        points += [f"{round(start * WIDTH, 2)},{y}", f"{round((start + width) * WIDTH, 2)},{y}"]
+    for place, share in enumerate(shares):
+        y = round(HEIGHT * (1 - share / top), 2)
+        points += [f"{round(place * wide, 2)},{y}", f"{round((place + 1) * wide, 2)},{y}"]
     return " ".join(points)
 
 

@@ -32,7 +32,7 @@ _runs: Kept[str, Runs] = Kept(_listed)
 
 def _page(dags: frozenset[str], after: str) -> RunPage:
     runs = _runs["all"]
-    return runs.page(jobs=dags & set(runs.jobs()), after=after or None)
+    return runs.page(jobs=dags & runs.jobs(), after=after or None)
 
 
 @router.get("/")
