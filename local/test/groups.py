@@ -118,11 +118,12 @@ GROUPS: Final = (
     _group(
         "integration/package",
         "tests/integration/package",
-        "pyproject.toml local/package.py plugins/nightshift/plugin.py plugins/nightshift/provider.py",
+        "pyproject.toml local/package.py plugins/nightshift/plugin/__init__.py plugins/nightshift/provider.py",
         "test airflow",
         40,
         50,
     ),
+    _group("integration/pages", "tests/integration/pages", "plugins/nightshift/plugin", "test composer emulators", 60, 200),
     _group("integration/postgres", "local/postgres/tests", "local/postgres", "test emulators", 30, 60),
     _group("integration/pubsub", "local/pubsub/tests", "local/pubsub", "test emulators", 50, 150),
     _group(

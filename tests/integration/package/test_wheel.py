@@ -25,12 +25,18 @@ def test_it_holds_every_module_and_nothing_else() -> None:
 
     modules = {str(file.relative_to(ROOT / "plugins")) for file in (ROOT / "plugins/nightshift").rglob("*.py")}
     prices = {f"nightshift/planner/costs/list_prices/{region}.yaml" for region in ("europe-west4", "us-central1")}
-    assert names == modules | prices | {"nightshift/py.typed"}
+    pages = {
+        str(file.relative_to(ROOT / "plugins"))
+        for folder in ("templates", "static")
+        for file in (ROOT / "plugins/nightshift/plugin/pages" / folder).iterdir()
+    }
+    assert len(pages) > 10
+    assert names == modules | prices | pages | {"nightshift/py.typed"}
 
 
 def test_the_same_source_is_the_same_wheel() -> None:
     assert package.wheel() == package.wheel()
-    assert (package.installed() / "nightshift" / "plugin.py").is_file()
+    assert (package.installed() / "nightshift" / "plugin" / "pages" / "templates" / "base.html").is_file()
 
 
 def test_a_changed_file_is_another_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

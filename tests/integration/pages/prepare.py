@@ -8,17 +8,18 @@ USERS, NIGHTS: JSON, as `tests.integration.pages.server` has them. Nothing of ni
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 
 def users(wanted: list[dict[str, Any]]) -> None:
     """Roles of FAB's auth manager with exactly these permissions, and one user for each, whose password is its name."""
-    from airflow.providers.fab.auth_manager.cli_commands.utils import get_application_builder
+    # By name, because the environment in which types are checked has no such provider.
+    fab = import_module("airflow.providers.fab.auth_manager.cli_commands.utils")
 
-    with get_application_builder() as builder:
+    with fab.get_application_builder() as builder:
         manager = builder.sm
         for user in wanted:
             role = manager.add_role(f"role of {user['name']}")
@@ -38,6 +39,7 @@ def nights(wanted: list[dict[str, Any]]) -> None:
     for night in wanted:
         with create_session() as session:
             dag = DBDagBag().get_latest_version_of_dag(night["dag_id"], session=session)
+            assert dag is not None, "Airflow has read it"
             run = dag.create_dagrun(
                 run_id=night["dag_run_id"],
                 logical_date=None,
@@ -59,8 +61,12 @@ def nights(wanted: list[dict[str, Any]]) -> None:
 
 
 def main(wanted_users: str, wanted_nights: str) -> None:
+    from airflow.cli.cli_parser import get_parser
+
     for command in ("db migrate", "dags reserialize"):
-        subprocess.run([sys.executable, "-m", "airflow", *command.split()], check=True)
+        # In this process: each other one would import Airflow again.
+        arguments = get_parser().parse_args(command.split())
+        arguments.func(arguments)
     users(json.loads(wanted_users))
     nights(json.loads(wanted_nights))
 

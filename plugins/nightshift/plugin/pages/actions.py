@@ -5,7 +5,7 @@ Nothing is computed here. Each action is asked for twice: a GET shows what it wo
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.api_fastapi.logging.decorators import action_logging
@@ -19,7 +19,9 @@ from nightshift.plugin.pages.html import fragment
 from nightshift.plugin.pages.rights import MAY_CHANGE, MAY_TRIGGER, SEES, RunDep
 from nightshift.run import pauses
 
-router = APIRouter(prefix="/runs/{dag_id}/{partition}/{run_id}")
+LOGS: Final = {name: action_logging(event=f"nightshift_{name}") for name in ("pause", "resume", "redo", "republish")}
+"""Airflow's log of actions names who did what."""
+router = APIRouter(prefix="/runs/{dag_id}/{partition}/{run}")
 
 
 @router.get("/ask/{action}", dependencies=SEES)
@@ -28,12 +30,12 @@ def ask(run: RunDep, action: Literal["pause", "resume", "redo", "republish"]) ->
     return fragment("ask.html", run=run, action=action)
 
 
-@router.post("/pause", dependencies=[*MAY_CHANGE, Depends(action_logging(event="nightshift_pause"))])
+@router.post("/pause", dependencies=[*MAY_CHANGE, Depends(LOGS["pause"])])
 def pause(run: RunDep, user: GetUserDep) -> HTMLResponse:
     return _request(run, user, paused=True)
 
 
-@router.post("/resume", dependencies=[*MAY_CHANGE, Depends(action_logging(event="nightshift_resume"))])
+@router.post("/resume", dependencies=[*MAY_CHANGE, Depends(LOGS["resume"])])
 def resume(run: RunDep, user: GetUserDep) -> HTMLResponse:
     return _request(run, user, paused=False)
 
@@ -44,12 +46,12 @@ def _request(run: Any, user: Any, *, paused: bool) -> HTMLResponse:
     return fragment("done.html", message=f"The run is {request}. {done}", link=None)
 
 
-@router.post("/redo", dependencies=[*MAY_TRIGGER, Depends(action_logging(event="nightshift_redo"))])
+@router.post("/redo", dependencies=[*MAY_TRIGGER, Depends(LOGS["redo"])])
 def redo(run: RunDep, user: GetUserDep) -> HTMLResponse:
     return _started(run.job, {"partition": run.partition, "redo": "dead_letters"}, user)
 
 
-@router.post("/republish", dependencies=[*MAY_TRIGGER, Depends(action_logging(event="nightshift_republish"))])
+@router.post("/republish", dependencies=[*MAY_TRIGGER, Depends(LOGS["republish"])])
 def republish(run: RunDep, user: GetUserDep) -> HTMLResponse:
     return _started(run.job, {"partition": run.partition, "republish": run.run_id}, user)
 

@@ -33,12 +33,15 @@ _PARTITION: Final = re.compile(r"[0-9][0-9A-Za-z:_.+-]{0,63}")
 _JOB: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,249}")
 
 
-def run_named(dag_id: Annotated[str, Path()], partition: Annotated[str, Path()], run_id: Annotated[str, Path()]) -> RunRef:
-    """The run of an address; its job is the DAG whose rights were checked. Raises NotThere for what names no run."""
+def run_named(dag_id: Annotated[str, Path()], partition: Annotated[str, Path()], run: Annotated[str, Path()]) -> RunRef:
+    """The run of an address; its job is the DAG whose rights were checked. Raises NotThere for what names no run.
+
+    run: its id. Not called ``run_id``, which Airflow's log of actions takes for a DAG run's.
+    """
     try:
         if not _JOB.fullmatch(dag_id) or not _PARTITION.fullmatch(partition):
             raise ValueError
-        return RunRef.from_prefix(f"{dag_id}/{partition}/{run_id}")
+        return RunRef.from_prefix(f"{dag_id}/{partition}/{run}")
     except ValueError:
         raise NotThere("This address names no run. Open one from the list of all runs.") from None
 

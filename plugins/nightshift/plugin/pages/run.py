@@ -13,7 +13,7 @@ from nightshift.plugin.pages import dag_runs, facts, plots
 from nightshift.plugin.pages.html import fragment, live, news, page
 from nightshift.plugin.pages.rights import SEES, SEES_ROWS, RunDep, may
 
-router = APIRouter(prefix="/runs/{dag_id}/{partition}/{run_id}")
+router = APIRouter(prefix="/runs/{dag_id}/{partition}/{run}")
 
 DagRunId = Annotated[str, Query(max_length=250)]
 Seen = Annotated[str, Query(max_length=16)]

@@ -1,0 +1,430 @@
+"""The pages in Airflow without an Airflow: their routes and tokens, and what they make of a run's hostile texts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.dag import DagModel
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+from obstore.store import MemoryStore
+
+from nightshift.plugin.address import address, dag_run_address, run_address
+from nightshift.plugin.mounted import Mounted
+from nightshift.plugin.pages import actions, app, bucket, dag_runs, facts, files, plots, rights, runs, tokens, words
+from nightshift.run import pauses
+from nightshift.run.endings import Ending, record
+from nightshift.store import StoreUnavailable
+from tests.chat_run import ChatRun, a_chat_run
+
+pytestmark = pytest.mark.unit
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}"
+RIGHTS = {rights.READS_RUN, rights.READS_ROWS, rights.CHANGES_RUN, rights.TRIGGERS}
+WRITES = {rights.CHANGES_RUN, rights.TRIGGERS}
+
+
+class Users:
+    """In place of Airflow's auth manager: a token is the user's name. reads, edits: DAGs, of everybody."""
+
+    def __init__(self, reads: set[str], edits: set[str]) -> None:
+        self.reads, self.edits = reads, edits
+
+    async def get_user_from_token(self, token: str) -> Any:
+        return type("User", (), {"get_id": lambda self: token, "get_name": lambda self: token})()
+
+    def is_authorized_dag(self, *, method: str, details: Any, user: Any, access_entity: Any = None) -> bool:
+        return details.id is None or details.id in (self.reads if method == "GET" else self.edits)
+
+    def get_authorized_dag_ids(self, *, user: Any, method: str) -> set[str]:
+        return self.reads
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    made = MemoryStore()
+    monkeypatch.setenv("NIGHTSHIFT_BUCKET", "nights")
+    monkeypatch.setenv("NIGHTSHIFT_PROJECT", "local")
+    for module in (bucket, facts, runs):
+        monkeypatch.setattr(module, "bucket", lambda: made, raising=False)
+    monkeypatch.setattr(actions, "bucket", lambda: made)
+    monkeypatch.setattr(facts, "of", bucket.Kept(facts.Facts))
+    monkeypatch.setattr(runs, "_runs", bucket.Kept(runs._listed))
+    return made
+
+
+@pytest.fixture(scope="module")
+def made() -> FastAPI:
+    """Without Airflow's database, in which it logs what users do."""
+    pages = app.make()
+    pages.dependency_overrides |= {log: lambda: None for log in actions.LOGS.values()}
+    return pages
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, made: FastAPI) -> Iterator[TestClient]:
+    """A user who may read the jobs tickets and others, and change tickets."""
+    users = Users({"tickets", "others"}, {"tickets"})
+    monkeypatch.setattr("airflow.api_fastapi.app._AuthManagerState.instance", users)
+    monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
+    monkeypatch.setattr(dag_runs, "night", lambda dag_id, dag_run_id: None)
+    airflow = FastAPI()
+    airflow.mount("/nightshift", made)
+    with TestClient(airflow, cookies={"_token": "reader"}, follow_redirects=False, raise_server_exceptions=True) as client:
+        yield client
+
+
+@pytest.fixture
+def night(store: MemoryStore) -> ChatRun:
+    """Of the job tickets: 40 rows, of which four are dead; texts that try to be more than text."""
+    made = a_chat_run(store, rows=40, chunk_rows=10)
+    for number in range(4):
+        made.commit(number, lambda row: None if row % 10 == 3 else f"{HOSTILE} {row}", reason="bad_input")
+    record(store, made.run, Ending("failed", "2099-01-01T00:00:00+00:00", "d1", task="seal", error=HOSTILE, dead_letters=4))
+    return made
+
+
+def page_of(run: ChatRun, rest: str = "") -> str:
+    return f"/nightshift/runs/{run.run.prefix}{rest}"
+
+
+def token_in(page: str) -> dict[str, str]:
+    found = re.search(r'"X-Nightshift-Token": "([^"]+)"', page)
+    assert found
+    return {tokens.HEADER: found[1]}
+
+
+class TestRoutes:
+    def test_each_checks_rights(self, made: FastAPI) -> None:
+        """Airflow mounts the application without authentication. Every route of ours, and there are no others."""
+        routes = list(routes_of(made))
+
+        assert len(routes) > 10
+        assert [route.path for route in routes if not RIGHTS & calls_of(route)] == []
+
+    def test_each_of_a_dag_has_it_in_its_path(self, made: FastAPI) -> None:
+        """Airflow's dependency takes the DAG from there; from the query only where a path has none."""
+        without = {route.path for route in routes_of(made) if "{dag_id}" not in route.path}
+
+        assert without == {"/", "/list", "/static/{name}"}
+
+    def test_each_that_writes_needs_a_token_and_the_right_to_write(self, made: FastAPI) -> None:
+        writing = [route for route in routes_of(made) if route.methods - {"GET", "HEAD"}]
+
+        assert {route.path.rpartition("/")[2] for route in writing} == {"pause", "resume", "redo", "republish"}
+        assert [route.path for route in writing if not set(actions.LOGS.values()) & calls_of(route)] == []
+        assert [route.path for route in writing if tokens.carries_token not in calls_of(route)] == []
+        assert [route.path for route in writing if not WRITES & calls_of(route)] == []
+
+    def test_each_that_shows_rows_needs_the_right_to_read_what_tasks_pass_on(self, made: FastAPI) -> None:
+        with_rows = {route.path.rpartition("/")[2] for route in routes_of(made) if rights.READS_ROWS in calls_of(route)}
+
+        assert with_rows == {"dead", "samples", "distributions"}
+
+    def test_the_check_bites(self) -> None:
+        open_door = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+        @open_door.get("/open")
+        def unguarded() -> None: ...
+
+        [route] = routes_of(open_door)
+        assert calls_of(route) & RIGHTS == set()
+        with pytest.raises(AssertionError, match="has no dependencies"):
+            list(routes_of(FastAPI()))
+
+
+def routes_of(made: FastAPI) -> Iterator[APIRoute]:
+    for route in made.routes:
+        assert isinstance(route, APIRoute), f"{route} has no dependencies"
+        yield route
+
+
+def calls_of(route: APIRoute) -> set[Any]:
+    return {each.call for each in route.dependant.dependencies}
+
+
+class TestRights:
+    def test_nobody_sees_anything_without_signing_in(self, browser: TestClient, night: ChatRun) -> None:
+        browser.cookies.clear()
+
+        for path in ("/nightshift/", page_of(night), page_of(night, "/dead"), "/nightshift/static/style.css"):
+            reply = browser.get(path)
+            assert (reply.status_code, "tickets" in reply.text) == (401, False)
+
+    def test_a_list_has_the_jobs_of_dags_that_a_user_may_read(self, browser: TestClient, store: MemoryStore) -> None:
+        for job in ("tickets", "secrets"):
+            a_chat_run(store, job=job)
+
+        page = browser.get("/nightshift/").text
+
+        assert ("tickets" in page, "secrets" in page) == (True, False)
+
+    def test_a_run_of_another_dag_is_refused_whether_it_is_there_or_not(self, browser: TestClient, store: MemoryStore) -> None:
+        there = a_chat_run(store, job="secrets")
+
+        replies = [browser.get(f"/nightshift/runs/{path}") for path in (there.run.prefix, f"secrets/2026-01-01/{'0' * 16}")]
+
+        assert [reply.status_code for reply in replies] == [403, 403]
+        assert replies[0].text == replies[1].text
+
+    @pytest.mark.parametrize(
+        "path",
+        ["tickets/../secrets", "~/2026-11-20/0123456789abcdef", "tickets/2026-11-20/..%2F..%2Fx", "tickets/x/1", "%2e%2e/1/2"],
+    )
+    def test_an_address_leads_nowhere_else(self, browser: TestClient, night: ChatRun, path: str) -> None:
+        assert browser.get(f"/nightshift/runs/{path}").status_code in (403, 404)
+
+
+class TestWrites:
+    def test_without_a_token_nothing_is_done(self, browser: TestClient, night: ChatRun, store: MemoryStore) -> None:
+        reply = browser.post(page_of(night, "/pause"))
+
+        assert reply.status_code == 403
+        assert pauses.newest(store, night.run) is None
+
+    @pytest.mark.parametrize("token", ["x", tokens.token_for("somebody else")])
+    def test_a_token_of_somebody_else_is_none(self, browser: TestClient, night: ChatRun, token: str) -> None:
+        assert browser.post(page_of(night, "/pause"), headers={tokens.HEADER: token}).status_code == 403
+
+    def test_an_old_token_is_none(self, browser: TestClient, night: ChatRun, monkeypatch: pytest.MonkeyPatch) -> None:
+        token = token_in(browser.get(page_of(night)).text)
+        monkeypatch.setattr(tokens, "MOST_S", -1)
+
+        assert browser.post(page_of(night, "/pause"), headers=token).status_code == 403
+
+    def test_the_page_has_one_that_pauses_and_resumes(self, browser: TestClient, night: ChatRun, store: MemoryStore) -> None:
+        token = token_in(browser.get(page_of(night)).text)
+
+        reply = browser.post(page_of(night, "/pause"), headers=token)
+
+        request = pauses.newest(store, night.run)
+        assert request is not None
+        assert (request.paused, request.by, "paused by reader" in reply.text) == (True, "reader", True)
+        browser.post(page_of(night, "/resume"), headers=token)
+        assert not getattr(pauses.newest(store, night.run), "paused", True)
+
+    def test_one_who_may_only_read_is_refused(self, browser: TestClient, store: MemoryStore) -> None:
+        run = a_chat_run(store, job="others")
+        page = browser.get(page_of(run)).text
+
+        assert "Pause" not in page
+        assert browser.post(page_of(run, "/pause"), headers=token_in(page)).status_code == 403
+
+    def test_a_redo_asks_airflow_for_a_dag_run(
+        self, browser: TestClient, night: ChatRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+
+        def start(*what: Any) -> str:
+            asked.append(what)
+            return "manual__7"
+
+        monkeypatch.setattr(dag_runs, "start", start)
+        token = token_in(browser.get(page_of(night)).text)
+
+        replies = [browser.post(page_of(night, f"/{action}"), headers=token) for action in ("redo", "republish")]
+
+        assert [("/dags/tickets/runs/manual__7" in reply.text) for reply in replies] == [True, True]
+        assert asked == [
+            ("tickets", {"partition": "2026-11-20", "redo": "dead_letters"}, "reader"),
+            ("tickets", {"partition": "2026-11-20", "republish": "0123456789abcdef"}, "reader"),
+        ]
+
+    def test_each_is_asked_for_before(self, browser: TestClient, night: ChatRun) -> None:
+        for action in ("pause", "resume", "redo", "republish"):
+            assert f'hx-post="{page_of(night)}/{action}"' in browser.get(page_of(night, f"/ask/{action}")).text
+        assert browser.get(page_of(night, "/ask/else")).status_code == 422
+
+
+class TestPages:
+    def test_a_failed_night_says_why_and_offers_a_redo(self, browser: TestClient, night: ChatRun) -> None:
+        page = browser.get(page_of(night)).text
+
+        assert "The task seal failed" in page
+        assert "Redo dead letters" in page
+        assert 'hx-trigger="every' not in page, "nothing changes any more"
+
+    def test_texts_of_rows_are_texts(self, browser: TestClient, night: ChatRun) -> None:
+        """Prompts, answers, keys and errors may hold anything; the policy forbids scripts besides."""
+        for rest in ("", "/now", "/dead", "/samples", "/distributions", f"/dead?search={HOSTILE}", "/ask/redo"):
+            reply = browser.get(page_of(night, rest))
+            assert reply.status_code == 200
+            assert "<script>alert" not in reply.text
+            assert "<img" not in reply.text
+            assert "script-src 'self'" in reply.headers["content-security-policy"]
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in browser.get(page_of(night, "/samples")).text
+        assert "7*7" in browser.get(page_of(night, "/samples")).text
+
+    def test_dead_letters_by_reason_and_searched(self, browser: TestClient, night: ChatRun) -> None:
+        found = browser.get(page_of(night, "/dead")).text
+
+        assert "bad input 4" in found
+        assert found.count("row 3 has no text") == 1
+        assert "row 13 has no text" not in browser.get(page_of(night, "/dead?search=row+3+has")).text
+        assert "No dead letter has that" in browser.get(page_of(night, "/dead?reason=timeout")).text
+
+    def test_a_part_that_is_not_new_is_not_sent(self, browser: TestClient, store: MemoryStore) -> None:
+        made = a_chat_run(store, rows=40, chunk_rows=10)
+        made.commit(0)
+        page = browser.get(page_of(made)).text
+        seen = re.search(r'"seen": "([0-9a-f]{16})"', page)
+        assert seen
+
+        assert browser.get(page_of(made, f"/now?seen={seen[1]}")).status_code == 204
+        reply = browser.get(page_of(made, "/now?seen=0"))
+        assert (reply.status_code, 'hx-trigger="every 5s"' in reply.text) == (200, True)
+
+    def test_what_is_wrong_is_said_in_words(self, browser: TestClient, night: ChatRun, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = browser.get(f"/nightshift/runs/tickets/2026-11-20/{'f' * 16}")
+        assert (other.status_code, "There is no run" in other.text) == (404, True)
+
+        monkeypatch.setattr(facts.Facts, "overview", lambda self: fail(StoreUnavailable("read spec.json: no route to host")))
+        silent = browser.get(page_of(night))
+        assert (silent.status_code, "no route to host" in silent.text) == (503, True)
+        part = browser.get(page_of(night, "/now"), headers={"HX-Request": "true"})
+        assert (part.status_code, "<html" in part.text) == (503, False)
+
+    def test_a_deployment_without_a_bucket_is_told_so(self, browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("NIGHTSHIFT_BUCKET")
+        monkeypatch.setattr(runs, "bucket", lambda: bucket.settings())
+
+        reply = browser.get("/nightshift/")
+
+        assert (reply.status_code, "NIGHTSHIFT_BUCKET is not set" in reply.text) == (503, True)
+
+    def test_files_are_ours_and_have_their_licences(self, browser: TestClient) -> None:
+        for name in ("app.js", "style.css", "icon.svg", "LICENSE.htmx.txt", "LICENSE.idiomorph.txt"):
+            reply = browser.get(files.static(name))
+            assert (reply.status_code, "max-age" in reply.headers["cache-control"]) == (200, True)
+        assert browser.get("/nightshift/static/..%2Fapp.py").status_code == 404
+        assert browser.get("/nightshift/static/app.py").status_code == 404
+
+    def test_no_page_names_another_host(self) -> None:
+        for folder in ("templates", "static"):
+            for file in (files.FOLDER.parent / folder).iterdir():
+                hosts = set(re.findall(r"https?://[^\s\"'`)]+", file.read_text())) - {"http://www.w3.org/2000/svg"}
+                assert file.name.endswith(".min.js") or not hosts, file
+
+
+def fail(error: Exception) -> Any:
+    raise error
+
+
+class TestAddresses:
+    def test_below_a_path_of_airflows_address(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.com/team/airflow/")
+
+        assert address("/") == "/team/airflow/nightshift/"
+        assert run_address("a/b/c", "/now") == "/team/airflow/nightshift/runs/a/b/c/now"
+        assert dag_run_address("d", "manual__2026-11-20T00:00:00+00:00", "seal") == (
+            "/team/airflow/dags/d/runs/manual__2026-11-20T00%3A00%3A00%2B00%3A00/tasks/seal"
+        )
+
+
+class TestKept:
+    def test_the_newest_are_kept_and_each_is_made_once(self) -> None:
+        made: list[int] = []
+
+        def make(key: int) -> int:
+            made.append(key)
+            return key
+
+        kept = bucket.Kept[int, int](make, most=2)
+
+        assert [kept[key] for key in (1, 2, 1, 3, 1, 2)] == [1, 2, 1, 3, 1, 2]
+        assert made == [1, 2, 3, 2]
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("said", "expected"),
+        [
+            (words.percent(0.99999), "99.9%"),
+            (words.percent(None), "–"),
+            (words.number(1234.5), "1,234"),
+            (words.number(0.1234), "0.123"),
+            (words.number(3.0), "3"),
+            (words.duration(None), "not known yet"),
+            (words.duration(7_260), "2 h 1 min"),
+            (words.duration(-3), "0 s"),
+            (words.when("2026-11-20T01:00:00+02:00"), "2026-11-19 23:00 UTC"),
+            (words.when("soon"), "soon"),
+            (words.noun(1, "row"), "1 row"),
+            (words.text({"a": "ä"}), '{\n "a": "ä"\n}'),
+            (words.one_line({"id": 3}), "3"),
+            (words.one_line({"id": 3, "lang": "de"}), "id 3, lang de"),
+        ],
+    )
+    def test_as_people_read_them(self, said: str, expected: str) -> None:
+        assert said == expected
+
+
+class TestPlots:
+    def test_two_histograms_have_one_axis_and_one_scale(self) -> None:
+        now = {"of": "characters", "least": 0.0, "most": 24.0, "mean": 12.0, "counts": [10] * 24}
+        before = {"of": "characters", "least": 0.0, "most": 12.0, "mean": 6.0, "counts": [20] * 12}
+
+        found = plots.histograms(now, before)
+
+        # The earlier answers lie in half of the axis, so they are twice as dense there.
+        assert {bar.height for bar in found.bars} == {plots.HEIGHT / 2}
+        heights = [plots.HEIGHT - float(point.split(",")[1]) for point in found.line.split()]
+        assert heights == pytest.approx([plots.HEIGHT] * 24 + [0] * 24)
+
+    def test_one_value_is_one_bar(self) -> None:
+        found = plots.histograms({"of": "norm", "least": 1.0, "most": 1.0, "mean": 1.0, "counts": [7]}, None)
+
+        assert ([(bar.x, bar.height) for bar in found.bars], found.line) == ([(0, plots.HEIGHT)], "")
+
+    def test_labels_that_are_new_or_gone(self) -> None:
+        now = [{"value": "spam", "count": 3, "share": 0.75}, {"value": "new", "count": 1, "share": 0.25}]
+
+        found = plots.labels(now, [{"value": "spam", "share": 0.5}, {"value": "gone", "share": 0.5}])
+
+        assert [(each.value, each.share, each.before) for each in found] == [
+            ("spam", 0.75, 0.5),
+            ("new", 0.25, 0.0),
+            ("gone", 0.0, 0.5),
+        ]
+        assert [each.before for each in plots.labels(now, None)] == [None, None]
+
+
+def test_a_component_that_shows_no_pages_does_not_import_them() -> None:
+    """Each process of a task imports the plugin."""
+    code = "import nightshift.plugin, sys; print('fastapi' in sys.modules, 'nightshift.plugin.pages.app' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_with_nightshift(), cwd="/"
+    )
+
+    assert done.stdout.split()[-2:] == ["False", "False"]
+
+
+def _with_nightshift() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "plugins")}
+
+
+async def test_what_airflow_mounts_makes_the_pages_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        made.append(scope["path"])
+
+    def make() -> Any:
+        made.append("made")
+        return page
+
+    monkeypatch.setattr("nightshift.plugin.mounted._made", make)
+    mounted = Mounted()
+    for path in ("/a", "/b"):
+        await mounted({"path": path}, None, None)  # type: ignore[arg-type]
+
+    assert made == ["made", "/a", "/b"]
