@@ -18,11 +18,14 @@ from obstore.store import ObjectStore
 from nightshift.planner.bills import bill_seen
 from nightshift.planner.costs.prices import Prices
 from nightshift.run.names import RunRef
+from nightshift.run.opening import NoSuchRun
 from nightshift.run.pod_startup import Starts
 from nightshift.status import distributions, samples
 from nightshift.status.dead_letters import DeadLetters
 from nightshift.status.distributions import Compared
 from nightshift.status.folder import RunFolder
+from nightshift.status.progress import Progress
+from nightshift.status.readers import lookers
 from nightshift.status.report import Status
 from nightshift.status.runs import published_before
 from nightshift.status.samples import Samples
@@ -33,8 +36,8 @@ from nightshift.status.workers import Attempts, Worker, running
 
 T = TypeVar("T")
 
-FIRST_S: Final = 0.4
-"""How long the first look reads chunks, beside its LISTs."""
+FIRST_S: Final = 0.7
+"""After how long a look reads no further chunks."""
 FRESH_S: Final = 2.0
 """A screen that is younger is shown again: many may look at once."""
 SAMPLED_S: Final = 60.0
@@ -101,7 +104,7 @@ class RunLook:
         self._read: dict[tuple[Any, ...], Any] = {}
 
     def look(self, within_s: float = FIRST_S) -> Overview:
-        """within_s: chunks are read for about so long. Raises NoSuchRun, UnreadableFormat, StoreUnavailable."""
+        """within_s: after so long no further chunks are read. Raises NoSuchRun, UnreadableFormat, StoreUnavailable."""
         with self._lock:
             if self._made is None or time.monotonic() - self._made[0] > FRESH_S:
                 made = self._look(within_s)
@@ -135,14 +138,18 @@ class RunLook:
             return kept[1]
 
     def _look(self, within_s: float) -> Overview:
-        status = self._survey.refresh(within_s)
-        summary = self._summarizer.summary(lambda _: None, done=self._survey.progress)
-        assert summary is not None, "the survey has found its record"
-        workers: list[Worker] = []
-        if self._attempts is None and self._folder.plan is not None:
-            self._attempts = Attempts(self._store, self._folder.work)
-        if self._attempts is not None:
-            workers = self._attempts.look()
+        # All at once: each of them waits for one answer of the store after another.
+        surveyed = lookers().submit(self._survey.refresh, within_s)
+        looked = lookers().submit(self._look_at_workers)
+
+        def listed() -> Progress | None:
+            surveyed.result()
+            return self._survey.progress
+
+        summary = self._summarizer.summary(lambda _: None, done=listed)
+        status, workers = surveyed.result(), looked.result()
+        if summary is None:
+            raise NoSuchRun(f"There is no run {self._run.prefix}: {self._run.spec_path} does not exist.")
         cost, final = self._cost(status)
         return Overview(
             summary,
@@ -153,6 +160,11 @@ class RunLook:
             cost,
             final,
         )
+
+    def _look_at_workers(self) -> list[Worker]:
+        if self._attempts is None and self._folder.plan is not None:
+            self._attempts = Attempts(self._store, self._folder.work)
+        return self._attempts.look() if self._attempts else []
 
     def _cost(self, status: Status) -> tuple[Mapping[str, Any] | None, bool]:
         if status.bill is not None:

@@ -12,11 +12,16 @@ READERS: Final = 32
 
 
 def readers() -> ThreadPoolExecutor:
-    """A call must not wait for another one's in the same pool."""
-    return _of_process(os.getpid())
+    """For single requests: what runs in it must not wait for another call in it."""
+    return _of_process(os.getpid(), "read", READERS)
 
 
-@lru_cache(maxsize=1)
-def _of_process(_: int) -> ThreadPoolExecutor:
+def lookers() -> ThreadPoolExecutor:
+    """For the parts of a look, which use `readers`."""
+    return _of_process(os.getpid(), "look", READERS)
+
+
+@lru_cache(maxsize=2)
+def _of_process(_: int, name: str, threads: int) -> ThreadPoolExecutor:
     """Threads do not survive a fork."""
-    return ThreadPoolExecutor(READERS, "look")
+    return ThreadPoolExecutor(threads, name)

@@ -110,8 +110,11 @@ class Summarizer:
         except (NoSuchRun, UnreadableFormat, ValueError, KeyError, TypeError):
             return None
 
-    def summary(self, note: Callable[[int], None], now: float | None = None, done: Progress | None = None) -> Summary | None:
-        """None for a folder that is not a run's. note: is told the number of requests. done: if it is known already.
+    def summary(
+        self, note: Callable[[int], None], now: float | None = None, done: Callable[[], Progress | None] | None = None
+    ) -> Summary | None:
+        """None for a folder that is not a run's. note: is told the number of requests. done: gives the run's progress, if
+        somebody lists it anyway.
 
         Raises StoreUnavailable.
         """
@@ -124,7 +127,7 @@ class Summarizer:
                 self._made = at, made
             return self._made[1]
 
-    def _summary(self, note: Callable[[int], None], now: float, done: Progress | None) -> Summary | None:
+    def _summary(self, note: Callable[[int], None], now: float, listed: Callable[[], Progress | None] | None) -> Summary | None:
         run = self._run
         try:
             spec, record = self._opened(note)
@@ -156,6 +159,7 @@ class Summarizer:
             found = replace(found, paused_by=f"{pause.by} at {pause.at}")
         if self._plan is None:
             return self._failed(found, ending, None, 0) if ending else found
+        done = listed() if listed else None
         if done is None:
             done = progress(self._store, run.work(self._plan.uid), self._plan, now)
             note(1 + self._plan.chunk_count // 1000)

@@ -78,11 +78,12 @@ class Survey:
         self._manifest: RunManifest | None = None
 
     def refresh(self, within_s: float | None = None) -> Status:
-        """Reads what is new. within_s: chunks are read for about so long, spread over the run, but always some; and none of a
-        sealed run, whose manifest counts them. None: until all are read.
+        """Reads what is new. within_s: chunks are read until about so long after the call, spread over the run, but always
+        some; and none of a sealed run, whose manifest counts them. None: until all are read.
 
         Raises NoSuchRun, and StoreUnavailable if the store does not answer.
         """
+        until = None if within_s is None else time.monotonic() + within_s
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
         head = _ask(self._run.manifest_path, lambda: obstore.head(self._store, self._run.manifest_path))
         sealed = None if head is None else float(head["last_modified"].timestamp())
@@ -102,7 +103,7 @@ class Survey:
         foreign: dict[str, str] = {}
         lost: Counter[str] = Counter()
         if self._plan is not None:
-            foreign = self._read_chunks(self._plan, passing, within_s)
+            foreign = self._read_chunks(self._plan, passing, until)
             self._read_partials(self._plan, passing)
             lost = self._lost()
         return self._status(sealed, lost, foreign, passing)
@@ -119,7 +120,7 @@ class Survey:
             self._problems[self._run.plan_path] = str(error)
             return None
 
-    def _read_chunks(self, plan: Plan, passing: dict[str, str], within_s: float | None) -> dict[str, str]:
+    def _read_chunks(self, plan: Plan, passing: dict[str, str], until: float | None) -> dict[str, str]:
         """Counts new chunks; returns the reason for each path that does not belong in the ledger."""
         foreign = {}
         new, adding = _Unread(), Adding(time.time())
@@ -133,7 +134,6 @@ class Survey:
                 if chunk not in self._committed and chunk not in self._bad_chunks:
                     new.add(chunk, entry)
         self.progress = adding.made()
-        until = None if within_s is None else time.monotonic() + within_s
         for part in new.spread():
             entries = [(chunk, ListedObject(self._work.chunk_path(chunk), size, at)) for chunk, size, at in part]
             self._each(entries, lambda chunk, entry, footer: self._count_chunk(plan, chunk, entry, footer), passing)
