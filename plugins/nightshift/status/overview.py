@@ -17,12 +17,15 @@ from obstore.store import ObjectStore
 
 from nightshift.planner.bills import bill_seen
 from nightshift.planner.costs.prices import Prices
+from nightshift.run import pods_now
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.pod_startup import Starts
+from nightshift.run.pods_now import JobSetNow, LastWords
 from nightshift.status import distributions, samples
 from nightshift.status.dead_letters import DeadLetters
 from nightshift.status.distributions import Compared
+from nightshift.status.fleets import StageCount, stages, with_heartbeats
 from nightshift.status.folder import RunFolder
 from nightshift.status.progress import Progress
 from nightshift.status.readers import lookers
@@ -53,12 +56,17 @@ class Overview:
     """One run at one moment.
 
     summary: state, times, deadline, and why it needs attention. status: the sums of its ledger (docs/operate/status.md).
+    fleets: its JobSets with the pods that were seen last; stages: how many of them are where, and who has to act; last_words:
+    of the engine, or another container, that failed last.
     counted: what dead letters, tokens and waste are from, for people. workers: those that were seen last first; running: how
     many of them run. cost: so far, or the final one of a sealed run (docs/operate/costs.md); None without prices. final: which.
     """
 
     summary: Summary
     status: Status
+    fleets: tuple[JobSetNow, ...]
+    stages: tuple[StageCount, ...]
+    last_words: LastWords | None
     workers: tuple[Worker, ...]
     running: int
     not_looked_at: int
@@ -77,6 +85,9 @@ class Overview:
             "status": self.status.to_json(),
             "counted": self.counted,
             "partial": self.status.partial,
+            "fleets": as_json(self.fleets),
+            "stages": as_json(self.stages),
+            "last_words": {**as_json(self.last_words), "said": self.last_words.said} if self.last_words else None,
             "workers": [each.to_json() for each in self.workers],
             "running": self.running,
             "not_looked_at": self.not_looked_at,
@@ -141,6 +152,7 @@ class RunLook:
         # All at once: each of them waits for one answer of the store after another.
         surveyed = lookers().submit(self._survey.refresh, within_s)
         looked = lookers().submit(self._look_at_workers)
+        placed = lookers().submit(pods_now.load, self._store, self._run)
 
         def listed() -> Progress | None:
             surveyed.result()
@@ -151,9 +163,14 @@ class RunLook:
         if summary is None:
             raise NoSuchRun(f"There is no run {self._run.prefix}: {self._run.spec_path} does not exist.")
         cost, final = self._cost(status)
+        fleets = with_heartbeats(placed.result(), self._attempts.by_pod() if self._attempts else {})
+        spoken = [words for each in fleets if (words := each.last_words())]
         return Overview(
             summary,
             status,
+            fleets,
+            stages(fleets),
+            max(spoken, key=lambda words: words.at, default=None),
             tuple(workers),
             running(workers),
             self._attempts.not_looked_at if self._attempts else 0,

@@ -12,8 +12,9 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import minutes
 from nightshift.formats import UnreadableFormat
-from nightshift.run import endings, pauses
+from nightshift.run import endings, pauses, pods_now
 from nightshift.run.endings import Ending
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
@@ -23,6 +24,7 @@ from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import only_answer, unavailable
 from nightshift.status.distributions import ENOUGH, NEARLY_ALL
+from nightshift.status.fleets import trouble
 from nightshift.status.folder import asked
 from nightshift.status.progress import STALLED_S, Progress, progress
 from nightshift.status.report import iso
@@ -36,8 +38,8 @@ WORKING: Final = ("unplanned", "open", "complete")
 
 @dataclass(frozen=True)
 class Attention:
-    """Why a run needs somebody. kind: failed, unreadable, late, stalled, engine, dead_letters, cut, empty or equal. words: a
-    sentence."""
+    """Why a run needs somebody. kind: failed, unreadable, late, stalled, engine (none starts), waiting (for the cluster),
+    dead_letters, cut, empty or equal. words: a sentence."""
 
     kind: str
     words: str
@@ -166,7 +168,7 @@ class Summarizer:
         dead = self._dead_letters(note)
         if ending is not None and ending.state == endings.FAILED and not _went_on(ending, done):
             return self._failed(found, ending, done, dead)
-        return self._open(found, spec, done, dead, now)
+        return self._open(found, spec, done, dead, now, note)
 
     def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None, note: Callable[[int], None]) -> Summary:
         """Also a published one."""
@@ -210,7 +212,9 @@ class Summarizer:
             attention=(Attention("failed", f"{task}: {error}"),),
         )
 
-    def _open(self, found: Summary, spec: JobSpec, done: Progress, dead: int, now: float) -> Summary:
+    def _open(
+        self, found: Summary, spec: JobSpec, done: Progress, dead: int, now: float, note: Callable[[int], None]
+    ) -> Summary:
         plan = self._plan
         assert plan is not None, "the caller has one"
         complete = done.chunks == plan.chunk_count
@@ -229,7 +233,14 @@ class Summarizer:
             due_at=iso(due),
         )
         since = done.newest or self._planned_at
-        return replace(made, attention=tuple(_attention(made, spec, now, due, since)))
+        return replace(made, attention=(*_attention(made, spec, now, due, since), *self._not_starting(made, now, note)))
+
+    def _not_starting(self, made: Summary, now: float, note: Callable[[int], None]) -> Iterator[Attention]:
+        if made.state == "open":
+            fleets = pods_now.load(self._store, self._run)
+            note(1 + len(fleets))
+            if found := trouble(fleets, now):
+                yield Attention(*found)
 
     def _dead_letters(self, note: Callable[[int], None]) -> int:
         """At least how many, from the names of the notes."""
@@ -283,11 +294,6 @@ def _attention(found: Summary, spec: JobSpec, now: float, due: float | None, sin
     if now > due:
         yield Attention("late", f"Its deadline was at {iso(due)}.")
     elif found.seconds_left is not None and now + found.seconds_left > due:
-        yield Attention("late", f"At this rate it ends about {_minutes(now + found.seconds_left - due)} after its deadline.")
+        yield Attention("late", f"At this rate it ends about {minutes(now + found.seconds_left - due)} after its deadline.")
     if since is not None and now - since > STALLED_S:
-        yield Attention("stalled", f"Nothing was committed for {_minutes(now - since)}.")
-
-
-def _minutes(seconds: float) -> str:
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+        yield Attention("stalled", f"No chunk was committed for {minutes(now - since)}.")

@@ -98,6 +98,11 @@ class Attempts:
         with self._lock:
             return Seen(tuple(self._beats.values()), frozenset(self._newest), starts)
 
+    def by_pod(self) -> dict[str, Heartbeat]:
+        """The newest heartbeat of each pod, as of the last look."""
+        with self._lock:
+            return {beat.pod: beat for beat in sorted(self._beats.values(), key=lambda each: each.born_at)}
+
     def _names(self) -> list[str]:
         folder = self._work.attempts_folder
         try:
