@@ -150,10 +150,11 @@ class Tables:
 
 
 class Database:
-    """The tables as they are committed. commits: how often they have changed."""
+    """The tables as they are committed. commits: how often they have changed. last_began: the last commit that the transaction
+    saw that was committed last."""
 
     def __init__(self) -> None:
-        self.commits = 0
+        self.commits = self.last_began = 0
         self.tables = Tables()
         self._fields: dict[str, tuple[SchemaField, ...]] = {}
         self._deleted_from: dict[str, int] = {}
@@ -198,6 +199,7 @@ class Database:
     def commit(self, transaction: Transaction) -> None:
         self.end(transaction)
         self.commits += 1
+        self.last_began = transaction.began
         self._deleted_from |= dict.fromkeys(transaction.deletes, self.commits)
         for table, (gone, new) in transaction.changes().items():
             self.tables.delete(table, [row[0] for row in gone])

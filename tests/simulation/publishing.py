@@ -4,7 +4,8 @@ One schedule has a few DAG runs that write into one table: of two jobs, of an ed
 generations, of two days, and runs that a person asks for again. Each opens its run (`open_run`), seals it (`seal`) and
 executes `PublishOperator` on `bigquery.Client`. Between any two calls and any two statements another one may go on, a
 publisher may be killed or repeated while it still runs, BigQuery may lose a job, and somebody may overwrite a chunk. In every
-fourth schedule there are redos, too: runs of the dead letters of what a day shows, opened by the shipped `open_again`.
+fourth schedule there are redos, too: runs of the dead letters of what a day shows, opened by the shipped `open_again`. In
+another fourth, nights fail, and leave their dead letters in the table (`failed_nights`).
 
 Invariants, each checked after every step that changes a table:
 
@@ -27,6 +28,7 @@ import contextlib
 import functools
 import io
 import random
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +52,7 @@ from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.manifest import RunManifest
-from nightshift.run.names import RunRef
+from nightshift.run.names import FAILED, RunRef
 from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
 from nightshift.run.redo import NotRedone, Redo
 from nightshift.run.sealed_objects import SealBroken
@@ -58,11 +60,12 @@ from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, create_or_read
 from nightshift.triggers.bigquery import jobs_event
-from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, publications, schema
+from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, publications
 from nightshift.warehouse.extract import build_plan
 from tests.builders import a_spec, bound, opening_of
-from tests.simulation.bigquery import BigQuery, Client
+from tests.simulation.bigquery import BigQuery, Client, Job
 from tests.simulation.check import Violated
+from tests.simulation.failed_nights import FailedAudit, Failure, JobFailed, Key, key_of, leave, with_failures
 from tests.simulation.replaced import replaced
 
 DAYS: Final = ("2026-11-20", "2026-11-21")
@@ -112,7 +115,8 @@ class Asked:
 class Scenario:
     """unavailable, lost_reply, lost_job: probabilities, at each call, of each submit and at each step of a job.
 
-    events: (step, what). calm: the step after which nothing goes wrong.
+    events: (step, what). calm: the step after which nothing goes wrong. failures: nights of a run that fail while another
+    one publishes it.
     """
 
     seed: int
@@ -122,6 +126,7 @@ class Scenario:
     lost_job: float
     events: tuple[tuple[int, str], ...]
     calm: int
+    failures: int = 0
 
 
 def draw(seed: int) -> Scenario:
@@ -146,6 +151,8 @@ def draw(seed: int) -> Scenario:
     )
     if seed % 4 == 3:
         scenario = _with_redos(random.Random(f"redos {seed}"), scenario)
+    if seed % 4 == 1:
+        scenario = with_failures(random.Random(f"failures {seed}"), scenario)
     return _overtaken(random.Random(f"overtaken {seed}"), scenario) if seed % 8 == 7 else scenario
 
 
@@ -242,9 +249,10 @@ class Audit:
         self._world = world
         self._owners: dict[str, set[Owner]] = {}
         """Who has had rows there."""
-        self._dead: dict[tuple[str, str, str, str], frozenset[tuple[str, int]]] = {}
+        self.dead: dict[Key, frozenset[tuple[str, int]]] = {}
         """By table, bucket, job and day: a deployment keeps its own, also in a dataset that it shares."""
         self._published_in_turn: list[Sealed] = []
+        self.failed = FailedAudit(world)
         self._commits = 0
         self._recorded: Counter[str] = Counter()
 
@@ -254,11 +262,18 @@ class Audit:
         if database.commits == self._commits:
             return
         self._commits = database.commits
+        published = len(self._published_in_turn)
         for settings in {
             sealed.asked.settings.dataset: sealed.asked.settings for sealed in self._world.sealed.values()
         }.values():
             self._recorded_of(settings)
         self._rows()
+        self.failed.look({key_of(sealed)[0] for sealed in self._world.sealed.values()}, self._world.sealed)
+        for sealed in self._published_in_turn[published:]:
+            self.failed.published(sealed)
+
+    def publications_of(self, key: Key) -> int:
+        return sum(key_of(each) == key for each in self._published_in_turn)
 
     def _recorded_of(self, settings: Settings) -> None:
         """New publications."""
@@ -292,9 +307,7 @@ class Audit:
         if sealed.rows:
             self._owners.setdefault(day, set()).add(owner)
         self.shown[day] = sealed
-        settings = sealed.asked.settings
-        key = (schema.own_table(settings, "dead_letters"), settings.bucket, sealed.run.job, day)
-        self._dead[key] = frozenset((sealed.run.run_id, ordinal) for ordinal in sealed.dead)
+        self.dead[key_of(sealed)] = frozenset((sealed.run.run_id, ordinal) for ordinal in sealed.dead)
 
     def _rows(self) -> None:
         tables = self._world.service.database.tables
@@ -309,13 +322,13 @@ class Audit:
             if sorted(rows) != sorted(expected):
                 what = "nothing that was published" if sealed is None else named(sealed)
                 self._world.fail("rows", f"{day} holds {sorted(rows)}, which is not {what}")
-        dead: dict[tuple[str, str, str, str], set[tuple[str, int]]] = {key: set() for key in self._dead}
-        for table in {key[0] for key in self._dead}:
-            for row in tables.run(f'SELECT * FROM "{table}"'):
+        dead: dict[Key, set[tuple[str, int]]] = {key: set() for key in self.dead}
+        for table in {key[0] for key in self.dead}:
+            for row in tables.run(f"SELECT * FROM \"{table}\" WHERE state != '{FAILED}'"):
                 whose = (table, row["bucket"], row["job"], row["partition_date"])
                 dead.setdefault(whose, set()).add((row["run_id"], row["ordinal"]))
-        if dead != self._dead:
-            self._world.fail("rows", f"the dead letters are {dead}, not {self._dead}")
+        if dead != self.dead:
+            self._world.fail("rows", f"the dead letters are {dead}, not {self.dead}")
 
     def overtaken(self, sealed: Sealed, order: int) -> bool:
         """Whether a redo that nobody has asked for again was published too late: another run followed the one it completes."""
@@ -367,6 +380,8 @@ class World:
         self._actors: list[Actor] = []
         self._hub = getcurrent()
         self._asked_at: dict[tuple[str, str], str] = {}
+        self._committed: dict[tuple[str, str], int] = {}
+        """Of a run whose nights failed: how many chunks it had by the last of them."""
         self.audit = Audit(self)
 
     def now(self) -> datetime:
@@ -398,6 +413,8 @@ class World:
                 while events and events[0][0] <= self.step:
                     self._happen(events.pop(0)[1])
                 self.audit.look()
+            if not self.violations:
+                self.audit.failed.at_the_end(self.sealed)
         finally:
             for actor in list(self._actors):
                 actor.greenlet.throw()
@@ -421,7 +438,9 @@ class World:
                 return False
             self.now_s = min(actor.wakes for actor in self._actors)
             awake = [actor for actor in self._actors if actor.wakes <= self.now_s]
-        turn: Any = self._rng.choices([*awake, *jobs], [*(actor.pace for actor in awake), *(2.0 for _ in jobs)])[0]
+        turn: Any = self._rng.choices(
+            [*awake, *jobs], [*(actor.pace for actor in awake), *(self._pace_of(job) for job in jobs)]
+        )[0]
         if isinstance(turn, Actor):
             turn.greenlet.switch()
         elif not self._calm and self._rng.random() < self.scenario.lost_job:
@@ -433,6 +452,10 @@ class World:
             if turn.done:
                 self._say(f"{self.step:6}  {turn.job_id} ends: {turn.error_result or 'well'}")
         return True
+
+    def _pace_of(self, job: Job) -> float:
+        """How often a job's turn comes. Beside nights that fail some take long, so that others may begin and end meanwhile."""
+        return (0.1, 2.0, 8.0)[zlib.crc32(job.job_id.encode()) % 3] if self.scenario.failures else 2.0
 
     def _spawn(self, name: str, asked: Asked, work: Callable[[], None]) -> None:
         def live() -> None:
@@ -472,8 +495,58 @@ class World:
             asked_at = self._asked_at[sealed.asked.settings.bucket, sealed.run.run_id]
             asked = replace(sealed.asked, start_s=0.0, pace=self._rng.choice((0.05, 1.0, 4.0)))
             self._spawn(f"again {sealed.run.job}", asked, lambda: self._publish(sealed, asked_at))
+        elif what == "fail" and runs:
+            self._fails(self.sealed[self._rng.choice(runs)])
         elif what in ("overwrite", "delete") and runs:
             self._alter(self.sealed[self._rng.choice(runs)], what)
+
+    def _fails(self, sealed: Sealed) -> None:
+        """A night of the run that ends without publishing it, when a part of its chunks, or all, were committed."""
+        self.seen["fail"] += 1
+        place, chunks = (sealed.asked.settings.bucket, sealed.run.run_id), len(sealed.manifest.chunks)
+        committed = self._committed[place] = self._rng.randint(self._committed.get(place, 0), chunks)
+        asked = replace(sealed.asked, start_s=0.0, pace=self._rng.choice((0.02, 0.2, 8.0)))
+        self._spawn(f"failure {sealed.run.job}", asked, lambda: self._leave(Failure.of(sealed, committed), committed))
+
+    def _leave(self, failure: Failure, committed: int) -> None:
+        """The task audit_failure, with Airflow's retries."""
+        sealed = failure.sealed
+        settings, place = sealed.asked.settings, (sealed.asked.settings.bucket, sealed.run.run_id)
+        self.audit.failed.begins(failure)
+        tries = 0
+        while tries < TRIES:
+            tries += self._calm
+            before = self.audit.publications_of(key_of(sealed))
+            client = Client(self.service, self.pause, self._reply_lost, lambda job_id: self.say(f"starts {job_id}"))
+            warehouse = Warehouse(client, settings)  # type: ignore[arg-type]
+            try:
+                leave(warehouse, failure, failure.chunks(self._stores[settings.bucket], committed), SOURCE, self._ended)
+            except JobFailed as error:
+                self.say(f"FAILS: {error}")
+                if sealed.altered is None:
+                    self.fail("refusal", f"the dead letters of {named(sealed)} are refused without a reason: {error}")
+                return
+            except Killed:
+                self.say("KILLED")
+                if self._rng.random() < 0.2:
+                    self.audit.failed.abandoned.add(place)
+                    return
+            except WarehouseUnavailable as error:
+                self.seen["retries"] += 1
+                self.say(f"tries again: {error}")
+            else:
+                self.say("HAS LEFT ITS DEAD LETTERS")
+                self.seen["left"] += bool(failure.rows)
+                self.audit.failed.ended(failure, before)
+                return
+            self.sleep(self._rng.uniform(1.0, 60.0))
+        self.fail("liveness", f"the dead letters of {named(sealed)} were not left with {TRIES} tries, and nothing was wrong")
+
+    def _ended(self, names: list[str]) -> list[Job]:
+        """Waits for jobs, as the trigger does."""
+        while not all((job := self.service.jobs.get(name)) is not None and job.done for name in names):
+            self._hub.switch()
+        return [self.service.jobs[name] for name in names]
 
     def _alter(self, sealed: Sealed, what: str) -> None:
         entries = sealed.manifest.chunks
@@ -516,6 +589,8 @@ class World:
         self._orders.setdefault((bucket, run_id, asked_at), len(self._orders))
         self._asked_at[bucket, run_id] = asked_at
         self.say(f"{named(sealed)}, asked for at {asked_at}")
+        if self.scenario.failures:
+            self._fails(sealed)
         self._hub.switch()
         self._publish(sealed, asked_at)
 
@@ -604,6 +679,7 @@ class World:
             except Killed:
                 self.say("KILLED")
                 if self._rng.random() < 0.2:
+                    self.audit.failed.abandoned.add((sealed.asked.settings.bucket, sealed.run.run_id))
                     return
             except (AirflowException, WarehouseUnavailable, StoreUnavailable) as error:
                 self.seen["retries"] += 1
@@ -621,6 +697,9 @@ class World:
 
         def submitted(job_id: str) -> None:
             self.say(f"starts {job_id}")
+            if "-publish" in job_id:
+                for _ in range(self.scenario.failures):
+                    self._fails(sealed)
             if "-stage" in job_id and sealed.altered is not None and sealed.altered < began:
                 self.fail("load", f"{job_id} loads chunks that were altered before")
 
@@ -649,9 +728,8 @@ class World:
         self, deferral: TaskDeferred, warehouse: Warehouse, task: Callable[[], PublishOperator], context: Any
     ) -> Callable[[], Any]:
         """Waits as the trigger does."""
-        names = deferral.trigger.job_ids
-        while not all((job := self.service.jobs.get(name)) is not None and job.done for name in names):
-            self._hub.switch()
+        names = list(deferral.trigger.job_ids)
+        self._ended(names)
         event = jobs_event([warehouse.job(name) for name in names])
         return lambda: getattr(task(), deferral.method_name)(context, event)
 

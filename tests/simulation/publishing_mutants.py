@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +15,10 @@ from typing import Any, Final
 from nightshift.run import opening, sealed_objects
 from nightshift.run.manifest import RunManifest
 from nightshift.run.record import RunRecord
+from nightshift.settings import Settings
 from nightshift.warehouse import client as warehouse_client
-from nightshift.warehouse import jobs, publications, publish
+from nightshift.warehouse import dead_letters, jobs, publications, publish
+from nightshift.warehouse.failed_nights import FailedNights
 from nightshift.warehouse.statements import Statements
 from tests.simulation.mutants import Mutant
 from tests.simulation.publishing import simulate
@@ -113,6 +115,41 @@ def _collision_is_final() -> tuple[Change, ...]:
     return ((jobs, "CONFLICTS", ()),)
 
 
+def _failed_script(change: Callable[[str], str]) -> tuple[Change, ...]:
+    """The script of a failed night, altered."""
+    failed_script = dead_letters.failed_script
+    return ((dead_letters, "failed_script", lambda *arguments: change(failed_script(*arguments))),)
+
+
+def _nothing_deleted(script: str) -> str:
+    return "\n".join(line for line in script.splitlines() if not line.startswith("DELETE"))
+
+
+def _nobody_looks_afterwards() -> tuple[Change, ...]:
+    """A run's rows of both states stay; test_failed_nights.py has each of the two who look."""
+    return ((FailedNights, "only_published", lambda nights, run: 0),)
+
+
+def _failed_rows_are_counted() -> tuple[Change, ...]:
+    count_statement = publish.count_statement
+
+    def count(*arguments: Any) -> str:
+        return count_statement(*arguments).replace(f" AND {dead_letters.IS_PUBLISHED}", "")
+
+    return ((publish, "count_statement", count),)
+
+
+def _failed_rows_survive_a_publication() -> tuple[Change, ...]:
+    of_partition = dead_letters.of_partition
+
+    def published(settings: Settings) -> str:
+        here = of_partition(settings)
+        by_publish = sys._getframe(1).f_code.co_name in ("publish_script", "_has_dead_letters")
+        return f"{here} AND {dead_letters.IS_PUBLISHED}" if by_publish else here
+
+    return ((dead_letters, "of_partition", published),)
+
+
 def _of(*names: str) -> frozenset[str]:
     return frozenset(names)
 
@@ -132,4 +169,22 @@ PUBLISHING_MUTANTS: Final = (
     Mutant("a staging table that another try drops before the transaction is final", _of("refusal"), _dropped_staging_is_final),
     Mutant("a staging table that is dropped while it is looked for is an error", _of("refusal"), _dropped_staging_is_an_error),
     Mutant("two transactions that collide are final", _of("refusal"), _collision_is_final),
+    Mutant(
+        "dead letters of a failed night pass for published ones",
+        _of("rows"),
+        lambda: _failed_script(lambda script: script.replace("'failed', ", "'published', ")),
+    ),
+    Mutant(
+        "a failed night does not replace what its run has left before",
+        _of("failed"),
+        lambda: _failed_script(_nothing_deleted),
+    ),
+    Mutant(
+        "a failed night removes the dead letters of other runs",
+        _of("failed", "rows"),
+        lambda: _failed_script(lambda script: script.replace(" AND run_id = @run_id AND state = 'failed'", "")),
+    ),
+    Mutant("nobody looks whether a run has rows of both states", _of("failed"), _nobody_looks_afterwards),
+    Mutant("dead letters of failed nights count as shown", _of("refusal", "green", "liveness"), _failed_rows_are_counted),
+    Mutant("dead letters of failed nights survive a publication", _of("failed"), _failed_rows_survive_a_publication),
 )

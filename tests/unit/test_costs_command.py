@@ -14,9 +14,10 @@ from google.cloud.bigquery import LoadJob, QueryJob
 
 from nightshift.cli import main
 from nightshift.hooks.connections import AirflowConnections
+from nightshift.run.names import FAILED, PUBLISHED
 from nightshift.settings import Settings
 from nightshift.warehouse import WarehouseError
-from nightshift.warehouse.audit import FAILED, PUBLISHED, insert, money, state_of
+from nightshift.warehouse.audit import insert, money, state_of
 from nightshift.warehouse.jobs import bytes_billed
 
 pytestmark = pytest.mark.unit

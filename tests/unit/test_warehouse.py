@@ -124,7 +124,7 @@ def test_a_column_that_is_passed_through_stands_beside_the_key_in_chunk_staging_
     assert "(`id`, `price`, `vector`, `partition_date`," in script
     assert "SELECT `id`, `price`, prediction, @partition," in script
     # A dead letter is named by its key alone.
-    assert "TO_JSON_STRING(STRUCT(`id` AS `id`))" in script
+    assert "TO_JSON_STRING(STRUCT(chunk.`id` AS `id`))" in script
 
 
 def test_an_existing_destination_without_the_column_says_how_to_add_it() -> None:

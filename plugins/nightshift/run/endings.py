@@ -17,13 +17,14 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.formats import ENDING
+from nightshift.run import names
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import StoreUnavailable, create_numbered, get_bytes
 
 log = logging.getLogger(__name__)
 
-PUBLISHED: Final = "published"
-FAILED: Final = "failed"
+PUBLISHED: Final = names.PUBLISHED
+FAILED: Final = names.FAILED
 BYTES_MOST: Final = 64 << 10
 """Of one ending."""
 ERROR_MOST: Final = 8_000

@@ -15,6 +15,7 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
       source/1-part-000000000000.parquet      of a redo with corrected rows: the rows of its query, by export attempt
       source/1-refused                        the rows of this export attempt could not be matched
       manifest.json                           created once, by the seal
+      prompts/DIGEST.parquet                  what the dead letters were asked, for their table
 
 Workers write under a prefix of their own, where their rights end. PLAN is the `uid` of `plan.json`, which is random, so
 leftovers of another plan, or of another run that had this name, are never found::
@@ -39,6 +40,9 @@ WORKERS: Final = "_workers"
 """The prefix below which workers create objects, and nowhere else. No job has this name."""
 CHUNKS_MAX: Final = 10**8
 """As many as the eight digits in a chunk's name can number."""
+PUBLISHED: Final = "published"
+FAILED: Final = "failed"
+"""How a night of a run ended (`nightshift.run.endings`), in the tables too."""
 _CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
 _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
@@ -162,6 +166,10 @@ class RunRef:
         """The number of a request."""
         match = self._match(_PAUSE, path)
         return int(match[1]) if match else None
+
+    def prompts_path(self, name: str) -> str:
+        """What the run's dead letters were asked, for their table; name: of the set of chunks that has them."""
+        return f"{self.prefix}/prompts/{name}.parquet"
 
     @property
     def endings_folder(self) -> str:

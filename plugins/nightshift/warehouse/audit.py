@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import AUDIT
-from nightshift.run.names import canonical_json
+from nightshift.run.names import FAILED, PUBLISHED, canonical_json
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import own_table, quoted
@@ -84,8 +84,6 @@ costs: JSON object, `nightshift.planner.costs.bill.Bill.to_json`. machine_second
 has the run, which is the deployment's; NULL in rows of 0.2.0 and before. version: `nightshift.formats.AUDIT`; NULL is version
 1."""
 
-PUBLISHED: Final = "published"
-FAILED: Final = "failed"
 ERROR_CHARS: Final = 2000
 """Of an error that are kept."""
 

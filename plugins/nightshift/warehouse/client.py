@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from nightshift.warehouse import audit, publications, publish, query, schema
+from nightshift.warehouse import audit, dead_letters, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
+from nightshift.warehouse.failed_nights import FailedNights
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
 from nightshift.warehouse.samples import dry_run
+from nightshift.warehouse.staging import Staging
 from nightshift.warehouse.statements import Statements
 from nightshift.warehouse.tables import Tables
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
+    from nightshift.warehouse.dead_letters import Prompts
 
 
 class Warehouse:
@@ -37,6 +40,8 @@ class Warehouse:
         self._jobs = Jobs(client, settings)
         self._statements = Statements(client, settings)
         self._tables = Tables(client, settings)
+        self._staging = Staging(client, settings)
+        self.failed_nights = FailedNights(client, settings)
 
     def read_source(self, spec: JobSpec, partition: str) -> ExportedSource:
         """The query's columns, their types and its tables, from a dry run: nothing is read or billed.
@@ -136,12 +141,19 @@ class Warehouse:
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
 
     def start_staging(
-        self, spec: JobSpec, run: RunRef, manifest: RunManifest, source: ExportedSource, *, asked_at: str
+        self,
+        spec: JobSpec,
+        run: RunRef,
+        manifest: RunManifest,
+        source: ExportedSource,
+        *,
+        asked_at: str,
+        prompts: Prompts | None = None,
     ) -> list[str]:
         """Starts loading exactly the run manifest's chunks into the run's staging tables; one job for each 10,000 chunks.
 
         Returns the job ids: none for a run without rows, and none for a run that is published already, as asked for then.
-        asked_at: when the run was asked for, ISO 8601.
+        asked_at: when the run was asked for, ISO 8601. prompts: of its dead letters, if there are some.
         """
         self._tables.ensure_own()
         if self._jobs.succeeded(run, _publish_step(manifest, asked_at)) is not None and self._shows(spec, run, manifest):
@@ -162,7 +174,11 @@ class Warehouse:
                     self._tables.create_staging(name, fields)
                 continue
             rows = sum(rows_of[uri] for uri in uris)
-            started.append(self._start_load(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
+            started.append(self._staging.start(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
+        if prompts:
+            name, uri = dead_letters.prompts_table(run, self._settings), f"gs://{self._settings.bucket}/{prompts.path}"
+            fields = schema.scalar_fields(dead_letters.PROMPT_FIELDS)
+            started.append(self._staging.start(run, _step("prompts", manifest), name, fields, [uri], rows=prompts.rows))
         return started
 
     def start_publish(
@@ -174,22 +190,28 @@ class Warehouse:
         *,
         asked_at: str,
         completes: Redo | None = None,
+        prompts: Prompts | None = None,
     ) -> str:
         """Starts the transaction that replaces the partition with the staged run; returns its job id.
 
-        asked_at, completes: as in `obstacle`. The transaction fails if the partition shows another job's rows, a
-        run that was asked for later, or if it shows another run by now than the one that a redo completes.
+        asked_at, completes: as in `obstacle`. prompts: as staged. The transaction fails if the partition shows another job's
+        rows, a run that was asked for later, or if it shows another run by now than the one that a redo completes.
         """
         self.check_destination(spec, source)
         own, *earlier = publish.parts(run, manifest, self._settings)
         staging = [name for name, _ in own.tables]
-        parameters = publish.publish_parameters(spec, run, manifest, self._settings, asked_at, completes)
+        parameters = publish.publish_parameters(
+            spec, run, manifest, self._settings, asked_at, completes, prompts.rows if prompts else 0
+        )
 
         def start(job_id: str, attempt: int) -> None:
             self._tables.ensure_own()
             self._tables.create_unless_there(schema.destination(spec, source.columns, self._settings))
             stale, dead = self._has_dead_letters(run), manifest.dead_letters > 0
-            script = publish.publish_script(spec, staging, self._settings, dead=dead, stale=stale, earlier=earlier)
+            rendered = dead_letters.prompts_table(run, self._settings) if prompts else None
+            script = publish.publish_script(
+                spec, staging, self._settings, dead=dead, stale=stale, earlier=earlier, prompts=rendered
+            )
             self._statements.submit(script, parameters, job_id=job_id)
 
         return self._jobs.find_or_start(
@@ -219,6 +241,8 @@ class Warehouse:
             )
         for name, _ in publish.staging_tables(run, manifest, self._settings):
             self._tables.drop_staging(name)
+        self._tables.drop_staging(dead_letters.prompts_table(run, self._settings))
+        self.failed_nights.only_published(run)
         return {
             "table": table,
             "partition": run.partition,
@@ -303,26 +327,15 @@ class Warehouse:
         if found is None:
             return False
         (counts,) = found
-        dead_letters, earlier = manifest.dead_letters, [each.predictions for each in manifest.earlier]
+        dead, earlier = manifest.dead_letters, [each.predictions for each in manifest.earlier]
         shown = manifest.totals.predictions
-        return bool(tuple(counts) == (shown, manifest.predictions, dead_letters, dead_letters, *earlier))
+        return bool(tuple(counts) == (shown, manifest.predictions, dead, dead, *earlier))
 
     def _has_dead_letters(self, run: RunRef) -> bool:
         """Whether the dead letter table has rows of the job for the partition."""
-        counted = f"SELECT COUNT(*) FROM {publish.dead_letters_of_partition(self._settings)}"
+        counted = f"SELECT COUNT(*) FROM {dead_letters.of_partition(self._settings)}"
         parameters = publish.count_parameters(run, self._settings)
         return bool(self._statements.rows("The dead letters of the partition", counted, parameters)[0][0])
-
-    def _start_load(self, run: RunRef, step: str, table: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int) -> str:
-        def start(job_id: str, attempt: int) -> None:
-            self._tables.load(table, fields, uris, job_id=job_id)
-
-        def holds() -> bool:
-            # Another try of this task may publish the run, and drop the table, at any moment.
-            found = self._statements.rows_if_there(f"Staging table {table}", f"SELECT COUNT(*) FROM {schema.quoted(table)}", [])
-            return found is not None and found[0][0] == rows
-
-        return self._jobs.find_or_start(run, step, start, holds=holds)
 
 
 def _step(name: str, manifest: RunManifest) -> str:

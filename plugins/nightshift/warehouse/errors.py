@@ -82,6 +82,8 @@ def is_transient(error: GoogleAPICallError) -> bool:
     from google.api_core.exceptions import ServerError, TooManyRequests
 
     reason = _reason(error)
+    if any(conflict in words(error) for conflict in CONFLICTS):
+        return True
     if reason in _REMEDIES:
         return False
     return isinstance(error, ServerError | TooManyRequests) or reason in TRANSIENT_REASONS

@@ -13,11 +13,12 @@ has changed when the transaction begins, the script fails, and another try write
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nightshift.warehouse import audit, publications, schema
+from nightshift.run.names import PUBLISHED
+from nightshift.warehouse import audit, dead_letters, publications, schema
 from nightshift.warehouse.errors import CHANGED_MEANWHILE, NOT_INSERTED, NOT_STAGED
 from nightshift.warehouse.schema import ORDINAL_COLUMN, RUN_ID_COLUMN, quoted
 
@@ -49,7 +50,7 @@ class Part:
     @property
     def staged(self) -> str:
         """A FROM clause."""
-        return _union(name for name, _ in self.tables)
+        return schema.union(name for name, _ in self.tables)
 
 
 def parts(run: RunRef, manifest: RunManifest, settings: Settings) -> list[Part]:
@@ -77,23 +78,26 @@ def staging_tables(run: RunRef, manifest: RunManifest, settings: Settings) -> li
     return [table for part in parts(run, manifest, settings) for table in part.tables]
 
 
-def _union(tables: Iterable[str]) -> str:
-    return "(" + " UNION ALL ".join(f"SELECT * FROM {quoted(table)}" for table in tables) + ")"
-
-
 def publish_script(
-    spec: JobSpec, staging: Sequence[str], settings: Settings, *, dead: bool, stale: bool, earlier: Sequence[Part] = ()
+    spec: JobSpec,
+    staging: Sequence[str],
+    settings: Settings,
+    *,
+    dead: bool,
+    stale: bool,
+    earlier: Sequence[Part] = (),
+    prompts: str | None = None,
 ) -> str:
     """The whole script, for tables that exist. Parameters: see `publish_parameters`.
 
     staging: the run's own tables. dead: whether the run has dead letters. stale: whether the dead letter table has rows of the
-    job for this partition. earlier: the runs that it completes, whose predictions stay.
+    job for this partition, in any state. earlier: the runs that it completes, whose predictions stay. prompts: the staging
+    table with the prompts of its dead letters, if there are some.
     """
     destination = quoted(schema.destination_table(spec, settings))
-    dead_letters = quoted(schema.own_table(settings, "dead_letters"))
     partition = quoted(spec.destination.partition_column)
-    staged = _union(staging)
-    cleared = dead_letters_of_partition(settings)
+    staged = schema.union(staging)
+    cleared = dead_letters.of_partition(settings)
     refusals = publications.refusals(spec, settings) | ({} if stale else {CHANGED_MEANWHILE: cleared})
     shares = [(staged, ""), *((part.staged, part.suffix) for part in earlier)]
     checks = "\n".join(assertions(each, suffix) for each, suffix in shares)
@@ -101,11 +105,12 @@ def publish_script(
     recorded = "\n".join(publications.insert(settings, suffix) for _, suffix in shares)
     return f"""\
 {checks}
+{dead_letters.prompts_assertion(prompts) if dead and prompts else ""}
 BEGIN TRANSACTION;
 {_guards(refusals, settings)}
 DELETE FROM {destination} WHERE {partition} = @partition;
 {f"DELETE FROM {cleared};" if stale else ""}
-{_insert_dead_letters(spec, dead_letters, staged) if dead else ""}
+{_insert_dead_letters(spec, settings, staged, prompts) if dead else ""}
 {recorded}
 {inserts}
 COMMIT TRANSACTION;
@@ -124,15 +129,6 @@ INSERT INTO {quoted(schema.destination_table(spec, settings))}
 ({carried}, {written}{reasoning}, {partition}, {RUN_ID_COLUMN}, {ORDINAL_COLUMN})
 SELECT {carried}, prediction{reasoning}, @partition, @run_id{suffix}, ordinal FROM {staged} WHERE dead_reason IS NULL;
 {_inserted(f"@predictions{suffix}")}"""
-
-
-def dead_letters_of_partition(settings: Settings) -> str:
-    """The dead letters of the partition by this job of this deployment.
-
-    Parameters: job, bucket and those of `nightshift.warehouse.schema.partition_parameters`.
-    """
-    table = quoted(schema.own_table(settings, "dead_letters"))
-    return f"{table} WHERE job = @job AND {schema.OWN_PARTITION} AND bucket = @bucket"
 
 
 def _guards(refusals: Mapping[str, str], settings: Settings) -> str:
@@ -170,14 +166,9 @@ FROM (
 );"""
 
 
-def _insert_dead_letters(spec: JobSpec, dead_letters: str, staged: str) -> str:
-    key_json = ", ".join(f"{quoted(name)} AS {quoted(name)}" for name in spec.source.key)
+def _insert_dead_letters(spec: JobSpec, settings: Settings, staged: str, prompts: str | None) -> str:
     return f"""\
-INSERT INTO {dead_letters}
-(job, partition_date, run_id, ordinal, key, reason, message, attempts, bucket, partition_time)
-SELECT @job, @partition_date, @run_id, ordinal, TO_JSON_STRING(STRUCT({key_json})), dead_reason, dead_message, attempts,
-  @bucket, @partition_time
-FROM {staged} WHERE dead_reason IS NOT NULL;
+{dead_letters.insert(spec, settings, staged, prompts, PUBLISHED)}
 {_inserted("@rows - @predictions")}"""
 
 
@@ -189,14 +180,14 @@ def _inserted(rows: str) -> str:
 def own_tables(settings: Settings) -> list[Table]:
     """The tables of nightshift's own dataset that publishing reads and writes, as they are created."""
     return [
-        schema.own_day_table(settings, "dead_letters", schema.DEAD_LETTER_COLUMNS, cluster_by="job"),
+        schema.own_day_table(settings, dead_letters.TABLE, dead_letters.COLUMNS, cluster_by="job"),
         schema.own_day_table(settings, publications.TABLE, publications.COLUMNS, cluster_by="destination"),
         schema.own_day_table(settings, audit.TABLE, audit.COLUMNS, cluster_by="job"),
     ]
 
 
 def count_statement(spec: JobSpec, settings: Settings, earlier: int = 0) -> str:
-    """Counts what destination and dead letter table show: all rows of the partition, and those of the run.
+    """Counts what destination and dead letter table show as published: all rows of the partition, and those of the run.
 
     earlier: how many runs it completes; the predictions of each are counted too, in columns earlier_1, earlier_2, ...
     """
@@ -210,15 +201,21 @@ FROM (
   FROM {quoted(schema.destination_table(spec, settings))} WHERE {partition} = @partition
 ) CROSS JOIN (
   SELECT COUNT(*) AS dead_shown, COUNTIF(run_id = @run_id) AS dead_letters
-  FROM {dead_letters_of_partition(settings)}
+  FROM {dead_letters.of_partition(settings)} AND {dead_letters.IS_PUBLISHED}
 )
 """
 
 
 def publish_parameters(
-    spec: JobSpec, run: RunRef, manifest: RunManifest, settings: Settings, asked_at: str, completes: Redo | None = None
+    spec: JobSpec,
+    run: RunRef,
+    manifest: RunManifest,
+    settings: Settings,
+    asked_at: str,
+    completes: Redo | None = None,
+    prompts: int = 0,
 ) -> list[ScalarQueryParameter]:
-    """asked_at, completes: as in `nightshift.warehouse.publications.parameters`."""
+    """asked_at, completes: as in `nightshift.warehouse.publications.parameters`. prompts: how many are staged."""
     from google.cloud.bigquery import ScalarQueryParameter
 
     return [
@@ -226,6 +223,7 @@ def publish_parameters(
         ScalarQueryParameter("rows", "INT64", manifest.rows),
         ScalarQueryParameter("planned", "INT64", manifest.rows),
         ScalarQueryParameter("predictions", "INT64", manifest.predictions),
+        ScalarQueryParameter("prompts", "INT64", prompts),
         ScalarQueryParameter("merkle_root", "STRING", manifest.merkle_root),
         *_earlier_ids(manifest),
         *(

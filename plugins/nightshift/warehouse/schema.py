@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.warehouse.errors import WarehouseError
@@ -28,20 +28,6 @@ CARRIED_TYPES: Final = frozenset(
     {"BIGNUMERIC", "BOOL", "BYTES", "DATE", "DATETIME", "FLOAT64", "INT64", "NUMERIC", "STRING", "TIME", "TIMESTAMP"}
 )
 """Types that can be sorted and that survive a round trip through Parquet."""
-
-DEAD_LETTER_COLUMNS: Final[Mapping[str, str]] = {
-    "job": "STRING",
-    "partition_date": "DATE",
-    "run_id": "STRING",
-    "ordinal": "INT64",
-    "key": "STRING",
-    "reason": "STRING",
-    "message": "STRING",
-    "attempts": "INT64",
-    "bucket": "STRING",
-    "partition_time": "TIMESTAMP",
-}
-"""key: a JSON object of the key columns, as text. bucket: the deployment's. partition_time: NULL for a day."""
 
 _STANDARD: Final = {"INTEGER": "INT64", "FLOAT": "FLOAT64", "BOOLEAN": "BOOL", "RECORD": "STRUCT"}
 
@@ -163,6 +149,11 @@ def quoted(name: str) -> str:
     if "`" in name or "\\" in name:
         raise ValueError(f"{name!r} cannot be quoted")
     return f"`{name}`"
+
+
+def union(tables: Iterable[str]) -> str:
+    """A FROM clause: the rows of all these tables (``project.dataset.table``)."""
+    return "(" + " UNION ALL ".join(f"SELECT * FROM {quoted(table)}" for table in tables) + ")"
 
 
 def day_table(name: str, fields: Sequence[SchemaField], partition_column: str, *, cluster_by: str | None = None) -> Table:

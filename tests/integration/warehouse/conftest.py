@@ -102,9 +102,11 @@ class Night:
         )
 
     def dead_letters(self) -> list[tuple[Any, ...]]:
-        """Those of all deployments that share the dataset, without the columns that tell them and periods apart."""
+        """Those that are published, of all deployments that share the dataset, without the columns that tell them and periods
+        apart."""
         table = f"`{PROJECT}.{self.settings.dataset}.dead_letters`"
-        return self.rows(f"SELECT * EXCEPT (bucket, partition_time) FROM {table} ORDER BY partition_date, ordinal")
+        columns = "* EXCEPT (bucket, partition_time, state, prompt)"
+        return self.rows(f"SELECT {columns} FROM {table} WHERE state = 'published' ORDER BY partition_date, ordinal")
 
     def tables(self) -> set[str]:
         return {table.table_id for table in self.client.list_tables(f"{PROJECT}.{self.settings.dataset}")}
