@@ -37,7 +37,7 @@ KEYS = {
         "seconds_left",
     ),
     *("last_commit", "workers_planned", "attempts", "waste_rows", "waste_lost_rows", "waste_partial_rows"),
-    *("waste_percent", "problems", "paused", "measured", "cost"),
+    *("waste_percent", "problems", "paused", "measured", "cost", "night"),
 }
 """Of the JSON object that `--json` prints."""
 

@@ -110,7 +110,7 @@ def test_a_reader_that_has_enough_is_no_error(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["gs://bucket/job/day", "job/day/run", "s3://bucket/job/day/run", "file:///nowhere/job/day/run", "memory:///a/b/c"],
+    ["job/day/run", "s3://bucket/job/day/run", "file:///nowhere/job/day/run", "file:///job", "memory:///a/b/c"],
 )
 def test_wrong_urls_are_2_with_a_message(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["status", url, "--json"]) == 2

@@ -22,7 +22,8 @@ from nightshift.cli.version import Version
 COMMANDS: Final = {
     "validate": "report every mistake in the files of jobs and streams",
     "schema": "print the JSON schema of a job file (docs/job.schema.json)",
-    "status": "show a run's progress from its ledger alone, or a stream's backlog, rates and latency from Prometheus",
+    "runs": "list the runs of the bucket, those that need attention first",
+    "status": "show a run: progress, ending, dead letters, samples; or a stream: backlog, rates, latency",
     "pause": "stop a run's workers and keep what is committed (docs/operate/capacity.md)",
     "resume": "resume a paused run (docs/operate/capacity.md)",
     "preview": "try a job on some rows: prompts, answers, what the night would take (docs/use/preview.md)",

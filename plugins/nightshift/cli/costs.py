@@ -9,6 +9,7 @@ from dataclasses import MISSING, dataclass
 from typing import Final
 
 from nightshift import exits
+from nightshift.cli.trouble import warehouse_of
 from nightshift.fields.arguments import day, flag, option
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.planner.costs.report import by_job, lines
@@ -33,7 +34,7 @@ class Options:
 
 def run(options: Options) -> int:
     try:
-        warehouse = AirflowConnections(Settings.from_environment(os.environ)).warehouse()
+        warehouse = warehouse_of(AirflowConnections(Settings.from_environment(os.environ)))
         found = warehouse.audited(options.since, options.job)
     except SettingsError as error:
         print(f"nightshift costs: {error}", file=sys.stderr)

@@ -8,10 +8,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nightshift import exits
+from nightshift import cli, exits
+from nightshift.cli import trouble
+from nightshift.cli.target import NAMES, target
 from nightshift.fields.arguments import option
-from nightshift.run.names import split_run_url
-from nightshift.store import StoreUnavailable, open_store
+from nightshift.store import StoreUnavailable
 
 if TYPE_CHECKING:
     from nightshift.jobset.runtime import Runtime
@@ -22,14 +23,14 @@ DESCRIPTION: Final = (
     "names. Paused pods get SIGTERM and save every finished row. The run's deadline does not move."
 )
 EPILOG: Final = (
-    "Exit codes: 0 done; 2 bad input; 75 the request is written but not applied, or the store does not answer: run the same "
-    "command again."
+    "Exit codes: 0 done; 2 bad input, or there is nothing to do; 75 the request is written but not applied, or the store does "
+    "not answer: run the same command again; 78 the store refuses, or there are no credentials."
 )
 
 
 @dataclass(frozen=True)
 class Options:
-    url: str = option(metavar="RUN_URL", help="gs://BUCKET/JOB/PARTITION/RUN, as the task plan logs it")
+    run: str = option(metavar="RUN", help=NAMES)
     by: str | None = option("--by", metavar="NAME", help="who asks for it (default: the user of this machine)")
 
 
@@ -39,29 +40,26 @@ def run(options: Options) -> int:
 
 def request(name: str, options: Options, *, paused: bool) -> int:
     """Writes and applies it; the exit code. name: of the command, for messages."""
-    from nightshift.jobset.fleet.pause import NotPausable, record
+    from nightshift.jobset.fleet.pause import record
 
     try:
-        base, run = split_run_url(options.url)
-        asked = record(open_store(base), run, paused=paused, by=options.by or getpass.getuser())
-    except (NotPausable, ValueError) as error:
-        print(f"nightshift {name}: {error}", file=sys.stderr)
-        return exits.BAD_INPUT
-    except StoreUnavailable as error:
-        print(f"nightshift {name}: {error}", file=sys.stderr)
-        return exits.RESUME
-    print(f"{run.prefix} is {asked}")
-    return _apply(options.url.rstrip("/"), asked)
+        found = target(options.run)
+        asked = record(found.store, found.run, paused=paused, by=options.by or getpass.getuser())
+    except (LookupError, ValueError, trouble.NoAccount, StoreUnavailable) as error:
+        return trouble.tell(name, error)
+    print(f"{found.run.prefix} is {asked}")
+    return _apply(name, found.url, asked)
 
 
-def _apply(url: str, asked: PauseRequest) -> int:
+def _apply(command: str, url: str, asked: PauseRequest) -> int:
     from nightshift.jobset.fleet.pause import apply, tell
 
     try:
         names = apply(_runtime(), url, asked)
     except Exception as error:  # Connections raise what they like, Airflow's among them.
+        why = cli.lacks(command, error) if isinstance(error, ModuleNotFoundError) else error
         print(
-            f"The request is written, but not applied to the run's JobSets: {error}\nWhile the task infer waits, it applies "
+            f"The request is written, but not applied to the run's JobSets: {why}\nWhile the task infer waits, it applies "
             "the request within minutes. To apply it at once, trigger the DAG nightshift_pause with this run, or repeat the "
             "command where the cluster can be reached.",
             file=sys.stderr,

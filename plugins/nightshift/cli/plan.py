@@ -125,13 +125,14 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
 
     rows, sample, credentials = options.rows, None, None
     if rows is None:
+        from nightshift.cli.trouble import warehouse_of
         from nightshift.hooks.connections import AirflowConnections
         from nightshift.settings import Settings, SettingsError
         from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 
         try:
             connections = AirflowConnections(Settings.from_environment(environment))
-            warehouse = connections.warehouse()
+            warehouse = warehouse_of(connections)
             rows = warehouse.count_rows(spec, partition)
             credentials = connections.storage_credentials()
         except SettingsError as error:

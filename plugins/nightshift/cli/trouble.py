@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +63,16 @@ def of_store(error: StoreUnavailable) -> tuple[str, int]:
     if emulator and isinstance(cause, obstore.exceptions.GenericError):
         return f"the store at {emulator} does not answer. Is the stack up? make status. Its words: {error}", exits.RESUME
     return f"the store cannot be read: {error}", exits.RESUME
+
+
+def tell(command: str, error: Exception) -> int:
+    """Says on standard error why a command cannot have its run or its bucket; its exit code.
+
+    error: NoAccount, StoreUnavailable, or a LookupError or ValueError of what the command was given.
+    """
+    said, code = of_store(error) if isinstance(error, StoreUnavailable) else (str(error), exits.BAD_INPUT)
+    print(f"nightshift {command}: {said}", file=sys.stderr)
+    return exits.CONFIG if isinstance(error, NoAccount) else code
 
 
 def warehouse_of(connections: AirflowConnections) -> Warehouse:
