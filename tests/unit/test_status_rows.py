@@ -163,11 +163,23 @@ class TestDeadLetters:
 
     def test_a_forged_note_invents_no_dead_letter(self, run: ChatRun) -> None:
         run.put(run.work.dead_note_path(1, 10**9), b'{"bad_input": 3}')
+        run.put(run.work.dead_note_path(99, 5), b'{"bad_input": 5}')  # There is no such chunk.
+        run.put(run.work.dead_note_path(3, 7), b'{"bad_input": 7}')  # There is one, which sorts before.
 
         page = DeadLetters(run.store, run.run).page()
 
         assert ordinals(page) == [5, 7, 31]
-        assert page.reasons["unknown"] == 10**9
+        assert page.reasons == {"unknown": 10**9, "bad_input": 2, "too_long": 1}
+
+    def test_reasons_are_counted_as_far_as_there_is_time(self, run: ChatRun, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dead_letters, "NOTES_S", -1.0)
+        monkeypatch.setattr(dead_letters, "NOTES_AT_ONCE", 1)
+        found = DeadLetters(run.store, run.run)
+
+        first, second = found.page(), found.page()
+
+        assert (first.total, first.reasons, first.reasons_of, ordinals(first)) == (3, {"bad_input": 2}, 2, [5, 7, 31])
+        assert (second.total, second.reasons, second.reasons_of) == (3, {"bad_input": 2, "too_long": 1}, 3)
 
     def test_a_chunk_that_cannot_be_read_is_a_problem_and_not_the_end(self, run: ChatRun) -> None:
         path = run.work.chunk_path(0)

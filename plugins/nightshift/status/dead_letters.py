@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,10 +38,15 @@ from nightshift.store import get_bytes
 PAGE_ROWS: Final = 50
 CHUNKS_AT_ONCE: Final = 32
 """Chunks that one page reads at most; then it says where to go on."""
+READ_AHEAD: Final = 4
+"""Chunks that are read at once: each may take `nightshift.status.folder.CHUNK_BYTES_MOST` for a moment."""
 SEARCHED_AT_ONCE: Final = 2_000
 """Dead letters of which one page reads the prompts at most, to search them; then it says where to go on."""
 KEPT_ROWS: Final = 20_000
 """Dead letters that are remembered between pages."""
+NOTES_S: Final = 1.0
+"""How long one page reads notes, to count reasons; the next page goes on."""
+NOTES_AT_ONCE: Final = 256
 NOTE_BYTES_MOST: Final = 4 << 10
 
 
@@ -69,14 +75,16 @@ class DeadLetter:
 class DeadLetterPage:
     """Some dead letters of a run, by their ordinals.
 
-    total, reasons: of the whole run, as far as `proven` or noted. chunks: that have dead letters; read: of these, for this
-    page. proven: the run is sealed, so the counts are the seal's. after: where the next page begins; None if this is the last
-    one. problems: chunks that could not be read, by path.
+    total: of the whole run; reasons: of `reasons_of` of them, all but for a first look at thousands of chunks. proven: the run
+    is sealed, so the counts are the seal's; else they are what workers noted. chunks: that have dead letters; read: of these,
+    for this page. after: where the next page begins; None if this is the last one. problems: chunks that could not be read, by
+    path.
     """
 
     run: str
     total: int
     reasons: Mapping[str, int]
+    reasons_of: int
     proven: bool
     chunks: int
     read: int
@@ -86,6 +94,28 @@ class DeadLetterPage:
 
     def to_json(self) -> dict[str, Any]:
         return {**as_json(self), "rows": [each.to_json() for each in self.rows]}
+
+
+@dataclass(frozen=True)
+class _Counts:
+    total: int
+    reasons: Counter[str]
+    chunks: list[int]
+    proven: bool
+
+
+@dataclass
+class _Note:
+    """Of one chunk. count: in its name. reasons: None until they are read."""
+
+    path: str
+    count: int
+    size: int
+    reasons: Counter[str] | None = None
+
+    def read(self, store: ObjectStore) -> None:
+        body = get_bytes(store, self.path) if self.size <= NOTE_BYTES_MOST else None
+        self.reasons = _reasons(body, self.count)
 
 
 @dataclass(frozen=True)
@@ -107,11 +137,12 @@ class _Dead:
 class DeadLetters:
     """Of one run. Remembers the chunks that it has read, up to `KEPT_ROWS`. Safe to share between threads."""
 
-    def __init__(self, store: ObjectStore, run: RunRef) -> None:
-        self._folder = RunFolder(store, run)
+    def __init__(self, store: ObjectStore, run: RunRef, folder: RunFolder | None = None) -> None:
+        """folder: of the run, if somebody has it already."""
+        self._folder = folder or RunFolder(store, run)
         self._lock = threading.Lock()
-        self._noted: dict[str, tuple[int, Counter[str]]] = {}
-        """By the note's path: chunk and reasons."""
+        self._noted: dict[int, _Note] = {}
+        """By chunk."""
         self._kept: OrderedDict[int, tuple[_Dead, ...]] = OrderedDict()
         self._problems: dict[str, str] = {}
         self._all_read = False
@@ -130,24 +161,24 @@ class DeadLetters:
     def _page(self, reason: str | None, search: str, after: int, count: int, prompts: bool) -> DeadLetterPage:
         folder = self._folder
         if folder.plan is None:
-            return DeadLetterPage(folder.run.prefix, 0, {}, False, 0, 0, (), None, {})
-        total, reasons, chunks, proven = self._counted()
+            return DeadLetterPage(folder.run.prefix, 0, {}, 0, False, 0, 0, (), None, {})
+        counts = self._counted()
         source = SourceRows(folder.store, folder.run, folder.planned)
         rendered = Prompts(folder.spec)
         found: list[DeadLetter] = []
         read = searched = 0
         end = None
-        left = [chunk for chunk in chunks if chunk >= max(0, after + 1) // folder.planned.chunk_rows]
-        for chunk in left:
-            if read == CHUNKS_AT_ONCE:
-                end = folder.planned.chunk_range(chunk).start - 1
-                break
+        left = [chunk for chunk in counts.chunks if chunk >= max(0, after + 1) // folder.planned.chunk_rows]
+        if len(left) > CHUNKS_AT_ONCE:
+            end = folder.planned.chunk_range(left[CHUNKS_AT_ONCE]).start - 1
+        full = False
+        for dead in self._each(left[:CHUNKS_AT_ONCE]):
             read += 1
-            for each in self._of_chunk(chunk):
+            for each in dead:
                 if each.ordinal <= after or (reason is not None and each.reason != reason):
                     continue
                 if len(found) == count or searched == SEARCHED_AT_ONCE:
-                    end = each.ordinal - 1
+                    end, full = each.ordinal - 1, True
                     break
                 known = not search or each.has(search)
                 if not known and not prompts:
@@ -156,10 +187,19 @@ class DeadLetters:
                 letter = self._shown(each, source if prompts else None, rendered)
                 if known or search in letter.prompt.text.casefold():
                     found.append(letter)
-            if end is not None:
+            if full:
                 break
         return DeadLetterPage(
-            folder.run.prefix, total, reasons, proven, len(chunks), read, tuple(found), end, dict(self._problems)
+            folder.run.prefix,
+            counts.total,
+            dict(counts.reasons.most_common()),
+            counts.reasons.total(),
+            counts.proven,
+            len(counts.chunks),
+            read,
+            tuple(found),
+            end,
+            dict(self._problems),
         )
 
     def _shown(self, each: _Dead, source: SourceRows | None, rendered: Prompts) -> DeadLetter:
@@ -178,29 +218,34 @@ class DeadLetters:
             row.problem,
         )
 
-    def _counted(self) -> tuple[int, Mapping[str, int], list[int], bool]:
-        """How many, by reason, in which chunks, and whether that is proven."""
+    def _counted(self) -> _Counts:
         manifest = self._folder.manifest
         if manifest is not None:
             chunks = [each.chunk for each in manifest.chunks if each.dead_letters]
-            return manifest.dead_letters, dict(Counter(manifest.dead_reasons).most_common()), chunks, True
+            return _Counts(manifest.dead_letters, Counter(manifest.dead_reasons), chunks, True)
         self._read_notes()
         self._read_what_was_not_noted()
-        reasons = sum((each for _, each in self._noted.values()), Counter[str]())
-        return reasons.total(), dict(reasons.most_common()), sorted({chunk for chunk, _ in self._noted.values()}), False
+        reasons = sum((note.reasons for note in self._noted.values() if note.reasons), Counter[str]())
+        return _Counts(sum(note.count for note in self._noted.values()), reasons, sorted(self._noted), False)
 
     def _read_notes(self) -> None:
-        store, work = self._folder.store, self._folder.work
-        new: list[tuple[str, int, int]] = []
+        """The names of all, and the reasons in as many as there is time for."""
+        store, work, chunks = self._folder.store, self._folder.work, self._folder.planned.chunk_count
         try:
             for page in obstore.list(store, work.dead_notes_folder, chunk_size=PAGE):
                 for meta in page:
-                    path, count = meta["path"], work.parse_dead_note(meta["path"])
-                    if count is not None and path not in self._noted:
-                        new.append((path, count, meta["size"]))
-            notes = readers().map(lambda each: get_bytes(store, each[0]) if each[2] <= NOTE_BYTES_MOST else None, new)
-            for (path, count, _), body in zip(new, notes, strict=True):
-                self._noted[path] = int(path.rsplit("/chunk-", 1)[1][:8]), _reasons(body, count)
+                    if not (count := work.parse_dead_note(meta["path"])):
+                        continue
+                    chunk = int(meta["path"].rsplit("/chunk-", 1)[1][:8])
+                    # Workers write notes: a second one of a chunk, or one of a chunk that the plan lacks, is not by ours.
+                    if chunk < chunks and chunk not in self._noted:
+                        self._noted[chunk] = _Note(meta["path"], count, meta["size"])
+            until = time.monotonic() + NOTES_S
+            new = [note for note in self._noted.values() if note.reasons is None]
+            for start in range(0, len(new), NOTES_AT_ONCE):
+                list(readers().map(lambda note: note.read(store), new[start : start + NOTES_AT_ONCE]))
+                if time.monotonic() > until:
+                    break
         except (obstore.exceptions.BaseError, OSError) as error:
             raise unavailable(f"read {work.dead_notes_folder}", error) from error
 
@@ -208,27 +253,34 @@ class DeadLetters:
         """If a night has counted more dead letters than were noted, looks for them in the footers of the other chunks, once."""
         folder = self._folder
         ending = endings.latest(folder.store, folder.run)
-        noted = sum(reasons.total() for _, reasons in self._noted.values())
+        noted = sum(note.count for note in self._noted.values())
         if self._all_read or ending is None or (ending.dead_letters or 0) <= noted:
             return
-        chunks = {chunk for chunk, _ in self._noted.values()}
-        others = [entry for number, entry in folder.listed() if number not in chunks]
+        others = [entry for number, entry in folder.listed() if number not in self._noted]
         for entry, footer in zip(others, readers().map(lambda each: _footer(folder.store, each), others), strict=True):
             number = folder.work.parse_chunk(entry.path)
             if footer is not None and footer.reasons and number is not None:
-                self._noted[entry.path] = number, footer.reasons
+                self._noted[number] = _Note(entry.path, footer.reasons.total(), entry.size, footer.reasons)
         self._all_read = True
 
-    def _of_chunk(self, number: int) -> Iterator[_Dead]:
-        if number not in self._kept:
-            try:
-                self._kept[number] = tuple(_dead_of(self._folder, number))
-            except NotAChunk as error:
-                self._problems[self._folder.work.chunk_path(number)] = str(error)
-                return
-            while len(self._kept) > 1 and sum(map(len, self._kept.values())) > KEPT_ROWS:
+    def _each(self, chunks: Sequence[int]) -> Iterator[tuple[_Dead, ...]]:
+        """The dead letters of each chunk, read some chunks ahead."""
+        for start in range(0, len(chunks), READ_AHEAD):
+            part = chunks[start : start + READ_AHEAD]
+            new = [number for number in part if number not in self._kept]
+            for number, dead in zip(new, readers().map(self._read, new), strict=True):
+                if dead is not None:
+                    self._kept[number] = dead
+            yield from [self._kept.get(number, ()) for number in part]
+            while len(self._kept) > READ_AHEAD and sum(map(len, self._kept.values())) > KEPT_ROWS:
                 self._kept.popitem(last=False)
-        yield from self._kept[number]
+
+    def _read(self, number: int) -> tuple[_Dead, ...] | None:
+        try:
+            return tuple(_dead_of(self._folder, number))
+        except NotAChunk as error:
+            self._problems[self._folder.work.chunk_path(number)] = str(error)
+            return None
 
 
 def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:

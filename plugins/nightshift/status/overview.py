@@ -47,8 +47,8 @@ SAMPLED_S: Final = 60.0
 """How long samples and distributions are shown before they are read again."""
 READ_KEPT: Final = 4
 """Samples and distributions that are remembered of one run."""
-KEPT: Final = 64
-"""Runs whose looks are remembered."""
+KEPT: Final = 16
+"""Runs whose looks are remembered. A manifest of 10,000 chunks takes some megabytes."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class RunLook:
         self._attempts: Attempts | None = None
         self._lock = threading.Lock()
         self._made: tuple[float, Overview] | None = None
-        self._dead_letters = DeadLetters(store, run)
+        self._dead_letters = DeadLetters(store, run, self._folder)
         self._reading = threading.Lock()
         self._read: dict[tuple[Any, ...], Any] = {}
 

@@ -102,7 +102,7 @@ class Summarizer:
         self._plan: Plan | None = None
         self._planned_at: float | None = None
         self._manifest: RunManifest | None = None
-        self._one_answer: tuple[tuple[str, int] | None] | None = None
+        self._one_answer: tuple[str, int] | None = None
         self._made: tuple[float, Summary] | None = None
 
     def opened_at(self) -> str | None:
@@ -152,7 +152,7 @@ class Summarizer:
             note(2)
             ending = endings.latest(self._store, run)
             if self._manifest is not None and (ending is None or ending.state == endings.PUBLISHED):
-                return self._sealed(found, self._manifest, ending, note)
+                return self._sealed(found, self._manifest, ending)
             note(2)
             pause = pauses.newest(self._store, run)
         except (UnreadableFormat, PlanError) as error:
@@ -170,9 +170,9 @@ class Summarizer:
             return self._failed(found, ending, done, dead)
         return self._open(found, spec, done, dead, now, note)
 
-    def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None, note: Callable[[int], None]) -> Summary:
+    def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None) -> Summary:
         """Also a published one."""
-        attention = list(self._all_equal(manifest, note))
+        attention = list(self._all_equal())
         if manifest.predictions >= ENOUGH and manifest.truncated >= NEARLY_ALL * manifest.predictions:
             words = f"{manifest.truncated:,} of {manifest.predictions:,} answers were cut at max_tokens"
             attention.append(Attention("cut", f"{words}: raise request.max_tokens, or ask for shorter answers."))
@@ -186,14 +186,10 @@ class Summarizer:
             attention=tuple(attention),
         )
 
-    def _all_equal(self, manifest: RunManifest, note: Callable[[int], None]) -> Iterator[Attention]:
+    def _all_equal(self) -> Iterator[Attention]:
         """Whether the answers of one chunk are all the same, which its footer says."""
-        if self._one_answer is None:
-            first = next((each for each in manifest.chunks if each.predictions >= ENOUGH), None)
-            note(2 if first else 0)
-            self._one_answer = (only_answer(self._store, first.path) if first else None,)
-        if (only := self._one_answer[0]) is not None:
-            answer, count = only
+        if self._one_answer is not None and self._one_answer[1] >= ENOUGH:
+            answer, count = self._one_answer
             kind, what = ("equal", f"the same: {cut(answer, 80)!r}") if answer.strip() else ("empty", "empty")
             yield Attention(kind, f"All {count:,} answers of the one chunk that was looked at are {what}.")
 
@@ -266,7 +262,13 @@ class Summarizer:
         """Plan and manifest, once they are there."""
         if self._manifest is None:
             note(1)
-            self._manifest = asked(self._run.manifest_path, lambda: load_manifest(self._store, self._run))
+            manifest = asked(self._run.manifest_path, lambda: load_manifest(self._store, self._run))
+            if manifest is not None:
+                if first := next((each for each in manifest.chunks if each.predictions >= ENOUGH), None):
+                    note(2)
+                    self._one_answer = only_answer(self._store, first.path)
+                # The list of its chunks is large, and thousands of runs are remembered.
+                self._manifest = replace(manifest, chunks=(), attempts=())
         if self._plan is None and self._manifest is None:
             note(2)
             self._plan = asked(self._run.plan_path, lambda: planned(self._store, self._run, record))

@@ -6,6 +6,7 @@ run with W running attempts costs about 2 W small requests, whatever their age.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from obstore.store import ObjectStore
 
 from nightshift.planner.measured import Seen
 from nightshift.run.heartbeats import BYTES_MOST, Ended, Heartbeat, NotAHeartbeat
+from nightshift.run.ledger import PAGE
 from nightshift.run.names import Work
 from nightshift.run.pod_startup import Starts
 from nightshift.status.chunk_footer import unavailable
@@ -26,6 +28,8 @@ from nightshift.status.shown import as_json
 
 ATTEMPTS_MOST: Final = 2_000
 """Attempts that are looked at; the others are only counted."""
+PAGES_MOST: Final = 20
+"""Of one attempt's heartbeats, at one look: those of two weeks."""
 SILENT: Final = 3.0
 """Periods without a heartbeat after which an attempt counts as silent."""
 GONE_S: Final = 600.0
@@ -124,7 +128,8 @@ class Attempts:
     def _read(self, name: str) -> None:
         folder = f"{self._work.attempts_folder}/{name}"
         newest = known = self._newest.get(name)
-        for page in obstore.list(self._store, folder, offset=known):
+        # What a worker may write has no bound; the next look goes on.
+        for page in itertools.islice(obstore.list(self._store, folder, offset=known, chunk_size=PAGE), PAGES_MOST):
             for meta in page:
                 # A local folder is listed in no particular order.
                 if self._work.parse_mark(meta["path"]) and (newest is None or meta["path"] > newest):
