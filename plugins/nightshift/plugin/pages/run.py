@@ -26,13 +26,20 @@ def one_run(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "") -> HTMLRes
     """dag_run_id: the one from which a user has come, if any; else the one that opened the run."""
     shown = _now(run, user, dag_run_id)
     rows = may(user, run.job, "GET", DagAccessEntity.XCOM)
-    return page("run.html", user, run=run, now=live("run_now.html", **shown), look=shown["look"], rows=rows)
+    parts = {"now": live("run_now.html", **shown), "work": live("run_work.html", **shown)}
+    return page("run.html", user, run=run, rows=rows, **parts)
 
 
 @router.get("/now", dependencies=SEES)
 def now(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "", seen: Seen = "") -> Response:
     """The first screen again, if it is another one."""
     return news("run_now.html", seen, **_now(run, user, dag_run_id))
+
+
+@router.get("/work", dependencies=SEES)
+def work(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "", seen: Seen = "") -> Response:
+    """Tasks and workers again, if there is anything new."""
+    return news("run_work.html", seen, **_now(run, user, dag_run_id))
 
 
 def _now(run: Any, user: Any, dag_run_id: str) -> dict[str, Any]:
