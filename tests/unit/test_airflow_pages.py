@@ -19,6 +19,8 @@ from obstore.store import MemoryStore
 from nightshift.plugin.address import address, dag_run_address, run_address
 from nightshift.plugin.mounted import Mounted
 from nightshift.plugin.pages import actions, app, bucket, dag_runs, facts, files, plots, rights, runs, tokens, words
+from nightshift.preview.names import new_id
+from nightshift.preview.results import NightEstimate, Pair, Preview, PreviewRow, Variant, save
 from nightshift.run import pauses
 from nightshift.run.endings import Ending, record
 from nightshift.store import StoreUnavailable
@@ -69,9 +71,13 @@ def made() -> FastAPI:
 
 
 @pytest.fixture
-def browser(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, made: FastAPI) -> Iterator[TestClient]:
-    """A user who may read the jobs tickets and others, and change tickets."""
-    users = Users({"tickets", "others"}, {"tickets"})
+def users() -> Users:
+    """Who may read the jobs tickets and others, and change tickets."""
+    return Users({"tickets", "others"}, {"tickets"})
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, made: FastAPI, users: Users) -> Iterator[TestClient]:
     monkeypatch.setattr("airflow.api_fastapi.app._AuthManagerState.instance", users)
     monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
     monkeypatch.setattr(dag_runs, "night", lambda dag_id, dag_run_id: None)
@@ -101,6 +107,17 @@ def token_in(page: str) -> dict[str, str]:
     return {tokens.HEADER: found[1]}
 
 
+def a_preview(*jobs: str) -> Preview:
+    """Of one row, whose answer is another one in the second job."""
+    night = NightEstimate(100, 1000, 500, "cpu")
+    variants = tuple(
+        Variant(f"{job}.yaml", job, "m", "d", (PreviewRow({"id": 1}, HOSTILE, HOSTILE),), 10, 5, "0.32", 0.5, night)
+        for job in jobs
+    )
+    pair = Pair({"id": 1}, None, (("-", "ham"), ("+", HOSTILE)))
+    return Preview(new_id(), jobs[0], "2026-11-20", "2026-11-20T08:00:00+00:00", "d", variants, (pair,))
+
+
 class TestRoutes:
     def test_each_checks_rights(self, made: FastAPI) -> None:
         """Airflow mounts the application without authentication. Every route of ours, and there are no others."""
@@ -118,7 +135,7 @@ class TestRoutes:
     def test_each_that_writes_needs_a_token_and_the_right_to_write(self, made: FastAPI) -> None:
         writing = [route for route in routes_of(made) if route.methods - {"GET", "HEAD"}]
 
-        assert {route.path.rpartition("/")[2] for route in writing} == {"pause", "resume", "redo", "republish"}
+        assert {route.path.rpartition("/")[2] for route in writing} == {"pause", "resume", "redo", "republish", "preview"}
         assert [route.path for route in writing if not set(actions.LOGS.values()) & calls_of(route)] == []
         assert [route.path for route in writing if tokens.carries_token not in calls_of(route)] == []
         assert [route.path for route in writing if not WRITES & calls_of(route)] == []
@@ -126,7 +143,7 @@ class TestRoutes:
     def test_each_that_shows_rows_needs_the_right_to_read_what_tasks_pass_on(self, made: FastAPI) -> None:
         with_rows = {route.path.rpartition("/")[2] for route in routes_of(made) if rights.READS_ROWS in calls_of(route)}
 
-        assert with_rows == {"dead", "samples", "distributions"}
+        assert with_rows == {"dead", "samples", "distributions", "previews", "preview"}
 
     def test_the_check_bites(self) -> None:
         open_door = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -237,6 +254,26 @@ class TestWrites:
             ("tickets", {"partition": "2026-11-20", "republish": "0123456789abcdef"}, "reader"),
         ]
 
+    def test_a_preview_needs_the_right_on_the_dag_that_makes_it(
+        self, browser: TestClient, night: ChatRun, monkeypatch: pytest.MonkeyPatch, users: Users
+    ) -> None:
+        asked: list[Any] = []
+
+        def start(*what: Any) -> str:
+            asked.append(what)
+            return "manual__8"
+
+        monkeypatch.setattr(dag_runs, "start", start)
+        token = token_in(browser.get(page_of(night)).text)
+
+        refused = browser.post(page_of(night, "/preview"), headers=token)
+        assert (refused.status_code, asked, "Try 20 rows" in browser.get(page_of(night, "/previews")).text) == (403, [], False)
+
+        users.edits.add("nightshift_preview")
+        assert "Try 20 rows" in browser.get(page_of(night, "/previews")).text
+        assert browser.post(page_of(night, "/preview"), headers=token).status_code == 200
+        assert asked == [("nightshift_preview", {"job": "tickets", "partition": "2026-11-20", "rows": 20}, "reader")]
+
     def test_each_is_asked_for_before(self, browser: TestClient, night: ChatRun) -> None:
         for action in ("pause", "resume", "redo", "republish"):
             assert f'hx-post="{page_of(night)}/{action}"' in browser.get(page_of(night, f"/ask/{action}")).text
@@ -253,7 +290,17 @@ class TestPages:
 
     def test_texts_of_rows_are_texts(self, browser: TestClient, night: ChatRun) -> None:
         """Prompts, answers, keys and errors may hold anything; the policy forbids scripts besides."""
-        for rest in ("", "/now", "/dead", "/samples", "/distributions", f"/dead?search={HOSTILE}", "/ask/redo"):
+        for rest in (
+            "",
+            "/now",
+            "/dead",
+            "/samples",
+            "/distributions",
+            f"/dead?search={HOSTILE}",
+            "/work",
+            "/previews",
+            "/ask/redo",
+        ):
             reply = browser.get(page_of(night, rest))
             assert reply.status_code == 200
             assert "<script>alert" not in reply.text
@@ -261,6 +308,17 @@ class TestPages:
             assert "script-src 'self'" in reply.headers["content-security-policy"]
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in browser.get(page_of(night, "/samples")).text
         assert "7*7" in browser.get(page_of(night, "/samples")).text
+
+    @pytest.mark.parametrize(("other", "shown"), [("others", True), ("secrets", False)])
+    def test_a_preview_is_shown_to_those_who_may_read_both_jobs(
+        self, browser: TestClient, night: ChatRun, store: MemoryStore, other: str, shown: bool
+    ) -> None:
+        save(store, a_preview("tickets", other))
+
+        page = browser.get(page_of(night, "/previews")).text
+
+        assert ("of 1 changed" in page, "<ins>&lt;script&gt;" in page) == (shown, shown)
+        assert "<script>" not in page
 
     def test_dead_letters_by_reason_and_searched(self, browser: TestClient, night: ChatRun) -> None:
         found = browser.get(page_of(night, "/dead")).text

@@ -87,7 +87,7 @@ ALLOWED: dict[str, set[str]] = {
         "triggers",
         "warehouse",
     },
-    "plugin": {"formats", "hooks", "operators", "planner", "run", "settings", "status", "store"},
+    "plugin": {"formats", "hooks", "operators", "planner", "preview", "run", "settings", "status", "store"},
     "provider": set(),
     "cli": {
         "",

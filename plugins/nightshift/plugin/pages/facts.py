@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.operators.links import folder_address
 from nightshift.plugin.pages.bucket import Kept, bucket, settings
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from nightshift.status.overview import Overview
     from nightshift.status.samples import Samples
 
-DEAD_LETTERS_A_PAGE = 20
+DEAD_LETTERS_A_PAGE: Final = 20
+PREVIEWS: Final = 3
 
 
 class Facts:
@@ -39,8 +40,16 @@ class Facts:
         return self._look.look()
 
     def pods(self) -> list[dict[str, Any]]:
-        """Where its pods are, by JobSet."""
-        return []
+        """Where the pods of each of its JobSets are, as far as the task `infer` has seen."""
+        from nightshift.run.pods_now import load
+
+        return [{**each.to_json(), "counts": each.counts()} for each in load(self._store, self._run)]
+
+    def previews(self) -> list[dict[str, Any]]:
+        """The newest ones of its job."""
+        from nightshift.preview.results import newest
+
+        return [each.to_json() for each in newest(self._store, self._run.job, PREVIEWS)]
 
     def dead_letters(self, reason: str | None, search: str, after: int) -> DeadLetterPage:
         return self._dead.page(reason=reason, search=search, after=after, count=DEAD_LETTERS_A_PAGE)

@@ -9,7 +9,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
-from nightshift.plugin.pages import dag_runs, facts, plots
+from nightshift.plugin.pages import actions, dag_runs, facts, plots
 from nightshift.plugin.pages.html import fragment, live, news, page
 from nightshift.plugin.pages.rights import SEES, SEES_ROWS, RunDep, may
 
@@ -91,6 +91,17 @@ def dead_letters(
 @router.get("/samples", dependencies=SEES_ROWS)
 def samples(run: RunDep) -> HTMLResponse:
     return fragment("samples.html", run=run, found=facts.of[run].samples().to_json())
+
+
+@router.get("/previews", dependencies=SEES_ROWS)
+def previews(run: RunDep, user: GetUserDep) -> HTMLResponse:
+    """A preview may compare with another job: it is shown to those who may read the rows of both."""
+
+    def readable(preview: dict[str, Any]) -> bool:
+        return all(may(user, each["job"], "GET", DagAccessEntity.XCOM) for each in preview["variants"])
+
+    found = [each for each in facts.of[run].previews() if readable(each)]
+    return fragment("previews.html", run=run, previews=found, may_try=actions.may_try(user, run.job))
 
 
 @router.get("/distributions", dependencies=SEES_ROWS)
