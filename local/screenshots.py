@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import Error, Locator, Page, sync_playwright
 
+from local.chromium import QUIET, NothingToShow, chromium
 from local.demo.airflow_api import AirflowApi
 from local.stack import Stack, StackError
 from local.stack.folder import ROOT
@@ -25,21 +24,9 @@ from local.stack.stack import DEFAULT_STATE
 DAG = "package-embeddings"
 DAY = "2026-11-19"
 TASKS = 7
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-QUIET = (
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-gpu",
-    "--disable-sync",
-    "--no-first-run",
-)
 PATIENCE_MS = 30_000
 SETTLED_MS = 2_000
 LOOKS = 20
-
-
-class NothingToShow(Exception):
-    """Something that a picture needs is missing; the message says what to do."""
 
 
 def take(stack: Stack, out: Path) -> None:
@@ -53,7 +40,7 @@ def take(stack: Stack, out: Path) -> None:
     # Chromium refuses to run its sandbox as root.
     arguments = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else list(QUIET)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), headless=True, args=arguments)
+        browser = playwright.chromium.launch(executable_path=chromium(), headless=True, args=arguments)
         page = browser.new_page(base_url=airflow["url"], color_scheme="light", reduced_motion="reduce")
         page.set_default_timeout(PATIENCE_MS)
         page.goto("/")
@@ -149,17 +136,6 @@ def _picture(page: Page, file: Path) -> None:
         before, image = image, page.screenshot(animations="disabled")
     file.write_bytes(image)
     print(f"{file}  {len(image) // 1000} kB", flush=True)
-
-
-def _chromium() -> str:
-    """The system's browser; as root on Debian or Ubuntu, installs it. Raises NothingToShow."""
-    if not any(map(shutil.which, BROWSERS)) and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "update", "-qq"], check=False)
-        subprocess.run(["apt-get", "install", "-qq", "--yes", "--no-install-recommends", "chromium"], check=False)
-    for name in BROWSERS:
-        if path := shutil.which(name):
-            return path
-    raise NothingToShow(f"There is no browser ({', '.join(BROWSERS)}): install Debian's or Ubuntu's package chromium")
 
 
 def main(arguments: Sequence[str]) -> int:

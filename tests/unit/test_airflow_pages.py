@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -17,12 +18,14 @@ from fastapi.testclient import TestClient
 from obstore.store import MemoryStore
 
 from nightshift.plugin.address import address, dag_run_address, run_address
-from nightshift.plugin.mounted import Mounted
-from nightshift.plugin.pages import actions, app, bucket, dag_runs, facts, files, plots, rights, runs, tokens, words
+from nightshift.plugin.mounted import AT_ONCE, Mounted
+from nightshift.plugin.pages import actions, app, bucket, dag_runs, facts, files, job, plots, rights, runs, tokens, words
 from nightshift.preview.names import new_id
 from nightshift.preview.results import NightEstimate, Pair, Preview, PreviewRow, Variant, save
 from nightshift.run import pauses
 from nightshift.run.endings import Ending, record
+from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage, save_now
+from nightshift.status.overview import RunLook
 from nightshift.store import StoreUnavailable
 from tests.chat_run import ChatRun, a_chat_run
 
@@ -31,6 +34,7 @@ pytestmark = pytest.mark.unit
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}"
 RIGHTS = {rights.READS_RUN, rights.READS_ROWS, rights.CHANGES_RUN, rights.TRIGGERS}
 WRITES = {rights.CHANGES_RUN, rights.TRIGGERS}
+LOGS = {*actions.LOGS.values(), job.LOG}
 
 
 class Users:
@@ -57,8 +61,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     for module in (bucket, facts, runs):
         monkeypatch.setattr(module, "bucket", lambda: made, raising=False)
     monkeypatch.setattr(actions, "bucket", lambda: made)
-    monkeypatch.setattr(facts, "of", bucket.Kept(facts.Facts))
-    monkeypatch.setattr(runs, "_runs", bucket.Kept(runs._listed))
+    monkeypatch.setattr(facts, "of", bucket.Kept(facts._look))
+    monkeypatch.setattr(runs, "_runs", bucket.Kept(runs._made))
     return made
 
 
@@ -66,7 +70,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 def made() -> FastAPI:
     """Without Airflow's database, in which it logs what users do."""
     pages = app.make()
-    pages.dependency_overrides |= {log: lambda: None for log in actions.LOGS.values()}
+    pages.dependency_overrides |= {log: lambda: None for log in LOGS}
     return pages
 
 
@@ -136,7 +140,7 @@ class TestRoutes:
         writing = [route for route in routes_of(made) if route.methods - {"GET", "HEAD"}]
 
         assert {route.path.rpartition("/")[2] for route in writing} == {"pause", "resume", "redo", "republish", "preview"}
-        assert [route.path for route in writing if not set(actions.LOGS.values()) & calls_of(route)] == []
+        assert [route.path for route in writing if not LOGS & calls_of(route)] == []
         assert [route.path for route in writing if tokens.carries_token not in calls_of(route)] == []
         assert [route.path for route in writing if not WRITES & calls_of(route)] == []
 
@@ -176,12 +180,22 @@ class TestRights:
             assert (reply.status_code, "tickets" in reply.text) == (401, False)
 
     def test_a_list_has_the_jobs_of_dags_that_a_user_may_read(self, browser: TestClient, store: MemoryStore) -> None:
-        for job in ("tickets", "secrets"):
-            a_chat_run(store, job=job)
+        for name in ("tickets", "secrets"):
+            a_chat_run(store, job=name)
 
         page = browser.get("/nightshift/").text
 
         assert ("tickets" in page, "secrets" in page) == (True, False)
+
+    def test_a_jobs_page_has_its_runs_alone(self, browser: TestClient, store: MemoryStore) -> None:
+        for name in ("tickets", "others", "secrets"):
+            a_chat_run(store, job=name)
+
+        page = browser.get("/nightshift/jobs/tickets").text
+
+        assert ("/runs/tickets/" in page, "/runs/others/" in page) == (True, False)
+        assert browser.get("/nightshift/jobs/secrets").status_code == 403
+        assert "/runs/" not in browser.get("/nightshift/list?job=secrets").text
 
     def test_a_run_of_another_dag_is_refused_whether_it_is_there_or_not(self, browser: TestClient, store: MemoryStore) -> None:
         there = a_chat_run(store, job="secrets")
@@ -266,13 +280,17 @@ class TestWrites:
         monkeypatch.setattr(dag_runs, "start", start)
         token = token_in(browser.get(page_of(night)).text)
 
-        refused = browser.post(page_of(night, "/preview"), headers=token)
-        assert (refused.status_code, asked, "Try 20 rows" in browser.get(page_of(night, "/previews")).text) == (403, [], False)
+        refused = browser.post("/nightshift/jobs/tickets/preview?partition=2026-11-20", headers=token)
+        assert (refused.status_code, asked, "Try 20 rows" in browser.get("/nightshift/jobs/tickets/previews").text) == (
+            403,
+            [],
+            False,
+        )
 
         users.edits.add("nightshift_preview")
-        assert "Try 20 rows" in browser.get(page_of(night, "/previews")).text
-        assert browser.post(page_of(night, "/preview"), headers=token).status_code == 200
-        assert asked == [("nightshift_preview", {"job": "tickets", "partition": "2026-11-20", "rows": 20}, "reader")]
+        assert "Try 20 rows" in browser.get("/nightshift/jobs/tickets/previews").text
+        assert browser.post("/nightshift/jobs/tickets/preview?partition=2026-11-20", headers=token).status_code == 200
+        assert asked == [("nightshift_preview", {"job": "tickets", "rows": 20, "partition": "2026-11-20"}, "reader")]
 
     def test_each_is_asked_for_before(self, browser: TestClient, night: ChatRun) -> None:
         for action in ("pause", "resume", "redo", "republish"):
@@ -298,7 +316,6 @@ class TestPages:
             "/distributions",
             f"/dead?search={HOSTILE}",
             "/work",
-            "/previews",
             "/ask/redo",
         ):
             reply = browser.get(page_of(night, rest))
@@ -309,13 +326,27 @@ class TestPages:
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in browser.get(page_of(night, "/samples")).text
         assert "7*7" in browser.get(page_of(night, "/samples")).text
 
+    def test_an_engine_that_cannot_start_is_heard(self, browser: TestClient, store: MemoryStore) -> None:
+        made = a_chat_run(store, rows=40, chunk_rows=10)
+        words = LastWords("server", 1, "Error", 3, "2026-11-21T01:10:00+00:00", HOSTILE, ("Traceback", HOSTILE))
+        since = "2026-11-21T01:05:00+00:00"
+        pod = PodNow("tickets-0", 0, Stage.WEIGHTS, since, Acts.AUTHOR, restarts=3, words=words)
+        save_now(store, made.run, JobSetNow("tickets", since, 2, pods=(pod,)))
+
+        page = browser.get(page_of(made, "/work")).text
+
+        assert "who wrote the job" in page
+        assert "Last words of server" in page
+        assert "&lt;script&gt;alert(1)" in page
+        assert "<script>" not in page
+
     @pytest.mark.parametrize(("other", "shown"), [("others", True), ("secrets", False)])
     def test_a_preview_is_shown_to_those_who_may_read_both_jobs(
         self, browser: TestClient, night: ChatRun, store: MemoryStore, other: str, shown: bool
     ) -> None:
         save(store, a_preview("tickets", other))
 
-        page = browser.get(page_of(night, "/previews")).text
+        page = browser.get("/nightshift/jobs/tickets/previews").text
 
         assert ("of 1 changed" in page, "<ins>&lt;script&gt;" in page) == (shown, shown)
         assert "<script>" not in page
@@ -343,7 +374,7 @@ class TestPages:
         other = browser.get(f"/nightshift/runs/tickets/2026-11-20/{'f' * 16}")
         assert (other.status_code, "There is no run" in other.text) == (404, True)
 
-        monkeypatch.setattr(facts.Facts, "overview", lambda self: fail(StoreUnavailable("read spec.json: no route to host")))
+        monkeypatch.setattr(RunLook, "look", lambda self: fail(StoreUnavailable("read spec.json: no route to host")))
         silent = browser.get(page_of(night))
         assert (silent.status_code, "no route to host" in silent.text) == (503, True)
         part = browser.get(page_of(night, "/now"), headers={"HX-Request": "true"})
@@ -486,3 +517,21 @@ async def test_what_airflow_mounts_makes_the_pages_once(monkeypatch: pytest.Monk
         await mounted({"path": path}, None, None)  # type: ignore[arg-type]
 
     assert made == ["made", "/a", "/b"]
+
+
+async def test_few_requests_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that does not answer must not take all threads of Airflow's API server."""
+    at_once: list[int] = [0]
+    most: list[int] = [0]
+
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        await asyncio.sleep(0)
+        at_once[0] -= 1
+
+    monkeypatch.setattr("nightshift.plugin.mounted._made", lambda: page)
+    mounted = Mounted()
+    await asyncio.gather(*(mounted({}, None, None) for _ in range(3 * AT_ONCE)))  # type: ignore[arg-type]
+
+    assert most == [AT_ONCE]

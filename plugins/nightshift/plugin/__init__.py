@@ -16,9 +16,9 @@ _OF_A_DAG_RUN = f"{address('/dag-runs')}/{{DAG_ID}}?dag_run_id={{RUN_ID}}"
 
 
 class NightshiftPlugin(AirflowPlugin):
-    """The link from a task to its run's folder, and pages of our own: all runs, and the run of a DAG run.
+    """The link from a task to its run's folder, and pages of our own: all runs, those of a job, and the run of a DAG run.
 
-    Airflow shows the second one at the DAG runs and tasks of all DAGs: before 3.4 a view cannot name the DAGs that it is for.
+    Airflow shows the last two at all DAGs, DAG runs and tasks: before 3.4 a view cannot name the DAGs that it is for.
     """
 
     name = "nightshift"
@@ -34,6 +34,7 @@ class NightshiftPlugin(AirflowPlugin):
             "icon": address("/static/icon.svg"),
             "icon_dark_mode": address("/static/icon-dark.svg"),
         },
+        {"name": "nightshift", "href": f"{address('/jobs')}/{{DAG_ID}}", "destination": "dag", "url_route": "nightshift-job"},
         {"name": "nightshift", "href": _OF_A_DAG_RUN, "destination": "dag_run", "url_route": "nightshift-run"},
         {"name": "nightshift", "href": _OF_A_DAG_RUN, "destination": "task_instance", "url_route": "nightshift-task"},
     ]

@@ -26,6 +26,11 @@ def run_address(prefix: str, rest: str = "") -> str:
     return address(f"/runs/{quote(prefix, safe='/')}{rest}")
 
 
+def job_address(job: str, rest: str = "") -> str:
+    """The page of a job, or a part of it."""
+    return address(f"/jobs/{quote(job, safe='')}{rest}")
+
+
 def dag_run_address(dag_id: str, dag_run_id: str, task: str = "") -> str:
     """Airflow's page of a DAG run, or with the logs of one of its tasks."""
     page = f"/dags/{quote(dag_id, safe='')}/runs/{quote(dag_run_id, safe='')}"

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
 Send = Callable[[Scope], Awaitable[None]]
+
+
+AT_ONCE: Final = 8
+"""Requests that are worked on. All of Airflow's API server shares 40 threads, and a bucket that does not answer would keep one
+busy for each request; those that wait for their turn need none."""
 
 
 class Mounted:
@@ -20,11 +25,13 @@ class Mounted:
 
     def __init__(self) -> None:
         self._app: Any = None
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._app is None:
             self._app = await asyncio.to_thread(_made)
-        await self._app(scope, receive, send)
+        async with self._turns:
+            await self._app(scope, receive, send)
 
 
 def _made() -> Any:

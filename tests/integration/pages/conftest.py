@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -116,3 +117,17 @@ def airflow(nights: Nights, storage_emulator: StorageEmulator, tmp_path_factory:
     yield server
     # Nothing of it is looked at afterwards, and it takes its time to end.
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def large_night(nights: Nights) -> str:
+    """The path of a night of 10,000 chunks, 9,000 of them committed. Each has 100 rows: how many rows a chunk has makes no
+    difference to who reads its footer."""
+    large = a_chat_run(
+        nights.store, partition="2026-11-26", digest="e" * 16, rows=1_000_000, chunk_rows=100, exported=2_000, workers=100
+    )
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda first: large.commit_alike(range(first, 9_000, 4)), range(4)))
+    for number in range(100):
+        large.beat(f"pod-{number}")
+    return large.run.prefix

@@ -15,19 +15,17 @@ from fastapi.responses import HTMLResponse
 from nightshift.plugin.address import dag_run_address
 from nightshift.plugin.pages import dag_runs
 from nightshift.plugin.pages.bucket import bucket
-from nightshift.plugin.pages.errors import Refused
 from nightshift.plugin.pages.html import fragment
-from nightshift.plugin.pages.rights import MAY_CHANGE, MAY_TRIGGER, SEES, SEES_ROWS, RunDep, may
+from nightshift.plugin.pages.rights import MAY_CHANGE, MAY_TRIGGER, SEES, RunDep
 from nightshift.run import pauses
 
-LOGS: Final = {name: action_logging(event=f"nightshift_{name}") for name in ("pause", "resume", "redo", "republish", "preview")}
+LOGS: Final = {name: action_logging(event=f"nightshift_{name}") for name in ("pause", "resume", "redo", "republish")}
 """Airflow's log of actions names who did what."""
-PREVIEW_DAG: Final = "nightshift_preview"
 router = APIRouter(prefix="/runs/{dag_id}/{partition}/{run}")
 
 
 @router.get("/ask/{action}", dependencies=SEES)
-def ask(run: RunDep, action: Literal["pause", "resume", "redo", "republish", "preview"]) -> HTMLResponse:
+def ask(run: RunDep, action: Literal["pause", "resume", "redo", "republish"]) -> HTMLResponse:
     """The question before an action: what it will do, and its button."""
     return fragment("ask.html", run=run, action=action)
 
@@ -50,26 +48,15 @@ def _request(run: Any, user: Any, *, paused: bool) -> HTMLResponse:
 
 @router.post("/redo", dependencies=[*MAY_TRIGGER, Depends(LOGS["redo"])])
 def redo(run: RunDep, user: GetUserDep) -> HTMLResponse:
-    return _started(run.job, {"partition": run.partition, "redo": "dead_letters"}, user)
+    return started(run.job, {"partition": run.partition, "redo": "dead_letters"}, user)
 
 
 @router.post("/republish", dependencies=[*MAY_TRIGGER, Depends(LOGS["republish"])])
 def republish(run: RunDep, user: GetUserDep) -> HTMLResponse:
-    return _started(run.job, {"partition": run.partition, "republish": run.run_id}, user)
+    return started(run.job, {"partition": run.partition, "republish": run.run_id}, user)
 
 
-def may_try(user: Any, job: str) -> bool:
-    """Whether a user may have rows of this job tried: by the DAG that does so, and its rows are shown."""
-    return may(user, job, "POST") and may(user, PREVIEW_DAG, "POST")
-
-
-@router.post("/preview", dependencies=[*MAY_TRIGGER, *SEES_ROWS, Depends(LOGS["preview"])])
-def preview(run: RunDep, user: GetUserDep) -> HTMLResponse:
-    if not may_try(user, run.job):
-        raise Refused(f"You may not trigger the DAG {PREVIEW_DAG}, which tries jobs.")
-    return _started(PREVIEW_DAG, {"job": run.job, "partition": run.partition, "rows": 20}, user)
-
-
-def _started(dag_id: str, conf: dict[str, Any], user: Any) -> HTMLResponse:
+def started(dag_id: str, conf: dict[str, Any], user: Any) -> HTMLResponse:
+    """Asks Airflow for a DAG run, and says which it has started."""
     made = dag_runs.start(dag_id, conf, user.get_name())
     return fragment("done.html", message="Airflow has started a DAG run.", link=(dag_run_address(dag_id, made), made))

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 
 from nightshift.formats import UnreadableFormat
-from nightshift.plugin.pages import actions, files, run, runs
+from nightshift.plugin.pages import actions, files, job, run, runs
 from nightshift.plugin.pages.errors import PageError
 from nightshift.plugin.pages.html import error_page
 from nightshift.run.opening import NoSuchRun
@@ -42,7 +42,7 @@ _WORDS: Final = {
 def make() -> FastAPI:
     """Without FastAPI's own pages, which would list routes to anybody."""
     app = FastAPI(title="nightshift", docs_url=None, redoc_url=None, openapi_url=None)
-    for module in (runs, run, actions, files):
+    for module in (runs, job, run, actions, files):
         app.include_router(module.router)
     app.middleware("http")(_with_headers)
     app.add_exception_handler(HTTPException, _refused)

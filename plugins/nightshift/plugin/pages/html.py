@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from nightshift.plugin.address import address, airflow_address, dag_run_address, run_address
+from nightshift.plugin.address import address, airflow_address, dag_run_address, job_address, run_address
 from nightshift.plugin.pages import words
 from nightshift.plugin.pages.files import static
 from nightshift.plugin.pages.tokens import token_for
@@ -30,6 +30,7 @@ def _environment() -> Environment:
         address=address,
         airflow_address=airflow_address,
         dag_run_address=dag_run_address,
+        job_address=job_address,
         run_address=run_address,
         static=static,
     )

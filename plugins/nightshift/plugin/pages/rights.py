@@ -46,6 +46,14 @@ def run_named(dag_id: Annotated[str, Path()], partition: Annotated[str, Path()],
         raise NotThere("This address names no run. Open one from the list of all runs.") from None
 
 
+def job_named(dag_id: Annotated[str, Path()]) -> str:
+    """The job of an address: the DAG whose rights were checked. Raises NotThere."""
+    if not _JOB.fullmatch(dag_id):
+        raise NotThere("This address names no job. Open one from the list of all runs.")
+    return dag_id
+
+
+JobDep = Annotated[str, Depends(job_named)]
 RunDep = Annotated[RunRef, Depends(run_named)]
 
 

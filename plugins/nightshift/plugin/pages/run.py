@@ -9,7 +9,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse, Response
 
-from nightshift.plugin.pages import actions, dag_runs, facts, plots
+from nightshift.plugin.pages import dag_runs, facts, plots
 from nightshift.plugin.pages.html import fragment, live, news, page
 from nightshift.plugin.pages.rights import SEES, SEES_ROWS, RunDep, may
 
@@ -17,6 +17,7 @@ router = APIRouter(prefix="/runs/{dag_id}/{partition}/{run}")
 
 DagRunId = Annotated[str, Query(max_length=250)]
 Seen = Annotated[str, Query(max_length=16)]
+DEAD_LETTERS_A_PAGE: Final = 20
 DONE: Final = ("published", "failed", "unreadable")
 """States of a run that nothing changes but another DAG run."""
 
@@ -43,14 +44,12 @@ def work(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "", seen: Seen = 
 
 
 def _now(run: Any, user: Any, dag_run_id: str) -> dict[str, Any]:
-    found = facts.of[run]
-    look = found.overview().to_json()
+    look = facts.of[run].look().to_json()
     night = dag_runs.night(run.job, dag_run_id or look["summary"]["opened_by"])
     over = look["summary"]["state"] in DONE and (night is None or night.over)
     return {
         "run": run,
         "look": look,
-        "pods": found.pods(),
         "night": night,
         "dag_run_id": dag_run_id,
         "every_s": None if over else 5,
@@ -83,7 +82,9 @@ def dead_letters(
     search: Annotated[str, Query(max_length=200)] = "",
     after: Annotated[int, Query(ge=-1)] = -1,
 ) -> HTMLResponse:
-    found = facts.of[run].dead_letters(reason or None, search, after).to_json()
+    found = (
+        facts.of[run].dead_letters.page(reason=reason or None, search=search, after=after, count=DEAD_LETTERS_A_PAGE).to_json()
+    )
     name = "dead_letters.html" if after < 0 else "dead_letters_more.html"
     return fragment(name, run=run, found=found, reason=reason, search=search)
 
@@ -91,17 +92,6 @@ def dead_letters(
 @router.get("/samples", dependencies=SEES_ROWS)
 def samples(run: RunDep) -> HTMLResponse:
     return fragment("samples.html", run=run, found=facts.of[run].samples().to_json())
-
-
-@router.get("/previews", dependencies=SEES_ROWS)
-def previews(run: RunDep, user: GetUserDep) -> HTMLResponse:
-    """A preview may compare with another job: it is shown to those who may read the rows of both."""
-
-    def readable(preview: dict[str, Any]) -> bool:
-        return all(may(user, each["job"], "GET", DagAccessEntity.XCOM) for each in preview["variants"])
-
-    found = [each for each in facts.of[run].previews() if readable(each)]
-    return fragment("previews.html", run=run, previews=found, may_try=actions.may_try(user, run.job))
 
 
 @router.get("/distributions", dependencies=SEES_ROWS)

@@ -21,31 +21,35 @@ if TYPE_CHECKING:
 router = APIRouter(dependencies=SEES)
 
 
-def _listed(_: str) -> Runs:
+def _made(_: str) -> Runs:
     from nightshift.status.runs import Runs
 
     return Runs(bucket())
 
 
-_runs: Kept[str, Runs] = Kept(_listed)
+_runs: Kept[str, Runs] = Kept(_made)
 
 
-def _page(dags: frozenset[str], after: str) -> RunPage:
+After = Annotated[str, Query(max_length=400)]
+Seen = Annotated[str, Query(max_length=16)]
+
+
+def listed(dags: frozenset[str], after: str) -> RunPage:
+    """The runs of the jobs with these names, a page of them."""
     runs = _runs["all"]
     return runs.page(jobs=dags & runs.jobs(), after=after or None)
 
 
 @router.get("/")
-def all_runs(user: GetUserDep, dags: ReadableDep, after: Annotated[str, Query(max_length=400)] = "") -> HTMLResponse:
-    return page("runs.html", user, list=live("runs_list.html", found=_page(dags, after), after=after))
+def all_runs(user: GetUserDep, dags: ReadableDep, after: After = "") -> HTMLResponse:
+    return page("runs.html", user, list=live("runs_list.html", found=listed(dags, after), after=after, job=""))
 
 
 @router.get("/list")
-def rows(
-    dags: ReadableDep, after: Annotated[str, Query(max_length=400)] = "", seen: Annotated[str, Query(max_length=16)] = ""
-) -> Response:
-    """The list again, if it is another one."""
-    return news("runs_list.html", seen, found=_page(dags, after), after=after)
+def rows(dags: ReadableDep, after: After = "", seen: Seen = "", job: Annotated[str, Query(max_length=250)] = "") -> Response:
+    """The list again, if it is another one. job: only its runs."""
+    wanted = dags & {job} if job else dags
+    return news("runs_list.html", seen, found=listed(wanted, after), after=after, job=job)
 
 
 @router.get("/dag-runs/{dag_id}")

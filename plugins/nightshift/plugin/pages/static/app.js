@@ -39,6 +39,8 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("DOMContentLoaded", () => {
+  // What a user has unfolded stays unfolded when a part of the page is put in place again.
+  Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) => !(name === "open" && node.localName === "details");
   const dialog = document.getElementById("ask");
   const notice = document.getElementById("notice");
   document.body.addEventListener("htmx:afterSwap", (event) => {
