@@ -50,6 +50,7 @@ def take(stack: Stack, out: Path) -> None:
         page.get_by_text("Manage Pools").wait_for()
         _dag(page, out)
         _run(page, f"/dags/{DAG}/runs/{done[0]}", out)
+        _nightshift(page, f"/dags/{DAG}/runs/{done[0]}/plugin/nightshift-run", out)
         if api.import_errors():
             _import_errors(page, out)
         browser.close()
@@ -96,6 +97,15 @@ def _run(page: Page, address: str, out: Path) -> None:
     page.locator(".react-flow__node").filter(has_text="AuditOperator").get_by_test_id("state-badge").wait_for()
     page.get_by_role("button", name="Fit View").click()
     _picture(page, out / "airflow-graph.png")
+
+
+def _nightshift(page: Page, address: str, out: Path) -> None:
+    """Our own page of the same run, in Airflow's frame."""
+    _open(page, address, 1280, 1000)
+    frame = page.frame_locator("iframe")
+    frame.locator("#distributions svg").first.wait_for()
+    frame.locator("#dead p, #dead table").first.wait_for()
+    _picture(page, out / "airflow-nightshift.png")
 
 
 def _import_errors(page: Page, out: Path) -> None:

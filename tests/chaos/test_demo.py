@@ -2,10 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
+import time
+import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from local.cluster.layout import Layout
 from local.cluster.processes import StartError
 from local.demo.__main__ import JOB_FILE
 from local.environments import ROOT, python_of
-from local.stack import Stack
+from local.stack import Stack, StackError
 from nightshift.spec import load
 from tests.chaos.nights import PARTITION, live_pods, strays, wait_until
 from tests.cluster.kube import a_jobset
@@ -75,9 +79,34 @@ def published(state: Path) -> str:
         return json.dumps([dict(row) for row in rows], default=str, sort_keys=True)
 
 
+def looked_at(state: Path, process: "subprocess.Popen[str]") -> list[str]:
+    """What nightshift's page of the job in Airflow showed, while the process ran: each time something else."""
+    seen = [""]
+    while process.poll() is None:
+        try:
+            with urllib.request.urlopen(_page(Stack.attach(state)), timeout=60) as reply:
+                page = reply.read().decode()
+        except (OSError, StackError):
+            page = seen[-1]  # Airflow is not there yet, or not any more.
+        if page != seen[-1]:
+            seen.append(page)
+        time.sleep(0.5)
+    return seen[1:]
+
+
+def _page(stack: Stack) -> urllib.request.Request:
+    login = stack.airflow()
+    body = json.dumps({"username": login["user"], "password": login["password"]}).encode()
+    asked = urllib.request.Request(f"{login['url']}/auth/token", body, {"content-type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=60) as reply:
+        cookie = f"_token={json.load(reply)['access_token']}"
+    return urllib.request.Request(f"{login['url']}/nightshift/list?job={SPEC.job}", headers={"cookie": cookie})
+
+
 @pytest.fixture(scope="module")
-def killed_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A night that was killed while its engine started, and repeated: the state folder, and what the repetition said."""
+def killed_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[str]]:
+    """A night that was killed while its engine started, and repeated: the state folder, and what the repetition said; what the
+    page of the job showed meanwhile."""
     state = tmp_path_factory.mktemp("demo") / "state"
 
     def started() -> bool:
@@ -85,11 +114,28 @@ def killed_night(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
     kill(demo(state), "the engine's start", started, patience_s=1200)
     wait_until("the end of every process", lambda: not strays(state), patience_s=60)
-    return state, finished(demo(state))
+    again = demo(state)
+    # It says more than a pipe holds.
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(finished, again)
+        pages = looked_at(state, again)
+        return state, said.result(), pages
 
 
-def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(killed_night: tuple[Path, str]) -> None:
-    state, second = killed_night
+def test_a_night_is_seen_in_airflow_while_it_runs(killed_night: tuple[Path, str, list[str]]) -> None:
+    pages = killed_night[2]
+    states = [state for page in pages for state in re.findall(r'<span class="pill [a-z]*">(\w+)</span>', page)]
+    rows = [int(row.replace(",", "")) for page in pages for row in re.findall(r"([\d,]+) of [\d,]+", page)]
+
+    assert states[-1] == "published", pages[-1]
+    assert "open" in states
+    assert rows == sorted(rows)
+    assert len(set(rows)) > 2, rows
+    assert any(re.search(r"[\d.,]+ rows/s", page) for page in pages)
+
+
+def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(killed_night: tuple[Path, str, list[str]]) -> None:
+    state, second, _ = killed_night
 
     assert "continuing the DAG run" in second
     assert "duplicates    0" in second
@@ -107,7 +153,7 @@ def test_a_killed_demo_leaves_nothing_and_goes_on_where_it_stopped(killed_night:
 
 @pytest.mark.timeout(1800)
 def test_a_night_on_a_cluster_publishes_the_same_table_and_a_killed_one_leaves_nothing(
-    killed_night: tuple[Path, str],
+    killed_night: tuple[Path, str, list[str]],
 ) -> None:
     if reason := packages.obstacle() or build.obstacle():
         pytest.skip(f"no cluster: {reason}")

@@ -79,7 +79,7 @@ def test_from_the_red_square_to_the_reasons_in_two_clicks(browser: Browser, airf
     expect(frame.get_by_text("The task seal failed: 75 of 600 rows")).to_be_visible(timeout=PATIENCE_MS)
     expect(frame.get_by_role("button", name="bad input 75")).to_be_in_viewport(timeout=PATIENCE_MS)
     expect(frame.get_by_text("row 0 has no text")).to_be_visible()
-    seat.picture("failed")
+    seat.picture("pages-failed")
     # What strangers wrote stayed text, the policy had nothing to forbid, and no other host was asked.
     samples = frame.locator("#samples")
     samples.scroll_into_view_if_needed()
@@ -111,7 +111,7 @@ def test_a_working_night_moves_by_itself(browser: Browser, airflow: ApiServer, n
     seat = Seat(browser, airflow, "editor", mode="dark")
     frame = seat.open("/plugin/nightshift")
     frame.get_by_role("link", name="tickets").first.wait_for()
-    seat.picture("runs-dark")
+    seat.picture("pages-runs-dark")
     frame = seat.open("/dags/tickets/runs/manual__2/plugin/nightshift-run")
     expect(frame.get_by_text("of 2,000, 50.0%")).to_be_visible(timeout=PATIENCE_MS)
     expect(frame.locator("html")).to_have_attribute("data-theme", "dark")
@@ -119,7 +119,7 @@ def test_a_working_night_moves_by_itself(browser: Browser, airflow: ApiServer, n
     expect(plot).to_be_visible(timeout=PATIENCE_MS)
     expect(frame.get_by_text("the last published run (400 answers")).to_be_visible()
     expect(frame.get_by_text(re.compile("from 8 of 10 committed chunks"))).to_be_visible()
-    seat.picture("working-dark")
+    seat.picture("pages-working-dark")
 
     for number in range(10, 15):
         nights.working.commit(number, lambda row: "spam", attempt="tickets-0-1")
@@ -163,5 +163,5 @@ def test_the_first_screen_of_10000_chunks(browser: Browser, airflow: ApiServer, 
     expect(seat.page.get_by_text("of 1,000,000, 90.0%")).to_be_visible()
     expect(seat.page.get_by_text(re.compile("of 9,000 committed chunks; each look reads more"))).to_be_visible()
     expect(seat.page.get_by_text(re.compile("from 8 of 9,000 committed chunks"))).to_be_visible(timeout=PATIENCE_MS)
-    seat.picture("large")
+    seat.picture("pages-large")
     print(f"first screen of 10,000 chunks: {first_s:.2f} s")
