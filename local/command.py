@@ -17,7 +17,13 @@ from nightshift import cli
 ROOT: Final = Path(__file__).resolve().parents[1]
 METADATA: Final = ROOT / ".venv" / "metadata"
 """The package's metadata alone: by its entry points Airflow finds the plugin and the provider."""
-OF_EXTRAS: Final = {"airflow": "airflow", "driver": "driver", "stream": "stream", "driver,stream": "stream"}
+OF_EXTRAS: Final = {
+    "airflow": "airflow",
+    "airflow,driver": "airflow",
+    "driver": "driver",
+    "stream": "stream",
+    "driver,stream": "stream",
+}
 """The environment that has the extras of a command."""
 
 
@@ -27,7 +33,7 @@ def main() -> None:
     extras = "airflow" if "_ARGCOMPLETE" in os.environ else cli.EXTRAS.get(cli.named(words)[1], "driver")
     python = ROOT / ".envs" / OF_EXTRAS[extras] / "bin" / "python"
     if OF_EXTRAS[extras] == "driver" or not python.exists():
-        cli.run()
+        cli.entry()
     path = os.pathsep.join([str(ROOT / "plugins"), str(METADATA), *filter(None, [os.environ.get("PYTHONPATH")])])
     os.execve(python, [str(python), "-m", "nightshift.cli", *words], {**os.environ, "PYTHONPATH": path})
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).parents[2]
 DEMO = "dags/jobs/package-embeddings.yaml"
 BAD = "tests/unit/bad_jobs/many.yaml"
-COMMAND = "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import run; run()"
+COMMAND = "import sys; sys.path.insert(0, 'plugins'); from nightshift.cli import entry; entry()"
 
 
 def nightshift(*arguments: str) -> subprocess.CompletedProcess[str]:

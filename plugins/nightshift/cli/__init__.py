@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "pause": "stop a run's workers and keep what is committed (docs/operate/capacity.md)",
     "resume": "resume a paused run (docs/operate/capacity.md)",
     "preview": "try a job on some rows: prompts, answers, what the night would take (docs/use/preview.md)",
+    "run": "trigger a job in Airflow, and follow it to its end (docs/use/tutorial.md)",
     "plan": "show what a night would take: workers, time, and whether it fits (docs/operate/capacity.md)",
     "costs": "add up what runs cost, by job, from the audit table (docs/operate/costs.md)",
     "render": "print the Kubernetes manifests of a job or a stream (docs/operate/compute.md, docs/use/streams.md)",
@@ -44,6 +45,7 @@ EXTRAS: Final = {
     "pause": "airflow",
     "resume": "airflow",
     "plan": "airflow",
+    "preview": "airflow,driver",
     "costs": "airflow",
     "doctor": "airflow",
     "batch": "driver",
@@ -57,7 +59,7 @@ RENAMED: Final = {"redrive": "stream redrive", "load-stream": "stream load"}
 """Commands of release 0.2.0: they still run in 0.3, and say their new name."""
 
 
-def run() -> NoReturn:
+def entry() -> NoReturn:
     """The process ``nightshift``: runs the command that its arguments name, and ends with that command's exit code.
 
     It does not shut the interpreter down as sys.exit does: obstore's threads may then abort it, with the work done and the

@@ -1,5 +1,5 @@
 """``python -m nightshift.cli`` is the command ``nightshift``."""
 
-from nightshift.cli import run
+from nightshift.cli import entry
 
-run()
+entry()

@@ -21,8 +21,8 @@ HURRIED = (
     "from nightshift.driver import attribution, backoff\n"
     "backoff.BACKOFF_S = backoff.BACKOFF_MAX_S = 0.01\n"
     "attribution.ALIKE_S = 0.5\n"
-    "from nightshift.cli import run\n"
-    "run()\n"
+    "from nightshift.cli import entry\n"
+    "entry()\n"
 )
 """The command but for its pauses between two tries, and for how long it waits if all lines are refused alike."""
 Behaviour = Callable[[str], Awaitable[web.StreamResponse | None]]

@@ -32,8 +32,8 @@ HURRIED = (
     "admission.SLOW_S = connections.SLOW_S = 0.2\n"
     "app.BODY_TIMEOUT_S = app.ANSWER_TIMEOUT_S = connections.HEAD_TIMEOUT_S = connections.LINGER_S = 0.5\n"
     "server.ACCEPTING_S, server.ANSWERING_S, server.GONE_S = 0.2, 0.6, 2.0\n"
-    "from nightshift.cli import run\n"
-    "run()\n"
+    "from nightshift.cli import entry\n"
+    "entry()\n"
 )
 """The command but for the time that a drain takes, and that a slow caller is given."""
 

@@ -1,0 +1,212 @@
+"""Follows a DAG run of a job to its end: the states of its tasks, the rows of its run, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift import exits
+from nightshift.cli.airflow_rest import AirflowApi, Refused, Unreachable
+from nightshift.fields.text import minutes, n
+from nightshift.run import endings
+from nightshift.run.names import RunRef
+from nightshift.status.survey import Survey
+from nightshift.store import StoreUnavailable, open_store
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.status.report import Status
+
+TASKS: Final = ("plan", "extract", "infer", "seal", "publish", "audit")
+ENDED: Final = ("success", "failed", "upstream_failed", "skipped", "removed")
+POLL_S: Final = 1.0
+ROWS_EVERY_S: Final = 10.0
+AWAY_S: Final = 300.0
+"""How long Airflow may be away in between: it may be restarted, and the night goes on."""
+LOG_LINES: Final = 8
+READ_S: Final = 2.0
+
+
+class Follower:
+    """One DAG run. sleep: waits. What it tells goes to stdout, a line for each event."""
+
+    def __init__(
+        self, api: AirflowApi, dag_id: str, run_id: str, environment: Mapping[str, str], sleep: Callable[[float], None]
+    ) -> None:
+        self._api, self._sleep = api, sleep
+        self._dag_id = dag_id
+        self._path = f"/dags/{dag_id}/dagRuns/{run_id}"
+        self._page = api.page("dags", dag_id, "runs", run_id)
+        self._bucket = environment.get("NIGHTSHIFT_BUCKET")
+        self._began = time.monotonic()
+        self._shown: dict[str, str] = {}
+        self._run: RunRef | None = None
+        self._survey: Survey | None = None
+        self._rows_at = 0.0
+        self._rows_said = ""
+
+    def to_the_end(self) -> int:
+        """The exit code. Raises Refused, Unreachable, NoAirflow."""
+        while True:
+            state, tasks = self._patiently()
+            if state in ("success", "failed"):
+                return self._tell(state, tasks)
+            self._sleep(POLL_S)
+
+    def _patiently(self) -> tuple[str, dict[str, dict[str, Any]]]:
+        began, said = time.monotonic(), False
+        while True:
+            try:
+                return self._look()
+            except Unreachable as error:
+                if time.monotonic() - began > AWAY_S:
+                    raise
+                if not said:
+                    said = True
+                    self._say(f"{error}; trying again")
+                self._sleep(POLL_S)
+
+    def _look(self) -> tuple[str, dict[str, dict[str, Any]]]:
+        state = str(self._api.get(self._path)["state"])
+        found = self._api.get(f"{self._path}/taskInstances", limit=100)["task_instances"]
+        tasks = {str(each["task_id"]): each for each in found}
+        for name in TASKS:
+            if name in tasks:
+                self._show(name, tasks[name])
+        if (tasks.get("infer", {}).get("state") or "") in ("running", "deferred"):
+            self._show_rows()
+        return state, tasks
+
+    def _show(self, name: str, task: Mapping[str, Any]) -> None:
+        state = str(task.get("state") or "waiting")
+        # A deferred task is at work, in the triggerer or in pods; queued and scheduled last only moments.
+        shown = {"deferred": "running", "up_for_retry": "failed, and is repeated", "success": "done"}.get(state, state)
+        if self._shown.get(name) == shown or state not in (*ENDED, "running", "deferred", "up_for_retry"):
+            return
+        if shown == "running" and name != "infer":
+            return  # They take seconds; their ends say enough.
+        self._shown[name] = shown
+        took = f" in {minutes(float(task['duration']))}" if state in ENDED and task.get("duration") else ""
+        if state not in ("upstream_failed", "removed"):
+            self._say(f"{name} {shown}{took}")
+        if name == "plan" and state == "success":
+            self._meet_run()
+
+    def _meet_run(self) -> None:
+        """Finds the run in the bucket. Without a bucket that can be read, tasks' states are all that is shown."""
+        try:
+            value = self._api.get(f"{self._path}/taskInstances/plan/xcomEntries/return_value", deserialize="true")["value"]
+            self._run = RunRef.from_prefix(str(value["run_prefix"]))
+        except (KeyError, Refused, TypeError, ValueError):
+            return
+        if (store := self._store()) is not None and self._bucket:
+            url = self._run.url(self._bucket)
+            self._survey = Survey(store, self._run, url)
+            self._say(f"the run is {self._run.prefix}")
+
+    def _store(self) -> ObjectStore | None:
+        if not self._bucket:
+            return None
+        try:
+            return open_store(f"gs://{self._bucket}")
+        except ValueError:
+            return None
+
+    def _show_rows(self) -> None:
+        if self._survey is None or time.monotonic() < self._rows_at:
+            return
+        self._rows_at = time.monotonic() + ROWS_EVERY_S
+        try:
+            status = self._survey.refresh(READ_S)
+        except Exception as error:  # The night goes on: that its rows cannot be counted from here is said once.
+            self._say(f"its rows cannot be counted from here: {error}")
+            self._survey = None
+            return
+        if (words := _rows(status)) != self._rows_said:
+            self._rows_said = words
+            self._say(words)
+
+    def _tell(self, state: str, tasks: Mapping[str, Mapping[str, Any]]) -> int:
+        states = {name: str(task.get("state")) for name, task in tasks.items()}
+        if state == "success" and states.get("plan") == "skipped":
+            self._say(f"nothing to compute: {self._last_words('plan', tasks)}")
+            return exits.DONE
+        ending = self._ending()
+        if state == "success":
+            self._say(f"published{self._counts(tasks)}")
+            if ending is not None and ending.dead_letters:
+                self._where_dead(ending)
+            return exits.DONE
+        failed = next((name for name in (*TASKS, *states) if states.get(name) == "failed"), None)
+        words = ending.error if ending is not None and ending.state == endings.FAILED and ending.error else ""
+        if not words and failed:
+            words = self._last_words(failed, tasks)
+        print(f"failed: {failed or 'no task says why'}{': ' + words if words else ''}", file=sys.stderr)
+        if ending is not None and ending.dead_letters:
+            self._where_dead(ending)
+        print(f"Its logs: {self._page}", file=sys.stderr)
+        return exits.FAILED
+
+    def _ending(self) -> endings.Ending | None:
+        store = self._store()
+        if self._run is None or store is None:
+            return None
+        try:
+            return endings.latest(store, self._run)
+        except StoreUnavailable:
+            return None
+
+    def _counts(self, tasks: Mapping[str, Mapping[str, Any]]) -> str:
+        """What the task publish has returned."""
+        try:
+            value = self._api.get(f"{self._path}/taskInstances/publish/xcomEntries/return_value", deserialize="true")["value"]
+            where = f"{value['table']}, partition {value['partition']}"
+            return f" {n(int(value['predictions']), 'prediction')} in {where}, {n(int(value['dead_letters']), 'dead letter')}"
+        except (KeyError, Refused, TypeError, ValueError):
+            return ""
+
+    def _where_dead(self, ending: endings.Ending) -> None:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in ending.dead_reasons.items())
+        assert self._run is not None
+        day = f"{self._run.job}/{self._run.partition}"
+        self._say(
+            f"{n(ending.dead_letters or 0, 'dead letter')} ({reasons}): nightshift status {day}, or the table dead_letters"
+        )
+
+    def _last_words(self, task: str, tasks: Mapping[str, Mapping[str, Any]]) -> str:
+        """The end of a task's log: of its errors, else its last lines."""
+        try:
+            tried = int(tasks[task].get("try_number") or 1)
+            content = self._api.get(f"{self._path}/taskInstances/{task}/logs/{tried}", full_content="true").get("content", [])
+        except (KeyError, Refused, Unreachable):
+            return "its log cannot be read"
+        return words_of(content)
+
+    def _say(self, text: str) -> None:
+        print(f"{minutes(time.monotonic() - self._began):>7}  {text}", flush=True)
+
+
+def words_of(content: Any) -> str:
+    """What a log says last: the value of its last error, else its last lines. content: of Airflow's reply."""
+    if not isinstance(content, list):
+        return "\n".join(str(content).strip().splitlines()[-LOG_LINES:])
+    for entry in reversed(content):
+        details = entry.get("error_detail") if isinstance(entry, dict) else None
+        if details:
+            return str(details[-1].get("exc_value") or details[-1].get("exc_type"))
+    lines = [str(entry.get("event", "")) if isinstance(entry, dict) else str(entry) for entry in content]
+    return "\n".join(line for line in lines if line.strip() and not line.startswith("::"))[-2_000:]
+
+
+def _rows(status: Status) -> str:
+    if not status.planned or not status.rows_done:
+        return (
+            f"0 of {status.rows_total:,} rows: the engine loads the model" if status.planned else "the rows are being exported"
+        )
+    rate = f", {status.rate:,.0f} rows/s" if status.rate else ""
+    left = f", {minutes((status.rows_total - status.rows_done) / status.rate)} left" if status.rate else ""
+    dead = f", {n(status.dead_letters, 'dead letter')}" if status.dead_letters else ""
+    return f"{status.rows_done:,} of {status.rows_total:,} rows{rate}{left}{dead}"

@@ -1,0 +1,303 @@
+"""`nightshift run` against an Airflow of a few lines, over HTTP: what it asks, what it says, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nightshift import exits
+from nightshift.cli import run as command
+from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
+from nightshift.cli.follow import words_of
+from nightshift.run.endings import Ending, record
+from nightshift.run.names import RunRef
+from nightshift.store import open_store
+
+pytestmark = pytest.mark.unit
+
+JOB = """\
+job: tickets
+owner: support
+start_date: 2026-11-01
+source: {query: "SELECT id, text FROM `d.t` WHERE day = @partition", key: [id]}
+task: embedding
+request: {input: "{{ text }}"}
+model: {name: m, uri: hf://org/m, revision: r1}
+engine: {max_num_seqs: 8}
+destination: {table: d.out, column: vector}
+deadline: 2h
+compute: {profile: cpu}
+"""
+RUN = RunRef("tickets", "2026-11-20", "0" * 16)
+
+
+class Airflow(ThreadingHTTPServer):
+    """dags: by name, after how many questions it is there. states: of the DAG run and its tasks, one look after the other."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.dags: dict[str, int] = {"tickets": 0}
+        self.paused = False
+        self.errors: list[dict[str, Any]] = []
+        self.states: list[tuple[str, dict[str, str]]] = [("success", {"plan": "success", "publish": "success"})]
+        self.triggered: list[dict[str, Any]] = []
+        self.log: Any = []
+        self.tokens = 0
+        self.refuse: tuple[int, Any] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        if path == "/auth/token":
+            self.tokens += 1
+            return (201, {"access_token": "t"}) if body["password"] == "right" else (401, {"detail": "Invalid credentials"})
+        path = path.removeprefix("/api/v2").partition("?")[0]
+        if path == "/dags":
+            return 200, {"dags": [{"dag_id": name} for name in self.dags]}
+        if path == "/importErrors":
+            return 200, {"import_errors": self.errors}
+        _, _, name, *rest = path.split("/")
+        if not rest:
+            if self.dags.get(name, 1) > 0:
+                if name in self.dags:
+                    self.dags[name] -= 1
+                return 404, {"detail": "not found"}
+            return 200, {"dag_id": name, "is_paused": self.paused}
+        if method == "POST":
+            if self.refuse:
+                return self.refuse
+            self.triggered.append(body)
+            return 200, {}
+        if rest[-1] == "return_value":
+            published = {"table": "p.d.out", "partition": "2026-11-20", "predictions": 11, "dead_letters": 1}
+            return 200, {"value": {"run_prefix": RUN.prefix} if "plan" in rest else published}
+        if "logs" in rest:
+            return 200, {"content": self.log}
+        if rest[-1] == "taskInstances":
+            _, tasks = self.states[0]
+            if len(self.states) > 1:
+                self.states.pop(0)
+            found = [{"task_id": task, "state": state, "duration": 1.0, "try_number": 1} for task, state in tasks.items()]
+            return 200, {"task_instances": found}
+        return 200, {"state": self.states[0][0]}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Airflow
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        status, found = self.server.answer(self.command, self.path, json.loads(body or b"null"))
+        content = json.dumps(found).encode()
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", "http://127.0.0.1:1/")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def airflow() -> Iterator[Airflow]:
+    server = Airflow()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+Asked = Callable[..., int]
+
+
+@pytest.fixture
+def ask(airflow: Airflow, tmp_path: Path) -> Asked:
+    def asked(job: str = "tickets", *, environment: dict[str, str] | None = None, **options: Any) -> int:
+        given = {"partition": "2026-11-20", "wait": False, "fresh": False, "redo": None, "republish": None, **options}
+        found = {"NIGHTSHIFT_AIRFLOW_URL": airflow.url, "NIGHTSHIFT_AIRFLOW_TOKEN": "t"} if environment is None else environment
+        return command.run(command.Options(job, **given), found, lambda _: None)
+
+    return asked
+
+
+def test_a_run_is_triggered_with_what_was_asked(airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(redo="corrected") == exits.DONE
+
+    (body,) = airflow.triggered
+    assert (body["conf"], body["logical_date"]) == ({"partition": "2026-11-20", "redo": "corrected"}, None)
+    assert f"{airflow.url}/dags/tickets/runs/nightshift__2026-11-20__" in capsys.readouterr().out
+
+
+def test_a_slip_in_the_name_says_what_may_have_been_meant(ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask("tikets") == exits.BAD_INPUT
+    assert "Airflow has no DAG tikets. Did you mean tickets?" in capsys.readouterr().err
+
+
+def test_a_new_file_is_waited_for_in_words(
+    airflow: Airflow, ask: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tickets.yaml").write_text(JOB)
+    airflow.dags["tickets"] = 3
+
+    assert ask(str(tmp_path / "tickets.yaml")) == exits.DONE
+
+    out = capsys.readouterr().out
+    assert out.count("waiting until Airflow has read") == 1
+    assert len(airflow.triggered) == 1
+
+
+def test_what_airflow_cannot_read_is_said(
+    airflow: Airflow, ask: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tickets.yaml").write_text(JOB)
+    airflow.dags = {}
+    airflow.errors = [{"stack_trace": "Traceback\ndags/jobs/tickets.yaml:7: job: The name is already used."}]
+
+    assert ask(str(tmp_path / "tickets.yaml")) == exits.BAD_INPUT
+    assert "dags/jobs/tickets.yaml:7: job: The name is already used." in capsys.readouterr().err
+
+
+def test_a_file_with_mistakes_asks_airflow_nothing(
+    airflow: Airflow, ask: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tickets.yaml").write_text(JOB.replace("{{ text }}", "{{ txt }}"))
+
+    assert ask(str(tmp_path / "tickets.yaml")) == exits.BAD_INPUT
+    assert "Did you mean 'text'?" in capsys.readouterr().err
+    assert ask(str(tmp_path / "gone.yaml")) == exits.BAD_INPUT
+    assert airflow.triggered == []
+
+
+def test_the_wait_tells_each_task_and_what_was_published(
+    airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    airflow.states = [
+        ("running", {"plan": "running"}),
+        ("running", {"plan": "success", "infer": "deferred"}),
+        ("success", dict.fromkeys(("plan", "infer", "publish", "audit"), "success")),
+    ]
+
+    assert ask(wait=True) == exits.DONE
+
+    out = capsys.readouterr().out
+    assert [each in out for each in ("plan done", "infer running", "infer done", "audit done")] == [True] * 4
+    assert "published 11 predictions in p.d.out, partition 2026-11-20, 1 dead letter" in out
+
+
+def test_a_failed_night_says_which_task_and_its_words_and_where_the_dead_letters_are(
+    airflow: Airflow,
+    ask: Asked,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = open_store(f"file://{tmp_path}")
+    monkeypatch.setattr("nightshift.cli.follow.open_store", lambda url: store)
+    record(
+        store,
+        RUN,
+        Ending("failed", "2026-11-21T02:00:00Z", "r", "seal", "1 of 12 rows is a dead letter.", 1, {"bad_input": 1}, 12),
+    )
+    airflow.states = [("failed", {"plan": "success", "seal": "failed", "publish": "upstream_failed"})]
+    environment = {"NIGHTSHIFT_AIRFLOW_URL": airflow.url, "NIGHTSHIFT_AIRFLOW_TOKEN": "t", "NIGHTSHIFT_BUCKET": "b"}
+
+    assert ask(wait=True, environment=environment) == exits.FAILED
+
+    said = capsys.readouterr()
+    assert "failed: seal: 1 of 12 rows is a dead letter." in said.err
+    assert "1 dead letter (1 bad_input): nightshift status tickets/2026-11-20" in said.out
+
+
+def test_without_an_ending_the_log_has_the_words(airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    airflow.states = [("failed", {"plan": "failed"})]
+    airflow.log = [
+        {"event": "begun"},
+        {"event": "Task failed", "error_detail": [{"exc_type": "X", "exc_value": "no such table"}]},
+    ]
+
+    assert ask(wait=True) == exits.FAILED
+    assert "failed: plan: no such table" in capsys.readouterr().err
+
+
+def test_the_last_lines_of_a_log_without_an_error() -> None:
+    assert words_of([{"event": "::group::x"}, {"event": "one"}, "two"]) == "one\ntwo"
+    assert words_of("a\nb\n") == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fresh": True, "redo": "dead_letters"}, "--fresh and --redo contradict each other"),
+        ({"fresh": True, "republish": "x"}, "--fresh and --republish"),
+    ],
+)
+def test_params_that_contradict_each_other(ask: Asked, capsys: pytest.CaptureFixture[str], options: Any, words: str) -> None:
+    assert ask(**options) == exits.BAD_INPUT
+    assert words in capsys.readouterr().err
+
+
+def test_a_paused_dag_and_a_conf_that_airflow_refuses(airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    airflow.refuse = (400, {"detail": "Invalid input for param partition"})
+    assert ask() == exits.BAD_INPUT
+    assert "Invalid input for param partition" in capsys.readouterr().err
+    airflow.paused = True
+    assert ask() == exits.BAD_INPUT
+    assert "is paused in Airflow" in capsys.readouterr().err
+
+
+class TestWhereAndWho:
+    def test_the_local_stacks_variables_are_enough(self, airflow: Airflow, ask: Asked, tmp_path: Path) -> None:
+        (tmp_path / "passwords").write_text('{"admin": "right"}')
+        local = {
+            "AIRFLOW__API__BASE_URL": airflow.url,
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "passwords"),
+        }
+
+        assert ask(environment=local) == exits.DONE
+        assert airflow.tokens == 1
+
+    def test_a_wrong_password_is_said_without_it(
+        self, airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        url = airflow.url.replace("//", "//me:wr0ng@")
+
+        assert ask(environment={"NIGHTSHIFT_AIRFLOW_URL": url}) == exits.CONFIG
+        said = capsys.readouterr().err
+        assert "does not accept the user me" in said
+        assert "wr0ng" not in said
+
+    def test_nothing_is_known(self, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+        assert ask(environment={}) == exits.CONFIG
+        assert "Set NIGHTSHIFT_AIRFLOW_URL" in capsys.readouterr().err
+
+    def test_nobody_answers(self, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+        given = {"NIGHTSHIFT_AIRFLOW_URL": "http://127.0.0.1:9", "NIGHTSHIFT_AIRFLOW_TOKEN": "t"}
+
+        assert ask(environment=given) == exits.RESUME
+        assert "does not answer" in capsys.readouterr().err
+
+    def test_no_redirect_gets_the_token(self, airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+        airflow.refuse = (302, {})
+
+        assert ask() == exits.CONFIG
+        assert "a login is before it" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("url", ["ftp://host", "host.example", "https://"])
+    def test_what_is_no_address(self, url: str) -> None:
+        with pytest.raises(NoAirflow, match="Write https://HOST"):
+            AirflowApi.from_environment({"NIGHTSHIFT_AIRFLOW_URL": url})
