@@ -97,7 +97,7 @@ def test_a_diff_is_by_words_and_has_all_of_both_texts() -> None:
 
     found = compare.diff(one, other)
 
-    assert found == (("=", "The app "), ("-", "crashes "), ("+", "is slow "), ("=", "on start."))
+    assert found == (("=", "The app"), ("-", " crashes"), ("+", " is slow"), ("=", " on start."))
     assert "".join(text for kind, text in found if kind != "+") == one
     assert "".join(text for kind, text in found if kind != "-") == other
 

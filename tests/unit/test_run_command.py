@@ -58,38 +58,46 @@ class Airflow(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        path = path.removeprefix("/api/v2").partition("?")[0]
         if path == "/auth/token":
             self.tokens += 1
             return (201, {"access_token": "t"}) if body["password"] == "right" else (401, {"detail": "Invalid credentials"})
-        path = path.removeprefix("/api/v2").partition("?")[0]
         if path == "/dags":
             return 200, {"dags": [{"dag_id": name} for name in self.dags]}
         if path == "/importErrors":
             return 200, {"import_errors": self.errors}
         _, _, name, *rest = path.split("/")
         if not rest:
-            if self.dags.get(name, 1) > 0:
-                if name in self.dags:
-                    self.dags[name] -= 1
-                return 404, {"detail": "not found"}
-            return 200, {"dag_id": name, "is_paused": self.paused}
+            return self._dag(name)
+        if method == "POST" and self.refuse:
+            return self.refuse
         if method == "POST":
-            if self.refuse:
-                return self.refuse
             self.triggered.append(body)
             return 200, {}
-        if rest[-1] == "return_value":
-            published = {"table": "p.d.out", "partition": "2026-11-20", "predictions": 11, "dead_letters": 1}
-            return 200, {"value": {"run_prefix": RUN.prefix} if "plan" in rest else published}
-        if "logs" in rest:
-            return 200, {"content": self.log}
-        if rest[-1] == "taskInstances":
-            _, tasks = self.states[0]
-            if len(self.states) > 1:
-                self.states.pop(0)
-            found = [{"task_id": task, "state": state, "duration": 1.0, "try_number": 1} for task, state in tasks.items()]
-            return 200, {"task_instances": found}
-        return 200, {"state": self.states[0][0]}
+        return 200, self._of_run(rest)
+
+    def _dag(self, name: str) -> tuple[int, Any]:
+        if self.dags.get(name, 1) > 0:
+            if name in self.dags:
+                self.dags[name] -= 1
+            return 404, {"detail": "not found"}
+        return 200, {"dag_id": name, "is_paused": self.paused}
+
+    def _of_run(self, rest: list[str]) -> Any:
+        match rest[-1]:
+            case "return_value":
+                published = {"table": "p.d.out", "partition": "2026-11-20", "predictions": 11, "dead_letters": 1}
+                return {"value": {"run_prefix": RUN.prefix} if "plan" in rest else published}
+            case "taskInstances":
+                _, tasks = self.states[0]
+                if len(self.states) > 1:
+                    self.states.pop(0)
+                found = [{"task_id": task, "state": state, "duration": 1.0, "try_number": 1} for task, state in tasks.items()]
+                return {"task_instances": found}
+            case _ if "logs" in rest:
+                return {"content": self.log}
+            case _:
+                return {"state": self.states[0][0]}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from nightshift.preview.results import Diff, Pair, PreviewRow, Variant
 
-_WORDS: Final = re.compile(r"\S+\s*|\s+")
-"""With the space after each, so that words in a row that differ are one piece."""
+_WORDS: Final = re.compile(r"\s*\S+|\s+")
+"""With the space before each, so that words in a row that differ are one piece."""
 WORDS_MOST: Final = 4_000
 """Of both texts together; longer ones are compared line by line."""
 SAME: Final = 1e-3

@@ -28,7 +28,7 @@ from nightshift.run.names import WORKERS, split_run_url
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
-from tests.integration.driver.canned import CannedEngine
+from tests.integration.driver.canned import CannedEngine, vector_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -269,3 +269,18 @@ def test_an_engine_that_does_not_start_is_stopped_and_its_last_words_are_said(
     assert tried.run(tried.file()) == exits.CONFIG
     assert "LocalEntryNotFoundError: no such model" in capsys.readouterr().err
     assert len(runtime.stopped) == 1
+
+
+def test_rows_that_share_a_request_have_their_own_answers_and_the_tokens_of_all(
+    tmp_path: Path, store: ObjectStore, engine: ChatEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried = Tried(tmp_path, store, none_is_needed)
+    file = tried.file(task="embedding", request={"input": "{{ body }}"}, destination__column="vector")
+
+    assert tried.run(file, engine=engine.url, as_json=True) == exits.FAILED
+
+    (variant,) = json.loads(capsys.readouterr().out)["variants"]
+    assert [row["prompt"] for row in variant["rows"]] == ["refund please", "it crashes", None, "lost parcel"]
+    assert variant["rows"][0]["answer"] == vector_of("refund please")
+    assert variant["rows"][0]["prompt_tokens"] is None
+    assert variant["prompt_tokens"] == sum(len(each) for each in BODIES if each)

@@ -15,6 +15,7 @@ from aiohttp import ClientSession, web
 
 from local import models
 from nightshift import exits
+from nightshift.preview.compute import compute
 from nightshift.spec import JobSpec
 from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, PreparedRun
@@ -236,3 +237,24 @@ def test_hostile_rows_cost_no_neighbour(tmp_path: Path, vllm: Vllm) -> None:
     for ordinal, row in rows.items():
         if row["dead_reason"] is None:
             assert row["prediction"] == chat(vllm, ("user", texts[ordinal].decode()))
+
+
+def test_a_preview_shows_what_the_engine_says_and_the_night_gets_the_same(tmp_path: Path, vllm: Vllm) -> None:
+    spec = a_job("chat", user="Label: {{ text }}", truncated="dead_letter", **GREEDY)
+    texts = [*TEXTS[:6], None, "far too long " * CONTEXT_TOKENS]
+    table = pa.table({"id": list(range(len(texts))), "text": texts})
+
+    outcome = asyncio.run(compute(spec, table, vllm.url))
+
+    night = run(tmp_path, vllm.url, spec, {"text": texts})
+    for number, row in enumerate(outcome.rows):
+        assert (row.answer, row.reason) == (night[number]["prediction"], night[number]["dead_reason"])
+    asked = [{"role": "user", "content": f"Label: {TEXTS[0]}"}]
+    reply = vllm.ask("/v1/chat/completions", {"model": "tiny", "messages": asked, **GREEDY, "seed": 0})
+    first = outcome.rows[0]
+    assert first.prompt == f"Label: {TEXTS[0]}"
+    assert first.finish_reason == reply["choices"][0]["finish_reason"]
+    assert first.prompt_tokens == reply["usage"]["prompt_tokens"]
+    assert first.output_tokens == reply["usage"]["completion_tokens"]
+    assert outcome.rows[7].reason == "too_long"
+    assert outcome.prompt_tokens == sum(row.prompt_tokens or 0 for row in outcome.rows)
