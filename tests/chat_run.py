@@ -132,18 +132,16 @@ class ChatRun:
             plan_uid=self.plan.uid,
         )
 
-    def beat(
-        self, attempt: str, number: int = 0, *, at: datetime | None = None, ended: Ended | None = None, **more: Any
-    ) -> None:
+    def beat(self, name: str, number: int = 0, *, at: datetime | None = None, ended: Ended | None = None, **more: Any) -> None:
         """A heartbeat of an attempt that works; `more` changes it."""
         now = at or datetime.now(UTC)
         beat = Heartbeat(
-            attempt=attempt,
+            attempt=name,
             profile="cpu",
             role="owner",
             index=0,
             node="node",
-            pod=f"{attempt}-pod",
+            pod=f"{name}-pod",
             cpus=2.0,
             born_at=(now - timedelta(seconds=100)).isoformat(timespec="seconds"),
             at=now.isoformat(timespec="seconds"),
@@ -154,7 +152,7 @@ class ChatRun:
             work_s=25.0,
             start_up_s={"weights": 40.0, "warm_up": 1.0},
         )
-        self.put(self.work.mark_path(attempt, number), replace(beat, **more).to_bytes())
+        self.put(self.work.mark_path(name, number), replace(beat, **more).to_bytes())
 
     def seal(self, **changes: Any) -> RunManifest:
         """The run manifest over the chunks that are there."""

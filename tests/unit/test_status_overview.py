@@ -16,7 +16,7 @@ from obstore.store import MemoryStore
 from nightshift.planner.costs.prices import Prices
 from nightshift.run.heartbeats import Ended
 from nightshift.run.opening import NoSuchRun
-from nightshift.status import chunk_footer, overview, survey
+from nightshift.status import chunk_footer, overview, survey, workers
 from nightshift.status.overview import RunLook, RunLooks
 from nightshift.status.workers import Attempts
 from tests.chat_run import ChatRun, a_chat_run
@@ -202,6 +202,7 @@ class TestWorkers:
         for number in range(30):
             run.beat("a", number, at=NOW, rows_answered=number)
         run.beat("b", at=NOW, ended=Ended.DONE)
+        monkeypatch.setattr(workers, "WHOLE_PAGES", 0)
         attempts = Attempts(run.store, run.work)
         assert [each.rows for each in attempts.look(NOW.timestamp()) if each.attempt == "a"] == [29]
 
@@ -216,13 +217,36 @@ class TestWorkers:
         run.beat("a", 30, at=NOW, rows_answered=30)
 
         assert [each.rows for each in attempts.look(NOW.timestamp()) if each.attempt == "a"] == [30]
-        assert asked == [(f"{run.work.attempts_folder}/a", run.work.mark_path("a", 29))]
+        assert asked == [
+            (run.work.attempts_folder, None),
+            (f"{run.work.attempts_folder}/a", run.work.mark_path("a", 29)),
+        ]
+
+    def test_a_few_heartbeats_are_one_list_and_one_read_each(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = a_chat_run(MemoryStore())
+        for number in range(3):
+            run.beat("a", number, at=NOW, rows_answered=number)
+        run.beat("b", at=NOW)
+        attempts, read = Attempts(run.store, run.work), list[str]()
+        get = obstore.get
+
+        def noted(store: Any, path: str) -> Any:
+            read.append(path)
+            return get(store, path)
+
+        monkeypatch.setattr(obstore, "get", noted)
+
+        assert {each.attempt: each.rows for each in attempts.look(NOW.timestamp())} == {"a": 2, "b": 50}
+        run.beat("b", 1, at=NOW, rows_answered=60)
+        assert {each.attempt: each.rows for each in attempts.look(NOW.timestamp())} == {"a": 2, "b": 60}
+        assert sorted(read) == [run.work.mark_path("a", 2), run.work.mark_path("b", 0), run.work.mark_path("b", 1)]
 
     def test_what_is_no_heartbeat_is_passed_over(self) -> None:
         run = a_chat_run(MemoryStore())
         run.beat("a", 0, at=NOW)
         run.put(run.work.mark_path("a", 1), b"not a heartbeat")
         run.put(f"{run.work.attempts_folder}/b/note.txt", b"x")
+        run.beat("c", at=NOW, attempt="another")
         attempts = Attempts(run.store, run.work)
 
         assert [each.attempt for each in attempts.look(NOW.timestamp())] == []

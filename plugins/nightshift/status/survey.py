@@ -40,7 +40,7 @@ from nightshift.store import StoreUnavailable, get_bytes
 T = TypeVar("T")
 
 PAGE: Final = 1000
-READ_AT_ONCE: Final = 128
+READ_AT_ONCE: Final = 64
 """Chunks between two looks at the clock."""
 
 

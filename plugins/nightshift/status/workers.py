@@ -1,7 +1,8 @@
 """The workers of a run, from the newest heartbeat of each attempt: what each does now and how fast it is.
 
-An attempt's heartbeats are listed from the last one that is known, and no longer once it has said how it ended. So a look at a
-run with W running attempts costs about 2 W small requests, whatever their age.
+While they are few, one LIST has them all. Later an attempt's heartbeats are listed from the last one that is known, and no
+longer once it has said how it ended: a look at W running attempts then costs about 2 W small requests, however many they have
+written.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -28,6 +30,8 @@ from nightshift.status.shown import as_json
 
 ATTEMPTS_MOST: Final = 2_000
 """Attempts that are looked at; the others are only counted."""
+WHOLE_PAGES: Final = 3
+"""Heartbeats of all attempts are listed together as long as they fit so many pages of a thousand; then each attempt alone."""
 PAGES_MOST: Final = 20
 """Of one attempt's heartbeats, at one look: those of two weeks."""
 SILENT: Final = 3.0
@@ -86,11 +90,10 @@ class Attempts:
         """Those that were seen last first. Raises StoreUnavailable."""
         at = time.time() if now is None else now
         with self._lock:
-            names = self._names()
-            self.not_looked_at = max(0, len(names) - ATTEMPTS_MOST)
-            due = [name for name in names[:ATTEMPTS_MOST] if self._is_due(name, at)]
             try:
-                list(readers().map(self._read, due))
+                due = self._find(at)
+            except FileNotFoundError:
+                due = []
             except (obstore.exceptions.BaseError, OSError) as error:
                 raise unavailable(f"read {self._work.attempts_folder}", error) from error
             self._looked.update(dict.fromkeys(due, at))
@@ -107,15 +110,31 @@ class Attempts:
         with self._lock:
             return {beat.pod: beat for beat in sorted(self._beats.values(), key=lambda each: each.born_at)}
 
-    def _names(self) -> list[str]:
-        folder = self._work.attempts_folder
-        try:
-            found = obstore.list_with_delimiter(self._store, folder)["common_prefixes"]
-        except FileNotFoundError:
-            return []
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise unavailable(f"list {folder}", error) from error
-        return sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in found)
+    def _find(self, now: float) -> list[str]:
+        """Reads the newest heartbeats; returns the attempts that were looked at."""
+        whole = self._listed()
+        if whole is not None:
+            self.not_looked_at = max(0, len(whole) - ATTEMPTS_MOST)
+            due = [name for name in sorted(whole)[:ATTEMPTS_MOST] if whole[name] != self._newest.get(name)]
+            list(readers().map(lambda name: self._read(name, whole[name]), due))
+            return due
+        folders = obstore.list_with_delimiter(self._store, self._work.attempts_folder)["common_prefixes"]
+        names = sorted(path.rstrip("/").rsplit("/", 1)[-1] for path in folders)
+        self.not_looked_at = max(0, len(names) - ATTEMPTS_MOST)
+        due = [name for name in names[:ATTEMPTS_MOST] if self._is_due(name, now)]
+        list(readers().map(self._look_for, due))
+        return due
+
+    def _listed(self) -> dict[str, str] | None:
+        """The path of each attempt's newest heartbeat, if all of them are few enough for one LIST."""
+        newest: dict[str, str] = {}
+        for number, page in enumerate(obstore.list(self._store, self._work.attempts_folder, chunk_size=PAGE)):
+            if number == WHOLE_PAGES:
+                return None
+            for meta in page:
+                if (found := self._work.parse_mark(meta["path"])) and meta["path"] > newest.get(found[0], ""):
+                    newest[found[0]] = meta["path"]
+        return newest
 
     def _is_due(self, name: str, now: float) -> bool:
         beat = self._beats.get(name)
@@ -125,24 +144,26 @@ class Attempts:
             return False
         return now - _at(beat, now) < GONE_S or now - self._looked.get(name, 0.0) >= GONE_S
 
-    def _read(self, name: str) -> None:
+    def _look_for(self, name: str) -> None:
         folder = f"{self._work.attempts_folder}/{name}"
-        newest = known = self._newest.get(name)
+        newest = known = self._newest.get(name, "")
         # What a worker may write has no bound; the next look goes on.
-        for page in itertools.islice(obstore.list(self._store, folder, offset=known, chunk_size=PAGE), PAGES_MOST):
-            for meta in page:
-                # A local folder is listed in no particular order.
-                if self._work.parse_mark(meta["path"]) and (newest is None or meta["path"] > newest):
-                    newest = meta["path"]
-        if newest is None or newest == known:
-            return
-        self._newest[name] = newest
-        result = obstore.get(self._store, newest)
+        pages = obstore.list(self._store, folder, offset=known or None, chunk_size=PAGE)
+        for page in itertools.islice(pages, PAGES_MOST):
+            # A local folder is listed in no particular order.
+            newest = max([newest, *(meta["path"] for meta in page if self._work.parse_mark(meta["path"]))])
+        if newest != known:
+            self._read(name, newest)
+
+    def _read(self, name: str, path: str) -> None:
+        self._newest[name] = path
+        result = obstore.get(self._store, path)
         if result.meta["size"] <= BYTES_MOST:
-            try:
-                self._beats[name] = Heartbeat.from_bytes(bytes(result.bytes()))
-            except NotAHeartbeat:
-                return  # What it wrote before still counts.
+            # Of one that is no heartbeat, those before it still count.
+            with suppress(NotAHeartbeat):
+                beat = Heartbeat.from_bytes(bytes(result.bytes()))
+                if beat.attempt == name:
+                    self._beats[name] = beat
 
 
 def worker_of(beat: Heartbeat, now: float) -> Worker:
