@@ -187,7 +187,7 @@ class InferOperator(JobSetTask, RunOperator):
         measured = [
             fallback.measured(each.profile, event.counts[name], self.night.hosts(each.profile))
             for name, each in members.items()
-            if event.ending != "look"
+            if event.ending in ("starved", "disrupted")
         ]
         seen = policy.Seen(members, event.look, measured, kept.deadline - time.time())
         change = policy.decide(wanted, kept, seen)

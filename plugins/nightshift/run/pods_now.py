@@ -85,7 +85,8 @@ class LastWords:
     """Of a container that exited with an error.
 
     reason: Kubernetes' own (Error, OOMKilled, StartError). at: ISO 8601 in UTC, '' if unknown. restarts: of the container, so
-    far. cause: the line that says why, '' if none does. lines: the last ones, at most `LINES_MOST`.
+    far; exits: how often it has ended. cause: the line that says why, '' if none does. lines: the last ones, at most
+    `LINES_MOST`. may_pass: whether a server did not answer it, so that another start may succeed.
     """
 
     container: str
@@ -95,6 +96,8 @@ class LastWords:
     at: str = ""
     cause: str = ""
     lines: tuple[str, ...] = ()
+    exits: int = 0
+    may_pass: bool = False
 
     @property
     def said(self) -> str:
@@ -109,7 +112,7 @@ class PodNow:
 
     since: when the stage began, ISO 8601 in UTC. why: what it waits for, in the words of scheduler or kubelet; '' if they have
     none. ending: None until it has ended. words: of the last container that failed; None if none has. restarts: of the
-    container that was restarted most.
+    container that was restarted most. stuck: a container cannot be made: its image, or a secret that it needs.
     """
 
     name: str
@@ -122,6 +125,7 @@ class PodNow:
     restarts: int = 0
     ending: PodEnding | None = None
     words: LastWords | None = None
+    stuck: bool = False
 
     @property
     def waits_for(self) -> str:

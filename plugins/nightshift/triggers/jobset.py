@@ -36,9 +36,10 @@ class KubernetesJobSetTrigger(BaseTrigger):
 
     The event is the JSON of a `nightshift.jobset.fleet.records.JobSetEvent`. ``ending`` is one of ``finished``, ``lost``
     (deleted from outside), ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods
-    were taken away than ``disruptions``), ``refused`` (a permission is missing) and ``look`` (see below). ``pods`` holds the
-    last state of failed or deleted pods, which cannot be read later; ``counts`` has the counts of each JobSet by name
-    (`JobSetCounts`). If the cluster does not answer, the trigger waits until the deadline.
+    were taken away than ``disruptions``), ``broken`` (of a run: its engine cannot start), ``refused`` (a permission is
+    missing) and ``look`` (see below). ``pods`` holds the last state of failed or deleted pods, which cannot be read later;
+    ``counts`` has the counts of each JobSet by name (`JobSetCounts`). If the cluster does not answer, the trigger waits until
+    the deadline.
 
     Every container's log is copied to the task's log while it runs, including those of replacement pods.
 
@@ -222,7 +223,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
 
         name = jobset["name"]
         running = jobset.get("min_running", self.min_running)
-        limits = WakeLimits(self.deadline, self.startup_timeout, running, self.disruptions)
+        limits = WakeLimits(self.deadline, self.startup_timeout, running, self.disruptions, self.look is not None)
         sink = self._sink(name) if self.get_logs else None
         before = (self.before or {}).get(name)
         return Follower(self.connect, name, jobset["uid"], limits, self.log, sink, self.owner, before)
@@ -254,6 +255,7 @@ def jobset_event(
         detail=followed.detail,
         pods=followed.pods,
         jobset=followed.jobset,
+        stuck=followed.stuck,
         counts=counts,
         look=look,
         before=before,

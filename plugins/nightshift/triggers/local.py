@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.follow import Followed
     from nightshift.jobset.local.client import LocalRuntime
     from nightshift.jobset.observation import Observation
+    from nightshift.jobset.verdict.cannot_start import CannotStart
     from nightshift.run.pods_now import JobSetNow
 
 
@@ -110,7 +111,7 @@ class LocalJobSetTrigger(BaseTrigger):
         """Until one of the JobSets has ended: which, and how."""
         from nightshift.jobset.kubernetes.follow import Followed
         from nightshift.jobset.local.folder import REFUSED
-        from nightshift.jobset.observation import condition
+        from nightshift.jobset.observation import condition, finished
         from nightshift.jobset.runtime import RuntimeUnavailable
 
         try:
@@ -127,6 +128,8 @@ class LocalJobSetTrigger(BaseTrigger):
             return self.jobsets[-1], Followed("deadline")
         assert found is not None
         jobset, seen = found
+        if (stuck := self._stuck(jobset["name"])) and not finished(seen.jobset or {}):
+            return jobset, Followed("broken", stuck.explanation, stuck=stuck)
         if seen.jobset is None:
             return jobset, Followed("lost")
         if (failed := condition(seen.jobset, "Failed")) and failed["reason"] == REFUSED:
@@ -150,12 +153,10 @@ class LocalJobSetTrigger(BaseTrigger):
         now = time.monotonic()
         passed_s, self._asked_at = now - self._asked_at, now
         ended = None
-        paused: set[str] = set()
         for each in self.jobsets:
             name = each["name"]
             seen = runtime.observe(name)
-            if _paused(seen):
-                paused.add(name)
+            self._paused = self._paused - {name} | ({name} if _paused(seen) else set())
             count = self._counts[name]
             # Those that were seen last time have run until now.
             count["worked_s"] += count["running"] * passed_s
@@ -164,10 +165,17 @@ class LocalJobSetTrigger(BaseTrigger):
             if progress != self._last_progress.get(name):
                 self.log.info("JobSet %s: %s", name, progress)
                 self._last_progress[name] = progress
-            if ended is None and (seen.jobset is None or finished(seen.jobset)):
+            if ended is None and (seen.jobset is None or finished(seen.jobset) or self._stuck(name)):
                 ended = each, seen
-        self._paused = frozenset(paused)
         return ended
+
+    def _stuck(self, name: str) -> CannotStart | None:
+        """Of a run: why its engine cannot start."""
+        from nightshift.jobset.verdict.cannot_start import cannot_start
+
+        if self.look is None or name in self._paused or self._counts[name]["worked_s"] or name not in self._now:
+            return None
+        return cannot_start(self._now[name].pods, time.time())
 
     def _look(self, runtime: LocalRuntime, name: str, seen: Observation) -> str:
         """Keeps where the JobSet's pods are; returns it in words."""

@@ -96,6 +96,13 @@ class Night:
             self.resume(name, ending)
         return waited_for(deferred.value)
 
+    def look(self) -> dict[str, Any]:
+        """What a trigger is told of the run, when its task waits for a JobSet."""
+        with pytest.raises(TaskDeferred) as deferred:
+            self.task().execute(self.context)
+        found: dict[str, Any] = deferred.value.trigger.serialize()[1]["look"]
+        return found
+
     def clear(self) -> None:
         """A person clears the task, as `clear_task_instances` of Airflow does: it has all its retries again."""
         self.context["ti"].max_tries += 7
@@ -114,12 +121,15 @@ def an_event(name: str, ending: WaitEnd) -> dict[str, Any]:
     return jobset_event({"name": name, "uid": ""}, Followed(ending), {})
 
 
-def fired(night: Night, name: str) -> dict[str, Any]:
-    """What the trigger makes of the JobSet as it is now."""
+def fired(night: Night, name: str, look: dict[str, Any] | None = None, within_s: float = 60.0) -> dict[str, Any]:
+    """What the trigger makes of the JobSet as it is now. look: of a run. Raises TimeoutError."""
 
     async def first() -> dict[str, Any]:
-        trigger = LocalJobSetTrigger(jobsets=[{"name": name, "uid": ""}], deadline=time.time() + 60, poll_interval=0.01)
-        [event] = [each.payload async for each in trigger.run()]
+        trigger = LocalJobSetTrigger(
+            jobsets=[{"name": name, "uid": ""}], deadline=time.time() + 60, poll_interval=0.01, look=look
+        )
+        async with asyncio.timeout(within_s):
+            [event] = [each.payload async for each in trigger.run()]
         return dict(event)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -16,13 +16,15 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from local.runtime.objects import container_status, terminated
+from local.runtime.records import PodRecord
 from nightshift import exits
 from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
 from nightshift.jobset.kubernetes.follow import WaitEnd
 from nightshift.jobset.labels import JUDGED_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
-from nightshift.jobset.observation import Observation
+from nightshift.jobset.observation import Observation, moment
 from nightshift.jobset.runtime import RuntimeUnavailable
+from nightshift.jobset.verdict.cannot_start import TRIES
 from nightshift.operators.infer import InferOperator, jobset_name
 from nightshift.operators.jobset_errors import (
     JobSetApplicationFailure,
@@ -34,6 +36,7 @@ from nightshift.operators.jobset_errors import (
     JobSetUnknown,
 )
 from nightshift.run.pod_startup import Starts
+from nightshift.run.pods_now import Stage, load
 from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_spec
@@ -420,3 +423,51 @@ class TestAnotherTimeAround:
         with pytest.raises(TaskDeferred) as deferred:
             night.task().execute(night.context)
         return float(deferred.value.trigger.serialize()[1]["deadline"] - later)
+
+
+class TestEnginesThatCannotStart:
+    def crashing(self, night: Night, name: str, *, exits_so_far: int) -> None:
+        """What an agent says of an engine that has exited again and again, with the last lines of its log."""
+        now = time.time()
+        ended = terminated(1, message="Traceback\nOSError: x is not a valid model identifier", at=(now - 9, now - 1))
+        server = container_status("server", "server:1", state=ended, restarts=exits_so_far - 1)
+        waits = container_status("driver", "driver:1", state={"waiting": {"reason": "PodInitializing"}})
+        containers = {"initContainerStatuses": [server], "containerStatuses": [waits]}
+        pod = PodRecord(POD, 0, 1, now - 60, phase="Pending", bound=True, containers=containers)
+        night.agent.says(name, "Running", pods=[pod])
+
+    def test_end_the_night_with_their_own_words(self, night: Night) -> None:
+        name = night.execute()
+        self.crashing(night, name, exits_so_far=TRIES)
+        event = fired(night, name, look=night.look())
+
+        assert event["ending"] == "broken"
+        with pytest.raises(JobSetApplicationFailure) as raised:
+            night.task().execute_complete(night.context, event)
+
+        words = "The engine cannot start: OSError: x is not a valid model identifier (exit code 1, 3 times"
+        assert str(raised.value).startswith(words)
+        assert "Correct model.source or model.revision" in str(raised.value)
+        assert night.agent.names() == [], "its pods are told to end"
+        (now,) = load(night.store, RUN)
+        assert (now.stage, now.pods[0].words and now.pods[0].words.exits) == (Stage.ENDED, TRIES)
+
+    def test_one_that_has_become_ready_meanwhile_goes_on(self, night: Night) -> None:
+        name = night.execute()
+        self.crashing(night, name, exits_so_far=TRIES)
+        event = fired(night, name, look=night.look())
+        running = container_status("driver", "driver:1", state={"running": {"startedAt": moment(time.time())}}, started=True)
+        containers = {"initContainerStatuses": [], "containerStatuses": [running]}
+        pod = PodRecord(POD, 0, 1, time.time() - 60, phase="Running", bound=True, containers=containers)
+        night.agent.says(name, "Running", pods=[pod])
+
+        with pytest.raises(TaskDeferred) as deferred:
+            night.task().execute_complete(night.context, event)
+        assert waited_for(deferred.value) == name
+
+    def test_one_that_may_still_start_is_waited_for(self, night: Night) -> None:
+        name = night.execute()
+        self.crashing(night, name, exits_so_far=TRIES - 1)
+
+        with pytest.raises(TimeoutError):
+            fired(night, name, look=night.look(), within_s=0.5)

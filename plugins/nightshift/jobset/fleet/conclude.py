@@ -41,6 +41,8 @@ class Conclusion:
 
         Raises JobSetFailed, which fails the task.
         """
+        from nightshift.jobset.verdict.outcome import Ending, cannot_start_outcome
+
         name = event.name
         if event.ending == "refused":
             # Nothing waits for the others now.
@@ -49,6 +51,8 @@ class Conclusion:
             raise JobSetFailed(Failure.REFUSED, f"JobSet {name} is refused: {event.detail}")
         seen = _with_last_words(self._observe(name, event.uid), event)
         outcome = self._task.judge(seen, expired=event.ending == "deadline", starved=event.ending == "starved")
+        if event.stuck and outcome.reason != "Running" and outcome.ending in (Ending.RUNNING, Ending.STARTUP):
+            outcome = cannot_start_outcome(event.stuck, outcome.evidence)
         self._log_outcome(name, outcome)
         return self._undecided(kept, event, seen, outcome) or self._ended(kept, live, name, seen, outcome)
 
@@ -56,7 +60,10 @@ class Conclusion:
         """What follows for a JobSet that has not ended but needs a decision; None if it must be ended."""
         from nightshift.jobset.verdict.outcome import Ending
 
-        if event.ending not in ("starved", "disrupted", "look") or outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
+        if event.ending not in ("starved", "disrupted", "broken", "look") or outcome.ending not in (
+            Ending.RUNNING,
+            Ending.STARTUP,
+        ):
             return None
         new = self._task.relive(kept, event)
         if new is None:
@@ -149,6 +156,11 @@ class Conclusion:
         """Logs the last lines of failed containers, since users read the end of the log first. Never fails the task."""
         for failed in outcome.failed[:LAST_LINES_PODS]:
             about = self._task.describe(failed)
+            if failed.lines:
+                self._task.log.info(
+                    "Last lines of %s in %s%s:\n%s", failed.container, failed.pod, about, "\n".join(failed.lines)
+                )
+                continue
             try:
                 lines = list(self._task.runtime.logs(name, failed.pod, failed.container, last=LAST_LINES))
             except Exception as error:

@@ -67,4 +67,5 @@ def failure_of(name: str, outcome: Outcome) -> JobSetFailed:
         Ending.LOST: Failure.LOST,
     }
     failure = failures.get(outcome.ending, Failure.UNKNOWN)
-    return JobSetFailed(failure, f"JobSet {name}: {outcome.explanation}. {outcome.advice}")
+    what = f"{outcome.explanation[:1].upper()}{outcome.explanation[1:]}"
+    return JobSetFailed(failure, f"{what}. {outcome.advice} (JobSet {name})")

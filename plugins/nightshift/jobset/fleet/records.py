@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from nightshift.jobset.fleet.deadline import Terms
 from nightshift.jobset.fleet.forecast import WatchState
+from nightshift.jobset.verdict.cannot_start import CannotStart
 
 VERSION: Final = 2
 
@@ -99,7 +100,8 @@ class JobSetEvent:
     name, uid: of the JobSet that ended, or needs a decision. ending: `nightshift.jobset.kubernetes.follow.WaitEnd`. detail: why
     it does not start, or is refused. pods: the last state of failed or deleted ones. jobset: a finished one. counts: by name,
     the fields of `nightshift.jobset.kubernetes.follow.JobSetCounts`. look: None without a check. before: what the next trigger
-    needs to continue the counts; None unless the ending is ``look``.
+    needs to continue the counts; None unless the ending is ``look``. stuck: why its engine cannot start; None unless the ending
+    is ``broken``.
     """
 
     name: str
@@ -111,17 +113,23 @@ class JobSetEvent:
     counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     look: WatchReport | None = None
     before: Mapping[str, Any] | None = None
+    stuck: CannotStart | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Without `look` and `before` if they are None."""
+        """Without `look`, `before` and `stuck` if they are None."""
         found = {name: getattr(self, name) for name in ("name", "uid", "ending", "detail", "pods", "jobset", "counts")}
         found |= {} if self.look is None else {"look": self.look.to_json()}
+        found |= {} if self.stuck is None else {"stuck": self.stuck.to_json()}
         return {"version": VERSION, **found, **({} if self.before is None else {"before": self.before})}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> JobSetEvent:
-        look = value.get("look")
-        return cls(**{**_known(cls, value), "look": None if look is None else WatchReport.from_json(look)})
+        look, stuck = value.get("look"), value.get("stuck")
+        known = {
+            "look": None if look is None else WatchReport.from_json(look),
+            "stuck": None if stuck is None else CannotStart.from_json(stuck),
+        }
+        return cls(**{**_known(cls, value), **known})
 
 
 def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,12 +23,13 @@ from nightshift.jobset.kubernetes.pods import Pods
 from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, PAUSED_ANNOTATION, QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
+from nightshift.jobset.verdict.cannot_start import CannotStart, cannot_start
 from nightshift.jobset.verdict.pending import waiting_of
 from nightshift.jobset.verdict.pod_ends import end_of
 from nightshift.jobset.verdict.stages import jobset_now, with_log
 from nightshift.run.pods_now import JobSetNow, PodNow, in_words
 
-WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "refused", "look"]
+WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "broken", "refused", "look"]
 Verdict = tuple[WaitEnd, str]
 
 SESSION_S: Final = 2400.0
@@ -60,12 +61,14 @@ class WakeLimits:
     deadline: Unix time.
     startup_s: wake with "starved" when fewer than `min_running` pods have been running for this long; None: never.
     disruptions: wake with "disrupted" when this many pods were taken away since the follower began; None: never.
+    broken: wake with "broken" when no engine can start (`nightshift.jobset.verdict.cannot_start`).
     """
 
     deadline: float
     startup_s: float | None = None
     min_running: int = 1
     disruptions: int | None = None
+    broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,14 @@ class Followed:
     """Why following ended.
 
     detail: why the JobSet does not start, by the last check, or why the cluster refuses requests.
-    pods: `Pods.last_words`. jobset: a finished one, slim, because it may soon be gone.
+    pods: `Pods.last_words`. jobset: a finished one, slim, because it may soon be gone. stuck: why its engine cannot start.
     """
 
     ending: WaitEnd
     detail: str = ""
     pods: list[dict[str, Any]] = field(default_factory=list)
     jobset: dict[str, Any] | None = None
+    stuck: CannotStart | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ class Follower:
         self._queued = False
         self._jobset: Mapping[str, Any] | None = None
         self._workload: Mapping[str, Any] | None = None
+        self._stuck: CannotStart | None = None
         self._sentence = ""
         self._sentence_at = 0.0
         self._explained_at = time.monotonic()
@@ -213,7 +218,8 @@ class Follower:
             try:
                 verdict = await self._session(await self._clients.enter_async_context(self._connect()))
                 if verdict:
-                    return Followed(verdict[0], verdict[1] or self._detail, self.pods.last_words(), self._finished)
+                    pods = self.pods.last_words()
+                    return Followed(verdict[0], verdict[1] or self._detail, pods, self._finished, self._stuck)
                 failures = 0
             except RuntimeUnavailable as error:
                 # A session that lasted for a while does not count as a failure.
@@ -363,6 +369,9 @@ class Follower:
             if limit is not None and self.pods.disruptions >= limit:
                 return "disrupted", f"{self.pods.disruptions} pods were taken away"
             self._log_pods()
+            if self._limits.broken and (broken := self._cannot_start()):
+                self._stuck = broken
+                return "broken", broken.explanation
             self._count()
             startup = self._limits.startup_s
             if startup is not None and self.counts().short_s > startup:
@@ -389,6 +398,13 @@ class Follower:
         if sentence != self._sentence and time.monotonic() - self._sentence_at > SENTENCE_S:
             self._log.info("JobSet %s: %s", self._name, sentence)
             self._sentence, self._sentence_at = sentence, time.monotonic()
+
+    def _cannot_start(self) -> CannotStart | None:
+        # Pods that are gone may have worked.
+        if self._paused or self._suspended or self._worked_s:
+            return None
+        at = time.time()
+        return cannot_start([self._with_log(pod) for pod in self.pods.now(at)], at)
 
     async def _log_why_waiting(self, api: AsyncJobSetApi) -> None:
         """Logs a new reason why the JobSet does not start, in the words of Kueue, the scheduler or a kubelet."""

@@ -26,11 +26,13 @@ from typing import Any, Final
 from nightshift import exits
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import text
+from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, CannotStart
 from nightshift.jobset.verdict.deciding import deciding
 from nightshift.jobset.verdict.pending import LATER, waiting_of
 from nightshift.jobset.verdict.pod_ends import EndCause, FailedContainer, PodEnd, end_of, stopped_by_jobs
 from nightshift.jobset.verdict.text import EVIDENCE_MAX, fact, shorten
 
+CANNOT_START: Final = "EngineCannotStart"
 KUEUE_TIME_OVER: Final = "MaximumExecutionTimeExceeded"
 
 _MORE_TIME: Final = "Set a later deadline, or use more or faster workers; what is committed is kept."
@@ -97,6 +99,14 @@ def classify(
         explanation = f"the deadline passed, and then {outcome.explanation}"
         return replace(outcome, ending=Ending.DEADLINE, reason="DeadlineExceeded", explanation=explanation, advice=_MORE_TIME)
     return outcome
+
+
+def cannot_start_outcome(stuck: CannotStart, evidence: tuple[str, ...]) -> Outcome:
+    """Of a JobSet whose engine cannot start: another attempt would not either."""
+    failed: tuple[FailedContainer, ...] = ()
+    if (words := stuck.words) is not None:
+        failed = (FailedContainer(stuck.pod, 0, 0, words.container, words.exit_code, words.reason, "", lines=words.lines),)
+    return Outcome(Ending.APPLICATION, CANNOT_START, stuck.explanation, WHAT_TO_DO[stuck.cause], evidence, failed)
 
 
 class _Judge:

@@ -63,7 +63,7 @@ class FailedContainer:
 
     index: the pod's completion index. job_index: of its Job in the replicatedJob, which is the slice if a worker is several
     pods. reason: as Kubernetes names it (Error, OOMKilled, StartError). message: its termination message, or why it could
-    not be started. node: '' if it is unknown.
+    not be started. node: '' if it is unknown. lines: its last ones, if they were kept.
     """
 
     pod: str
@@ -74,6 +74,7 @@ class FailedContainer:
     reason: str
     node: str
     message: str = ""
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

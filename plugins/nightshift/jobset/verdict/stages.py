@@ -62,7 +62,8 @@ def with_log(pod: PodNow, spoken: Words | None) -> PodNow:
     """With what its log says that its kubelet has not kept. spoken: of the container of its last words."""
     if pod.words is None or spoken is None or pod.words.cause or not (spoken.cause or spoken.lines):
         return pod
-    return replace(pod, words=replace(pod.words, cause=spoken.cause, lines=pod.words.lines or spoken.lines))
+    words = replace(pod.words, cause=spoken.cause, lines=pod.words.lines or spoken.lines, may_pass=spoken.may_pass)
+    return replace(pod, words=words)
 
 
 def pod_now(pod: Mapping[str, Any], now: float, *, deleted: bool = False) -> PodNow:
@@ -89,7 +90,8 @@ def pod_now(pod: Mapping[str, Any], now: float, *, deleted: bool = False) -> Pod
         since = _finished(pod) or end.since or meta.get("deletionTimestamp") or moment(now)
         return PodNow(**common, stage=Stage.ENDED, since=since, acts=acts, why=why, ending=ending)
     stage, since, acts, why = _alive(pod, words, now)
-    return PodNow(**common, stage=stage, since=since or moment(now), acts=acts, why=why)
+    stuck = stage is Stage.IMAGE and acts is Acts.CLUSTER
+    return PodNow(**common, stage=stage, since=since or moment(now), acts=acts, why=why, stuck=stuck)
 
 
 def vanished(pod: PodNow, now: float) -> PodNow:
@@ -117,6 +119,8 @@ def last_words(pod: Mapping[str, Any]) -> LastWords | None:
         at,
         spoken.cause,
         spoken.lines,
+        int(container.get("restartCount") or 0) + ("running" not in (container.get("state") or {})),
+        spoken.may_pass,
     )
 
 
