@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nightshift.run.names import Work
 
 ROWS_SHOWN = 3
+TOO_MANY = "TooManyDeadLetters"
 
 
 def _trace_parent() -> dict[str, str]:
@@ -73,6 +74,7 @@ class InferOperator(JobSetTask, RunOperator):
         from nightshift.run.manifest import load_manifest
         from nightshift.run.plan import PlanError
         from nightshift.run.sealed_objects import SealBroken
+        from nightshift.run.tolerance import ToleranceExceeded
 
         with permanent_failures(), runtime_failures():
             plan = self.plan
@@ -88,6 +90,8 @@ class InferOperator(JobSetTask, RunOperator):
                     f"{len(gone)} of {len(plan.files)} input files of {self.run.prefix} were deleted or overwritten (first: "
                     f"{gone[0]}), so the {missing} missing chunks cannot be computed. Trigger the DAG with fresh."
                 )
+            if not missing and (too_many := self._too_many_dead_letters()):
+                raise ToleranceExceeded(too_many)
             if not missing:
                 self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)
                 self.drop_jobsets(context)
@@ -282,10 +286,15 @@ class InferOperator(JobSetTask, RunOperator):
 
         outcome = classify(seen, expired=expired, starved=starved)
         missing, chunks = self._missing(), self.plan.chunk_count
+        if (not missing or _gave_up(outcome)) and (too_many := self._too_many_dead_letters()):
+            # Its drivers end by themselves, and the task seal would refuse the run: this task is the one at fault.
+            return Outcome(Ending.APPLICATION, TOO_MANY, too_many, "", outcome.evidence)
         if not missing:
             done = f"all {chunks} chunks are committed"
-            # Whatever the pods' exit codes: a success has no failed containers.
-            return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing to do.", outcome.evidence)
+            if outcome.ending is not Ending.SUCCEEDED:
+                done = f"{done}, so it does not matter how its pods ended ({outcome.explanation})"
+            # Whatever the pods' exit codes: a success has no failed containers, and no evidence of a failure.
+            return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing to do.")
         left = f"{missing} of {chunks} chunks are missing"
         if outcome.ending is Ending.SUCCEEDED:
             words = f"{outcome.explanation}, but {left}: its drivers exited with 0 although work is left"
@@ -297,12 +306,25 @@ class InferOperator(JobSetTask, RunOperator):
 
     def has_too_many_dead_letters(self) -> bool:
         """A reason why its drivers may have ended it, by their notes."""
+        return bool(self._too_many_dead_letters())
+
+    def _too_many_dead_letters(self) -> str:
+        """That the run has more dead letters than its job tolerates, and what to do; '' if it has not, as far as is noted."""
+        from nightshift.run import tolerance
         from nightshift.run.ledger import Ledger
         from nightshift.store import ObjectStorage
 
-        allowed = self.spec.dead_letters.allowed(self.plan.rows)
-        ledger = Ledger(ObjectStorage(self.store), self.run, self.plan)
-        return asyncio.run(ledger.dead_letters_noted(allowed)) > allowed
+        letters, rows = self.spec.dead_letters, self.plan.rows
+        if not rows:
+            return ""
+        allowed = letters.allowed(rows)
+        noted = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).dead_letters_noted(allowed))
+        try:
+            advice = tolerance.what_to_do(str(letters.tolerate))
+            tolerance.judge(noted, allowed, f"{noted} or more of {rows} rows are dead letters", advice)
+        except tolerance.ToleranceExceeded as error:
+            return str(error)
+        return ""
 
     def ended(self, name: str, seen: Observation) -> None:
         """Records what no worker knows: how long its pods took to start, and which were taken away. The task seal reads it."""
@@ -358,3 +380,10 @@ class InferOperator(JobSetTask, RunOperator):
             return 0
         committed = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).committed())
         return self.plan.chunk_count - len(committed)
+
+
+def _gave_up(outcome: Outcome) -> bool:
+    """Whether drivers ended because another attempt cannot help."""
+    from nightshift import exits
+
+    return any(each.exit_code == exits.CONFIG for each in outcome.failed)

@@ -316,7 +316,5 @@ def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
         dead,
         spec.dead_letters.allowed(plan.rows),
         f"{dead} of {plan.rows} rows are dead letters ({listed})",
-        f"(dead_letters.tolerate: {spec.dead_letters.tolerate}). Nothing is published. To publish the run as it is, raise the "
-        "tolerance and trigger the DAG again: nothing is computed again. Or correct the rows or the job, and trigger it with "
-        "redo: corrected, which computes only the rows without an answer.",
+        tolerance.what_to_do(str(spec.dead_letters.tolerate)),
     )

@@ -14,3 +14,12 @@ def judge(dead_letters: int, allowed: int, found: str, advice: str = "") -> None
     """
     if dead_letters > allowed:
         raise ToleranceExceeded(f"{found}; the job tolerates {allowed}{advice and f' {advice}'}")
+
+
+def what_to_do(tolerate: str) -> str:
+    """Of a run with too many dead letters. tolerate: as the job has it."""
+    return (
+        f"(dead_letters.tolerate: {tolerate}). Nothing is published. To publish the run as it is, raise the tolerance and "
+        "trigger the DAG again: nothing is computed again. Or correct the rows or the job, and trigger it with "
+        "redo: corrected, which computes only the rows without an answer."
+    )

@@ -447,7 +447,7 @@ class TestEnginesThatCannotStart:
 
         words = "The engine cannot start: OSError: x is not a valid model identifier (exit code 1, 3 times"
         assert str(raised.value).startswith(words)
-        assert "Correct model.source or model.revision" in str(raised.value)
+        assert "Correct model.uri or model.revision" in str(raised.value)
         assert night.agent.names() == [], "its pods are told to end"
         (now,) = load(night.store, RUN)
         assert (now.stage, now.pods[0].words and now.pods[0].words.exits) == (Stage.ENDED, TRIES)
@@ -471,3 +471,60 @@ class TestEnginesThatCannotStart:
 
         with pytest.raises(TimeoutError):
             fired(night, name, look=night.look(), within_s=0.5)
+
+
+class TestTooManyDeadLetters:
+    """The task that computed them is the red one, not the seal after it."""
+
+    def note(self, night: Night, dead: int) -> None:
+        obstore.put(night.store, WORK.dead_note_path(0, dead), b"")
+
+    @pytest.mark.parametrize("code", [exits.DONE, exits.CONFIG])
+    def test_fail_infer_although_every_chunk_is_committed(self, night: Night, code: int) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        self.note(night, 8)
+        night.agent.says(name, "Failed" if code else "Completed", pods=[an_ended_pod(POD, code=code)])
+
+        with pytest.raises(
+            JobSetApplicationFailure, match=r"8 or more of 8 rows are dead letters; the job tolerates \d"
+        ) as raised:
+            night.resume(name)
+        assert "raise the tolerance and trigger the DAG again" in str(raised.value)
+
+    def test_fail_it_when_its_drivers_have_stopped_before_the_end(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0)
+        self.note(night, 8)
+        failed(night.agent, name, code=exits.CONFIG)
+
+        with pytest.raises(JobSetApplicationFailure, match="8 or more of 8 rows are dead letters"):
+            night.resume(name)
+
+    def test_fail_it_when_it_finds_nothing_left_to_compute(self, night: Night) -> None:
+        night.commit(0, 1)
+        self.note(night, 8)
+
+        with pytest.raises(AirflowFailException, match="8 or more of 8 rows are dead letters"):
+            night.task().execute(night.context)
+
+    def test_another_failure_is_not_theirs(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0)
+        self.note(night, 8)
+        failed(night.agent, name, code=1)
+
+        with pytest.raises(JobSetApplicationFailure, match="exit code 1"):
+            night.resume(name)
+
+    def test_what_its_pods_did_does_not_matter_if_the_work_is_done(
+        self, night: Night, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        failed(night.agent, name, code=1)
+
+        assert night.resume(name) == {"jobset": name}
+        said = capsys.readouterr().out
+        assert "so it does not matter how its pods ended" in said
+        assert "jobset failed" not in said, "no evidence of a failure below a success"

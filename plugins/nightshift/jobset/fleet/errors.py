@@ -68,4 +68,5 @@ def failure_of(name: str, outcome: Outcome) -> JobSetFailed:
     }
     failure = failures.get(outcome.ending, Failure.UNKNOWN)
     what = f"{outcome.explanation[:1].upper()}{outcome.explanation[1:]}"
-    return JobSetFailed(failure, f"{what}. {outcome.advice} (JobSet {name})")
+    advice = f" {outcome.advice}" if outcome.advice else ""
+    return JobSetFailed(failure, f"{what.rstrip('.')}.{advice} (JobSet {name})")

@@ -45,8 +45,8 @@ class Cause(StrEnum):
 
 
 WHAT_TO_DO: Final = {
-    Cause.MODEL: "Correct model.source or model.revision: there is no such model, or the pods cannot ask the Hub for it.",
-    Cause.WEIGHTS: "Correct model.source, or copy the model again: there are no weights that the engine can read.",
+    Cause.MODEL: "Correct model.uri or model.revision: there is no such model, or the pods cannot ask the Hub for it.",
+    Cause.WEIGHTS: "Correct model.uri, or copy the model again: there are no weights that the engine can read.",
     Cause.FLAG: "Correct engine: and engine.args: the engine refuses one of its settings.",
     Cause.MEMORY: "Give the engine more memory (compute.profile), or less to hold: max_model_len, max_num_seqs.",
     Cause.PROGRAM: "Correct the image of the server (NIGHTSHIFT_SERVER_IMAGE): its program cannot be started.",
