@@ -328,6 +328,7 @@ class InferOperator(JobSetTask, RunOperator):
 
     def ended(self, name: str, seen: Observation) -> None:
         """Records what no worker knows: how long its pods took to start, and which were taken away. The task seal reads it."""
+        from nightshift.jobset.fleet.shown import show_end
         from nightshift.jobset.verdict.starts import starts_of, taken_of
         from nightshift.run.pod_startup import STAGES, Starts, save_starts
         from nightshift.triggers.night_gauges import send
@@ -341,21 +342,7 @@ class InferOperator(JobSetTask, RunOperator):
             save_starts(self.store, self.run, name, Starts(starts, taken_of(seen)))
         except Exception as error:
             self.log.warning("How long the pods of JobSet %s took to start is not recorded: %r", name, error)
-        self._show_end(name, seen)
-
-    def _show_end(self, name: str, seen: Observation) -> None:
-        """Where its pods were at its end, beside what its trigger saw."""
-        from nightshift.jobset.fleet.shown import heard
-        from nightshift.jobset.verdict.stages import jobset_now, pod_now
-        from nightshift.run.pods_now import Stage, load_one, merged, save_now
-
-        try:
-            at = time.time()
-            pods = [heard(self.runtime, name, pod_now(pod, at)) for pod in seen.pods]
-            now = replace(jobset_now(seen, pods, at), name=name, stage=Stage.ENDED)
-            save_now(self.store, self.run, merged(load_one(self.store, self.run, name), now))
-        except Exception as error:
-            self.log.warning("Where the pods of JobSet %s were is not shown: %r", name, error)
+        show_end(self.runtime, self.store, self.run, name, seen, self.log)
 
     def describe(self, failed: FailedContainer) -> str:
         rows = self._rows(failed)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.jobset.runtime import JobSetNotFound, Runtime, RuntimeUnavailable
 from nightshift.jobset.verdict.last_words import Words
-from nightshift.jobset.verdict.stages import with_log
+from nightshift.jobset.verdict.stages import jobset_now, pod_now, with_log
 from nightshift.run.names import RunRef
 from nightshift.run.pods_now import JobSetNow, PodNow, Stage, load_one, merged, save_now
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from nightshift.jobset.fleet.forecast import Forecast, Rows
     from nightshift.jobset.kubernetes.follow import Log
+    from nightshift.jobset.observation import Observation
 
 HEARD_LINES: Final = 500
 """Of a failed container's log, in which its cause is looked for."""
@@ -73,6 +75,17 @@ class Shown:
             return f"{done}. No forecast yet: {idle or 'nothing has been committed so far'}."
         speed = f", {rate:.3g} rows/s" if rate else ""
         return f"{done}{speed}: {why}{f'. Now {idle}' if idle else ''}."
+
+
+def show_end(runtime: Runtime, store: ObjectStore, run: RunRef, jobset: str, seen: Observation, log: Log) -> None:
+    """Writes where the pods of a JobSet were at its end, beside what its trigger saw. Never raises."""
+    try:
+        at = time.time()
+        pods = [heard(runtime, jobset, pod_now(pod, at)) for pod in seen.pods]
+        now = replace(jobset_now(seen, pods, at), name=jobset, stage=Stage.ENDED)
+        save_now(store, run, merged(load_one(store, run, jobset), now))
+    except Exception as error:
+        log.warning("Where the pods of JobSet %s were is not shown: %r", jobset, error)
 
 
 def heard(runtime: Runtime, jobset: str, pod: PodNow) -> PodNow:
