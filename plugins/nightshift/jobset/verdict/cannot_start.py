@@ -49,7 +49,7 @@ WHAT_TO_DO: Final = {
     Cause.WEIGHTS: "Correct model.uri, or copy the model again: there are no weights that the engine can read.",
     Cause.FLAG: "Correct engine: and engine.args: the engine refuses one of its settings.",
     Cause.MEMORY: "Give the engine more memory (compute.profile), or less to hold: max_model_len, max_num_seqs.",
-    Cause.PROGRAM: "Correct the image of the server (NIGHTSHIFT_SERVER_IMAGE): its program cannot be started.",
+    Cause.PROGRAM: "Correct the deployment's setting server_image: the program of that image cannot be started.",
     Cause.IMAGE: "Correct what the pod needs: its image, or a secret or volume that it names. Waiting does not help.",
     Cause.UNREACHABLE: "Let the pods reach the server that does not answer, or copy the model into the bucket.",
     Cause.OTHER: "Its last lines say why; correct the job or the image.",
