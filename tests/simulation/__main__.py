@@ -4,6 +4,7 @@ python -m tests.simulation --seed N [--trace] [--without kill,lost_reply]     on
 python -m tests.simulation --seeds A:B                                        many, in as many processes as there are cores
 python -m tests.simulation --soak MINUTES                                     random seeds until the time is over
 python -m tests.simulation --publishing --seed N [--trace], or --seeds A:B    the same for the schedules of publishing
+python -m tests.simulation --completing --seed N [--trace], or --seeds A:B    of nights that fail and their redos
 python -m tests.simulation --streams --seed N, or --seeds A:B [--files]       the same for the schedules of streams
 python -m tests.simulation --mutants                                          search a seed for each mutant: *mutants.json
 
@@ -27,7 +28,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from tests.simulation import night_mutants, publishing, publishing_mutants, stream_mutants, streams
+from tests.simulation import (
+    completing,
+    completing_mutants,
+    night_mutants,
+    publishing,
+    publishing_mutants,
+    stream_mutants,
+    streams,
+)
 from tests.simulation.check import Violated
 from tests.simulation.mutants import MUTANTS, SEEDS_FILE, Mutant, caught
 from tests.simulation.runner import run_many
@@ -48,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     what.add_argument("--soak", type=float, metavar="MINUTES", help="random schedules for so long")
     what.add_argument("--mutants", action="store_true", help="find a schedule that catches each mutant")
     parser.add_argument("--publishing", action="store_true", help="with --seed or --seeds: schedules of publishing")
+    parser.add_argument("--completing", action="store_true", help="with --seed or --seeds: schedules of redos")
     parser.add_argument("--streams", action="store_true", help="with --seed or --seeds: schedules of streams")
     parser.add_argument("--files", action="store_true", help="with --streams: files as the sink")
     parser.add_argument("--trace", action="store_true", help="with --seed: print everything that happens")
@@ -59,15 +69,17 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"cannot switch off {', '.join(unknown)}")
     if options.mutants:
         return _search()
-    if options.publishing or options.streams:
+    if options.publishing or options.completing or options.streams:
         if options.seed is None and not options.seeds:
-            parser.error("--publishing and --streams need --seed or --seeds")
+            parser.error("--publishing, --completing and --streams need --seed or --seeds")
+        if options.seed is not None and options.streams:
+            return _one_stream(options.seed, options.files)
         if options.seed is not None:
-            return (
-                _one_publishing(options.seed, options.trace) if options.publishing else _one_stream(options.seed, options.files)
-            )
+            one = completing.simulate if options.completing else publishing.simulate
+            return _one_publishing(one, options.seed, options.trace)
         others = streams.outcome_of_files if options.files else streams.outcome
-        run, of = (publishing.outcome, "publishing") if options.publishing else (others, "streams")
+        run, of = (others, "streams") if options.streams else (publishing.outcome, "publishing")
+        run, of = (completing.outcome, "redos") if options.completing else (run, of)
         return _many_others(run, of, range(*map(int, options.seeds.split(":"))), options.processes)
     if options.seed is not None:
         return _one(options.seed, options.trace, without)
@@ -101,6 +113,7 @@ def _search() -> int:
     SEEDS_FILE.write_text(json.dumps(found, indent=1) + "\n")
     others = (
         _search_others(publishing_mutants.search(SEARCHED), publishing_mutants.SEEDS_FILE),
+        _search_others(completing_mutants.search(SEARCHED), completing_mutants.SEEDS_FILE),
         _search_others(stream_mutants.search(SEARCHED), stream_mutants.SEEDS_FILE),
         _search_others(night_mutants.search(SEARCHED), night_mutants.SEEDS_FILE),
     )
@@ -132,9 +145,9 @@ def _search_others(search: Iterable[tuple[Mutant, int | None, str]], file: Path)
     return complete
 
 
-def _one_publishing(seed: int, tracing: bool) -> int:
+def _one_publishing(simulated: Callable[..., publishing.Report], seed: int, tracing: bool) -> int:
     try:
-        report = publishing.simulate(seed, print if tracing else lambda line: None)
+        report = simulated(seed, print if tracing else lambda line: None)
     except Violated as error:
         print(error)
         return 1

@@ -204,7 +204,8 @@ def _overtaken(rng: random.Random, scenario: Scenario) -> Scenario:
 class Sealed:
     """The truth about a run. rows: (id, prediction, run, ordinal), also those of the run that it completes; dead: ordinals.
 
-    ids: of its own rows. completes: the run whose dead letters these are. changed: at which step somebody altered it.
+    ids: of its own rows. completes: the run whose dead letters these are. shown: the run that the day showed when this redo was
+    opened. changed: at which step somebody altered it.
     """
 
     asked: Asked
@@ -214,6 +215,7 @@ class Sealed:
     rows: frozenset[tuple[int, str, str, int]]
     dead: frozenset[int]
     completes: Sealed | None = None
+    shown: str = ""
     changed: int | None = None
 
     @property
@@ -251,7 +253,8 @@ class Audit:
         """Who has had rows there."""
         self.dead: dict[Key, frozenset[tuple[str, int]]] = {}
         """By table, bucket, job and day: a deployment keeps its own, also in a dataset that it shares."""
-        self._published_in_turn: list[Sealed] = []
+        self.published: list[Sealed] = []
+        """In turn."""
         self.failed = FailedAudit(world)
         self._commits = 0
         self._recorded: Counter[str] = Counter()
@@ -262,18 +265,18 @@ class Audit:
         if database.commits == self._commits:
             return
         self._commits = database.commits
-        published = len(self._published_in_turn)
+        published = len(self.published)
         for settings in {
             sealed.asked.settings.dataset: sealed.asked.settings for sealed in self._world.sealed.values()
         }.values():
             self._recorded_of(settings)
         self._rows()
         self.failed.look({key_of(sealed)[0] for sealed in self._world.sealed.values()}, self._world.sealed)
-        for sealed in self._published_in_turn[published:]:
+        for sealed in self.published[published:]:
             self.failed.published(sealed)
 
     def publications_of(self, key: Key) -> int:
-        return sum(key_of(each) == key for each in self._published_in_turn)
+        return sum(key_of(each) == key for each in self.published)
 
     def _recorded_of(self, settings: Settings) -> None:
         """New publications."""
@@ -301,7 +304,7 @@ class Audit:
             world.fail("order", f"{named(sealed)} replaces a run that was asked for later")
         if self.overtaken(sealed, order):
             world.fail("redo", f"{named(sealed)} replaces {named(before) if before else 'nothing'}, which it does not complete")
-        self._published_in_turn.append(sealed)
+        self.published.append(sealed)
         self.latest[owner, day] = max(order, self.latest.get((owner, day), -1))
         self._said[owner, day] = max(asked_at, self._said.get((owner, day), ""))
         if sealed.rows:
@@ -331,17 +334,19 @@ class Audit:
             self._world.fail("rows", f"the dead letters are {dead}, not {self.dead}")
 
     def overtaken(self, sealed: Sealed, order: int) -> bool:
-        """Whether a redo that nobody has asked for again was published too late: another run followed the one it completes."""
+        """Whether a redo that nobody has asked for again was published too late: another run followed what was shown."""
         if sealed.completes is None or order != self._world.opened(sealed):
             return False
-        own = (sealed, sealed.completes)
-        since: list[Sealed] = []
-        for each in self._published_in_turn:
-            if each is sealed.completes:
+        bucket = sealed.asked.settings.bucket
+        own = {(bucket, run_id) for run_id in (sealed.run.run_id, sealed.completes.run.run_id, sealed.shown)}
+        since: list[tuple[str, str]] = []
+        for each in self.published:
+            if (each.run.job, each.run.partition) != (sealed.run.job, sealed.run.partition):
+                continue
+            since.append((each.asked.settings.bucket, each.run.run_id))
+            if since[-1] == (bucket, sealed.shown):
                 since = []
-            elif each.run.job == sealed.run.job and each.run.partition == sealed.run.partition:
-                since.append(each)
-        return any(each not in own for each in since)
+        return bool(set(since) - own)
 
     def refused(self, sealed: Sealed, asked_at: str, why: str) -> None:
         """A task has failed for good."""
@@ -364,6 +369,8 @@ class Audit:
 class World:
     """Runs one schedule."""
 
+    audit_by: type[Audit] = Audit
+
     def __init__(self, scenario: Scenario, say: Callable[[str], None]) -> None:
         self.scenario = scenario
         self.step = 0
@@ -382,7 +389,7 @@ class World:
         self._asked_at: dict[tuple[str, str], str] = {}
         self._committed: dict[tuple[str, str], int] = {}
         """Of a run whose nights failed: how many chunks it had by the last of them."""
-        self.audit = Audit(self)
+        self.audit = self.audit_by(self)
 
     def now(self) -> datetime:
         return BEGAN + timedelta(seconds=self.now_s)
@@ -563,7 +570,7 @@ class World:
             obstore.put(
                 store,
                 entry.path,
-                _chunk(sealed.asked, sealed.run, sealed.manifest.plan, entry.chunk, "forged", sealed.ids),
+                chunk_of(sealed.asked, sealed.run, sealed.manifest.plan, entry.chunk, "forged", sealed.ids),
             )
 
     def _night(self, asked: Asked) -> None:
@@ -658,11 +665,14 @@ class World:
     def _computed(self, asked: Asked, run: RunRef, plan: Plan, ids: tuple[int, ...], completes: Sealed | None) -> Sealed:
         store = self._stores[asked.settings.bucket]
         for chunk in range(plan.chunk_count):
-            create_or_read(store, run.work(plan.uid).chunk_path(chunk), _chunk(asked, run, plan.uid, chunk, "genuine", ids))
+            create_or_read(store, run.work(plan.uid).chunk_path(chunk), chunk_of(asked, run, plan.uid, chunk, "genuine", ids))
         manifest = seal_measured(store, run, asked.spec, plan, redo=opening.load_run(store, run)[1].redo)
-        own = {(ids[n], _prediction(asked, run, n, "genuine"), run.run_id, n) for n in range(asked.rows) if n not in asked.dead}
+        own = {
+            (ids[n], prediction_of(asked, run, n, "genuine"), run.run_id, n) for n in range(asked.rows) if n not in asked.dead
+        }
         rows = own | (completes.rows if completes else frozenset())
-        return Sealed(asked, run, manifest, ids, frozenset(rows), asked.dead, completes)
+        shown = completes.run.run_id if completes else ""
+        return Sealed(asked, run, manifest, ids, frozenset(rows), asked.dead, completes, shown)
 
     def _publish(self, sealed: Sealed, asked_at: str) -> None:
         """The task, with Airflow's retries."""
@@ -745,7 +755,7 @@ def named(sealed: Sealed) -> str:
     return f"run {sealed.run.run_id} of {sealed.run.job} in {sealed.asked.settings.bucket}"
 
 
-def _prediction(asked: Asked, run: RunRef, ordinal: int, word: str) -> str:
+def prediction_of(asked: Asked, run: RunRef, ordinal: int, word: str) -> str:
     return f"{word} {asked.settings.bucket} {run.run_id} {ordinal}"
 
 
@@ -770,12 +780,12 @@ def _carried(ids: Sequence[int]) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "rating": pa.array([each * RATING for each in ids], pa.int64())})
 
 
-def _chunk(asked: Asked, run: RunRef, plan_uid: str, number: int, word: str, ids: Sequence[int]) -> bytes:
+def chunk_of(asked: Asked, run: RunRef, plan_uid: str, number: int, word: str, ids: Sequence[int]) -> bytes:
     ordinals = range(number * asked.chunk_rows, min((number + 1) * asked.chunk_rows, asked.rows))
     results = [
         Result(n, None, "too_long", "too long", 1)
         if n in asked.dead
-        else Result(n, _prediction(asked, run, n, word), None, None, 1)
+        else Result(n, prediction_of(asked, run, n, word), None, None, 1)
         for n in ordinals
     ]
     dead = sum(n in asked.dead for n in ordinals)
@@ -806,7 +816,7 @@ class Report:
 def simulate(seed: int, say: Callable[[str], None] = lambda line: None) -> Report:
     """Runs the schedule of a seed. Raises Violated."""
     world = World(draw(seed), say)
-    with _clocks(world):
+    with clocks(world):
         world.run()
     if world.violations:
         raise Violated(seed, world.violations)
@@ -824,7 +834,7 @@ def outcome(seed: int) -> Report | str:
 
 
 @contextlib.contextmanager
-def _clocks(world: World) -> Iterator[None]:
+def clocks(world: World) -> Iterator[None]:
     """The world's time where the shipped code asks for the time."""
 
     class Clock(datetime):

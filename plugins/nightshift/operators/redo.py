@@ -101,7 +101,7 @@ def _unpublished(
     if plan is not None and load_manifest(store, run) is None:
         closing = close(store, run, frozen, plan, record.pins, redo)
         allowed = (redo.terms(spec) if redo else spec).dead_letters.allowed(plan.rows)
-        if closing.dead_letters > allowed or (closing.dead_letters and not closing.unanswered):
+        if not _may_go_on(closing, allowed):
             return _Base(run, plan, keep_closing(store, run, closing))
     if redo is None or redo.shown != (shown or "") or warehouse.obstacle(spec, run, record.opened_at, redo) is not None:
         return None
@@ -109,6 +109,11 @@ def _unpublished(
         return run
     # It was asked for in another way: this one completes the same run.
     return _Base(*load_earlier(store, run, redo))
+
+
+def _may_go_on(closing: RunManifest, allowed: int) -> bool:
+    """Whether a run can still be published by itself, if more of its rows are computed, or none are dead letters."""
+    return closing.dead_letters <= allowed and (closing.unanswered > 0 or closing.dead_letters == 0)
 
 
 def _shown(store: ObjectStore, spec: JobSpec, partition: str, shown: str | None) -> _Base:
