@@ -126,7 +126,7 @@ class Source:
         if problem := self.obstacle(spec, run, asked_at, completes):
             raise WarehouseError(problem)
 
-    def start_extract(self, _: Any, run: RunRef, *, holds: Any) -> str:
+    def start_extract(self, _: Any, run: RunRef, *, into: Any, holds: Any) -> str:
         """As `nightshift.warehouse.jobs`: a job that succeeded is found again if what it wrote is still there."""
         names = self.exports.setdefault(run.run_id, [])
         if not names or not holds():
@@ -134,7 +134,7 @@ class Source:
             names.append(f"{run.run_id}-extract-{attempt}")
             self.jobs[names[-1]] = JobState(names[-1], True, statistics={"exported_rows": len(self.rows)})
             for number, part in _parts(self.rows):
-                path = run.export_pattern(attempt).replace("*", f"{number:012d}")
+                path = into(attempt).replace("*", f"{number:012d}")
                 obstore.put(self.store, path, _parquet(dict(part)))
         return names[-1]
 
