@@ -220,7 +220,7 @@ class TestWrites:
         assert reply.status_code == 403
         assert pauses.newest(store, night.run) is None
 
-    @pytest.mark.parametrize("token", ["x", tokens.token_for("somebody else")])
+    @pytest.mark.parametrize("token", ["x", tokens.token_for("somebody else")], ids=["no token", "another user"])
     def test_a_token_of_somebody_else_is_none(self, browser: TestClient, night: ChatRun, token: str) -> None:
         assert browser.post(page_of(night, "/pause"), headers={tokens.HEADER: token}).status_code == 403
 
