@@ -15,6 +15,7 @@ from obstore.store import MemoryStore
 from nightshift.run import chunks
 from nightshift.run.chunks import Result
 from nightshift.status import distributions
+from nightshift.status.concerns import ENOUGH
 from nightshift.status.distributions import Distribution, compared, distribution
 from tests.chat_run import ChatRun, a_chat_run
 
@@ -107,8 +108,8 @@ class TestWarnings:
         assert of(chat(lambda row: "no" if row < 97 else "yes")).warnings == ()
 
     def test_a_few_answers_say_nothing(self) -> None:
-        assert of(chat(lambda row: "no", rows=distributions.ENOUGH - 1)).warnings == ()
-        assert of(chat(lambda row: "no", rows=distributions.ENOUGH)).warnings != ()
+        assert of(chat(lambda row: "no", rows=ENOUGH - 1)).warnings == ()
+        assert of(chat(lambda row: "no", rows=ENOUGH)).warnings != ()
 
 
 class TestOtherTasks:

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
 from nightshift.operators.partition import nearest, partition_of
 from nightshift.operators.run import ERROR_KEY, RunOperator, permanent_failures
+from nightshift.run.names import canonical_json
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.operators.lineage.facets import Lineage
+    from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
     from nightshift.status.report import Status
     from nightshift.warehouse import Warehouse
+    from nightshift.warehouse.failed_nights import DeadChunks
 
 
 UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a user marked it. Its log and Airflow's have more."
@@ -71,7 +75,7 @@ class AuditOperator(RunOperator):
                     rows_committed=manifest.rows,
                 ),
             )
-        self.log.info("Audit row of run %s: %s", self.run.run_id, row)
+        self.log.info("Audit row of run %s: %s", self.run.run_id, canonical_json(row).decode())
 
 
 class AuditFailureOperator(RunOperator):
@@ -127,7 +131,43 @@ class AuditFailureOperator(RunOperator):
                 known=self._known(spec, planned, warehouse),
             )
             warehouse.record_audit(row)
-        self.log.info("Audit row of the DAG run that failed: %s", row)
+        self.log.info("Audit row of the DAG run that failed: %s", canonical_json(row).decode())
+        if "run_prefix" in planned and (found := self._dead_chunks()) is not None:
+            with permanent_failures():
+                jobs = warehouse.failed_nights.start(spec, self.run, found[0].exported, found[1])
+                event = finished_soon(warehouse, jobs)
+            if event is None:
+                raise deferred(jobs, method_name="keep_dead_letters")
+            self.keep_dead_letters(context, event)
+
+    def keep_dead_letters(self, context: Context, event: dict[str, Any]) -> None:
+        """Continues when BigQuery has loaded the chunks with dead letters: puts these into their table."""
+        from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.spec import JobSpec
+
+        finished_jobs(event)
+        planned = context["ti"].xcom_pull(task_ids="plan") or {}
+        self.run_prefix = planned["run_prefix"]
+        if (found := self._dead_chunks()) is None:
+            return
+        spec = JobSpec.model_validate(planned.get("spec") or self.job)
+        with permanent_failures():
+            rows = warehouse_for(self.settings).failed_nights.keep(spec, self.run, found[1])
+        self.log.info("The table of dead letters has %d rows of run %s", rows, self.run.run_id)
+
+    def _dead_chunks(self) -> tuple[Plan, DeadChunks] | None:
+        """The plan, and the committed chunks with dead letters; None if no rows were planned, or if they cannot be read."""
+        from nightshift.formats import UnreadableFormat
+        from nightshift.operators.dead_letters import dead_chunks
+        from nightshift.run.opening import NoSuchRun, planned
+        from nightshift.run.plan import PlanError
+
+        try:
+            plan = planned(self.store, self.run, self.record)
+            return None if plan is None else (plan, dead_chunks(self.store, self.run, plan))
+        except (NoSuchRun, PlanError, UnreadableFormat, FileNotFoundError) as failure:
+            self.log.warning("The table of dead letters will lack those of %s: %s", self.run.prefix, failure)
+            return None
 
     def _end(self, task: str, at: str, dag_run_id: str, error: str) -> None:
         """Records the ending in the run's folder, first of all: the warehouse may be why the DAG run failed.
@@ -170,6 +210,7 @@ class AuditFailureOperator(RunOperator):
         if "run_prefix" not in planned:
             return {}
         known = {"run_id": self.run.run_id, "generation": self.run.generation, "input_rows": planned.get("rows")}
+        known |= committed(self._ledger) if self._ledger is not None else {}
         try:
             return {**known, **self._looked_up(spec, planned, warehouse)}
         except (ValueError, NoSuchRun, WarehouseError, PermissionDeniedError, UnauthenticatedError) as error:
@@ -196,6 +237,7 @@ class AuditFailureOperator(RunOperator):
         return {
             "dag_run_id": self.record.opened_by,
             "input_rows": plan.rows if plan else planned.get("rows"),
+            **({"attempts": len(manifest.attempts)} if manifest else {}),
             "workers": plan.workers if plan else None,
             **columns,
         }
@@ -213,3 +255,21 @@ def _sum(*counts: int | None) -> int | None:
     """Of the known counts; None without any."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+def committed(found: Status) -> dict[str, Any]:
+    """The columns about what of a run is committed; none before its rows are planned."""
+    if not found.planned:
+        return {}
+    workers = [each for each in found.attempts if each.chunks]
+    return {
+        "predictions": found.rows_done - found.dead_letters,
+        "dead_letters": found.dead_letters,
+        "dead_reasons": canonical_json(found.dead_reasons).decode(),
+        "prompt_tokens": found.prompt_tokens,
+        "output_tokens": found.output_tokens,
+        "chunks": found.chunks_committed,
+        "attempts": len(workers) if workers else None,
+        "truncated": found.truncated,
+        "engine_versions": canonical_json(dict(found.engine_versions)).decode(),
+    }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nightshift.run.manifest import RunManifest
     from nightshift.run.plan import ExportedSource
     from nightshift.warehouse import Warehouse
+    from nightshift.warehouse.dead_letters import Prompts
 
 
 ASKED_AT_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['asked_at'] }}"
@@ -47,7 +48,9 @@ class PublishOperator(RunOperator):
         self.keep_lineage()
         with permanent_failures():
             check_whole(self.store, self.run, self.manifest)
-            jobs = self.warehouse.start_staging(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
+            jobs = self.warehouse.start_staging(
+                self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at, prompts=self.prompts
+            )
             self.log.info("BigQuery jobs %s load the ledger's chunks into a staging table", ", ".join(jobs) or "(none)")
             event = finished_soon(self.warehouse, jobs)
         if event is None:
@@ -69,6 +72,7 @@ class PublishOperator(RunOperator):
                 self.source,
                 asked_at=self._asked_at,
                 completes=self.completes(self._asked_at),
+                prompts=self.prompts,
             )
             self.log.info("BigQuery job %s replaces partition %s of %s", job, self.run.partition, self.spec.destination.table)
             published = finished_soon(self.warehouse, [job])
@@ -119,6 +123,13 @@ class PublishOperator(RunOperator):
             raise AirflowFailException(f"{self.run.prefix} is not sealed. Repeat the task 'seal' first.")
         check_follows(self.run, manifest, self.plan)
         return whole(self.store, self.run, manifest, self.redo)
+
+    @cached_property
+    def prompts(self) -> Prompts | None:
+        """What its dead letters were asked."""
+        from nightshift.operators.dead_letters import prompts_of
+
+        return prompts_of(self.store, self.run, self.manifest.merkle_root) if self.manifest.dead_letters else None
 
     @cached_property
     def source(self) -> ExportedSource:

@@ -42,16 +42,20 @@ class SealOperator(RunOperator):
 
 def _warnings(manifest: RunManifest) -> Iterator[str]:
     """Warnings about a run that is complete."""
+    from nightshift.status.concerns import concerns
+
     versions = manifest.engine_versions
     if len(versions) > 1:
         listed = ", ".join(f"{rows} rows by {version}" for version, rows in versions.items())
         yield (
-            "The rows were answered by different versions of the engine, which may answer the same row differently: "
-            f"{listed}. To have all rows answered by one, trigger the DAG with fresh."
+            "Trigger the DAG with fresh to have all rows answered by one version of the engine: several answered them, and may "
+            f"answer the same row differently ({listed})."
         )
-    if truncated := manifest.truncated:
+    found = list(concerns(manifest))
+    yield from (each.words for each in found)
+    if manifest.truncated and not any(each.kind == "cut" for each in found):
         yield (
-            f"{truncated} of {manifest.predictions} answers were cut at max_tokens and are published as they are, some "
-            "without any text if the model reasons first. Raise request.max_tokens, or write 'truncated: dead_letter' under "
-            "request to have such rows become dead letters."
+            f"Raise request.max_tokens, or write 'truncated: dead_letter' under request: {manifest.truncated} of "
+            f"{manifest.predictions} answers were cut at max_tokens. They are published as they are, some without any text if "
+            "the model reasons first."
         )

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from nightshift.formats import CHUNK, UnreadableFormat
 from nightshift.run import parquet_cost
+from nightshift.run.tally import Tally
 from nightshift.spec import columns
 
 T = TypeVar("T")
@@ -263,20 +264,25 @@ def decode(body: bytes) -> tuple[pa.Table, Provenance]:
 
 
 def decode_outcomes(
-    body: bytes, keys: Sequence[str] = (), *, rows: int | None = None, optional: Sequence[str] = ()
+    body: bytes,
+    keys: Sequence[str] = (),
+    *,
+    rows: int | None = None,
+    optional: Sequence[str] = (),
+    tally: Tally | None = None,
 ) -> tuple[pa.Table, Provenance]:
     """As `decode`, with the columns ORDINAL, `keys`, DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not a chunk.
 
-    optional: columns that it must have, too; they are only checked. PREDICTION only shows whether there is one, and WIDTH
-    its length if it is a list. Both are read and checked a batch at a time, because they may be a hundred times as large as
-    all else.
+    optional: columns that it must have, too; they are only checked. tally: adds up the predictions. PREDICTION only shows
+    whether there is one, and WIDTH its length if it is a list. Both are read and checked a batch at a time, because they may be
+    a hundred times as large as all else.
     """
 
     def read(file: pq.ParquetFile) -> pa.Table:
         table = file.read([columns.ORDINAL, *keys, columns.DEAD_REASON])
         table.validate(full=True)
         batches = file.iter_batches(_rows_at_once(file.metadata), columns=[columns.PREDICTION, *optional])
-        seen = [_seen(batch) for batch in batches]
+        seen = [_seen(batch, tally) for batch in batches]
         there, widths = (pa.chunked_array([each[n] for each in seen], kind) for n, kind in enumerate((pa.bool_(), pa.int32())))
         if (pc.max(pc.binary_length(table.column(columns.DEAD_REASON))).as_py() or 0) > REASON_MOST:
             raise NotAChunk(f"not a chunk: it has a {columns.DEAD_REASON} of more than {REASON_MOST} bytes")
@@ -295,10 +301,12 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
     return min(rows, OUTCOME_TEXTS) if any(leaf.physical_type == "BYTE_ARRAY" for leaf in predictions) else rows
 
 
-def _seen(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+def _seen(batch: pa.RecordBatch, tally: Tally | None) -> tuple[pa.Array, pa.Array]:
     """Of each prediction: whether it is there, and its length if it is a list."""
     batch.validate(full=True)
     predictions = batch.column(columns.PREDICTION)
+    if tally is not None:
+        tally.add(predictions)
     lists = pa.types.is_list(predictions.type)
     return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 

@@ -76,6 +76,8 @@ class RunManifest:
     rows by engine build. measured: `nightshift.planner.measured.measure`; None if it was not asked.
     completes: the runs that the partition also shows, the latest first; empty for a run that is not a redo.
     sealed_at: ISO 8601, UTC; empty for a closing. unanswered: rows of chunks that were not committed; 0 unless it is a closing.
+    empty: answers that hold nothing: texts of spaces alone, empty lists, structs without a value. equal: how often the most
+    frequent answer occurs, at least (`nightshift.run.tally`). Both None in a manifest of an earlier release.
     digest: sha256, in hex, of the object; empty for a manifest that was not read. earlier: the manifests of `completes`, once
     they are read (`nightshift.run.sealed_objects.whole`); not stored.
     """
@@ -103,6 +105,8 @@ class RunManifest:
     completes: tuple[CompletedRun, ...] = ()
     measured: Mapping[str, Any] | None = None
     unanswered: int = 0
+    empty: int | None = None
+    equal: int | None = None
     digest: str = field(default="", compare=False)
     earlier: tuple[RunManifest, ...] = ()
 
@@ -132,6 +136,7 @@ class RunManifest:
             **({"completes": [asdict(each) for each in self.completes]} if self.completes else {}),
             **({} if self.measured is None else {"measured": self.measured}),
             **({"unanswered": self.unanswered} if self.unanswered else {}),
+            **({} if self.empty is None or self.equal is None else {"empty": self.empty, "equal": self.equal}),
         }
 
     @classmethod
@@ -143,6 +148,8 @@ class RunManifest:
             return cls(
                 **_known(cls, {**_LATER, **{name: stored[name] for name in _PLAIN if name in stored or name not in _LATER}}),
                 unanswered=_count(stored, "unanswered"),
+                empty=_count(stored, "empty") if "empty" in stored else None,
+                equal=_count(stored, "equal") if "equal" in stored else None,
                 pins=Pins.of(stored),
                 attempts=tuple(stored["attempts"]),
                 chunks=tuple(SealedChunk(**_known(SealedChunk, each)) for each in stored["chunks"]),

@@ -34,6 +34,7 @@ from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
 from nightshift.run.redo import Redo
+from nightshift.run.tally import Tally
 from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, ObjectTooLarge, create_or_read
 
@@ -66,6 +67,7 @@ class _Checked:
     reasons: Counter[str]
     parts: tuple[chunks.Part, ...]
     widths: frozenset[int]
+    tally: Tally
 
 
 def seal(
@@ -134,6 +136,7 @@ def _proven(
     if judged:
         _judge(spec, plan, dead, reasons)
     parts = [part for item in checked for part in item.parts]
+    tally = Tally.of(item.tally for item in checked)
     return RunManifest(
         run_id=run.run_id,
         job=run.job,
@@ -158,6 +161,8 @@ def _proven(
         chunks=tuple(item.entry for item in checked),
         sealed_at=datetime.now(UTC).isoformat(timespec="seconds"),
         unanswered=unanswered,
+        empty=tally.empty if tally.known else None,
+        equal=tally.equal if tally.known else None,
     )
 
 
@@ -255,8 +260,11 @@ class _Keys:
 
 
 def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, keys: _Keys, optional: Sequence[str]) -> _Checked:
+    tally = Tally()
     try:
-        table, provenance = chunks.decode_outcomes(body, keys.names, rows=len(plan.chunk_range(chunk)), optional=optional)
+        table, provenance = chunks.decode_outcomes(
+            body, keys.names, rows=len(plan.chunk_range(chunk)), optional=optional, tally=tally
+        )
     except chunks.NotAChunk as error:
         raise ConservationError(f"{path}: {error}") from error
     if (provenance.run_id, provenance.plan_uid) != (run.run_id, plan.uid):
@@ -279,7 +287,7 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, ke
     entry = SealedChunk(chunk, path, hashlib.sha256(body).hexdigest(), len(table), predictions, len(dead))
     reasons = Counter(dead.column(columns.DEAD_REASON).to_pylist())
     widths = frozenset(pc.unique(table.column(chunks.WIDTH)).drop_null().to_pylist())
-    return _Checked(entry, reasons, provenance.parts, widths)
+    return _Checked(entry, reasons, provenance.parts, widths, tally.trimmed())
 
 
 def _widths_before(store: ObjectStore, run: RunRef, completes: Sequence[CompletedRun]) -> dict[int, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -48,7 +48,8 @@ class Footer:
 
     rows = predictions + dead letters; merged: how many rows came from partials, None if it does not say; reasons: dead
     letters by reason; prompt_tokens, output_tokens: of every attempt that contributed, as far as it says; seconds: from the
-    chunk's first request to its end by its worker's clock, 0 if unknown.
+    chunk's first request to its end by its worker's clock, 0 if unknown. truncated: answers that were cut at ``max_tokens``;
+    engine_versions: rows by the engine's version, as far as attempts say it.
     """
 
     rows: int
@@ -60,6 +61,8 @@ class Footer:
     prompt_tokens: int
     output_tokens: int
     seconds: float
+    truncated: int = 0
+    engine_versions: Counter[str] = field(default_factory=Counter)
 
     @property
     def own(self) -> int:
@@ -140,8 +143,18 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
         run_id=provenance.get("run_id"),
         prompt_tokens=sum(count(part.get("prompt_tokens")) for part in parts),
         output_tokens=sum(count(part.get("output_tokens")) for part in parts),
+        truncated=sum(count(part.get("truncated")) for part in parts),
+        engine_versions=_versions(parts),
         seconds=_seconds(provenance.get("started"), provenance.get("finished")),
     )
+
+
+def _versions(parts: list[dict[str, Any]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for part in parts:
+        if isinstance(version := part.get("engine_version"), str):
+            found[version] += count(part.get("rows"))
+    return found
 
 
 def count(value: Any) -> int:

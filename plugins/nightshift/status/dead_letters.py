@@ -147,6 +147,11 @@ class DeadLetters:
         self._problems: dict[str, str] = {}
         self._all_read = False
 
+    def chunks(self) -> list[int]:
+        """The numbers of the chunks that have dead letters. Raises what `RunFolder` raises."""
+        with self._lock:
+            return [] if self._folder.plan is None else self._counted().chunks
+
     def page(
         self, *, reason: str | None = None, search: str = "", after: int = -1, count: int = PAGE_ROWS, prompts: bool = True
     ) -> DeadLetterPage:

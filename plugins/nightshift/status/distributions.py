@@ -19,16 +19,11 @@ from obstore.store import ObjectStore
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import PREDICTION
+from nightshift.status.concerns import ENOUGH, EQUAL, NEARLY_ALL
 from nightshift.status.folder import Chunk, RunFolder, chosen
 from nightshift.status.shown import as_json, cut
 
 CHUNKS: Final = 8
-NEARLY_ALL: Final = 0.9
-"""From this share of cut or empty answers on, a warning says so."""
-EQUAL: Final = 0.98
-"""The same for equal ones: nine in ten may well be "no"."""
-ENOUGH: Final = 20
-"""Answers from which on a share says anything."""
 LABELS_MOST: Final = 30
 """Different values that are shown with their shares; with more, answers are no labels."""
 LABEL_CHARACTERS: Final = 80

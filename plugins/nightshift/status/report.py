@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -78,6 +78,8 @@ class Status:
     measured: Mapping[str, Any] | None = None
     bill: Bill | None = None
     paused: dict[str, Any] | None = None
+    truncated: int = 0
+    engine_versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def partial(self) -> bool:

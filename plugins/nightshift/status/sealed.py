@@ -49,6 +49,8 @@ def sealed_status(
         partials_bad=0,
         prompt_tokens=manifest.prompt_tokens,
         output_tokens=manifest.output_tokens or 0,
+        truncated=manifest.truncated,
+        engine_versions=dict(manifest.engine_versions),
         rate=None,
         elapsed_s=None,
         last_commit=None,

@@ -23,7 +23,7 @@ from nightshift.run.plan import Plan, PlanError
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import only_answer, unavailable
-from nightshift.status.distributions import ENOUGH, NEARLY_ALL
+from nightshift.status.concerns import ENOUGH, concerns
 from nightshift.status.fleets import trouble
 from nightshift.status.folder import asked
 from nightshift.status.progress import STALLED_S, Progress, progress
@@ -172,10 +172,9 @@ class Summarizer:
 
     def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None) -> Summary:
         """Also a published one."""
-        attention = list(self._all_equal())
-        if manifest.predictions >= ENOUGH and manifest.truncated >= NEARLY_ALL * manifest.predictions:
-            words = f"{manifest.truncated:,} of {manifest.predictions:,} answers were cut at max_tokens"
-            attention.append(Attention("cut", f"{words}: raise request.max_tokens, or ask for shorter answers."))
+        attention = [Attention(*each) for each in concerns(manifest)]
+        if manifest.equal is None:
+            attention += self._all_equal()
         return replace(
             found,
             state="sealed" if ending is None else "published",
@@ -187,7 +186,7 @@ class Summarizer:
         )
 
     def _all_equal(self) -> Iterator[Attention]:
-        """Whether the answers of one chunk are all the same, which its footer says."""
+        """Whether the answers of one chunk are all the same, by its footer: for a run whose seal did not count them."""
         if self._one_answer is not None and self._one_answer[1] >= ENOUGH:
             answer, count = self._one_answer
             kind, what = ("equal", f"the same: {cut(answer, 80)!r}") if answer.strip() else ("empty", "empty")

@@ -73,6 +73,8 @@ class Survey:
         self._rows = 0
         self._reasons: Counter[str] = Counter()
         self._tokens = (0, 0)
+        self._truncated = 0
+        self._engine_versions: Counter[str] = Counter()
         self._rate = Rate()
         self._attempts: dict[str, Attempt] = {}
         self._manifest: RunManifest | None = None
@@ -187,6 +189,8 @@ class Survey:
         self._rows += footer.rows
         self._reasons += footer.reasons
         self._tokens = (self._tokens[0] + footer.prompt_tokens, self._tokens[1] + footer.output_tokens)
+        self._truncated += footer.truncated
+        self._engine_versions += footer.engine_versions
         self._rate.add(entry.modified, footer.own, footer.seconds)
         if footer.merged is None:
             # An older driver's chunk: whether partials went into it is unknown, so none of them is called waste.
@@ -251,6 +255,8 @@ class Survey:
             partials_bad=self._bad_partials,
             prompt_tokens=self._tokens[0],
             output_tokens=self._tokens[1],
+            truncated=self._truncated,
+            engine_versions=dict(sorted(self._engine_versions.items())),
             # Once everything is committed, the clock stops at the last commit.
             rate=self._rate.recent(now if left else last, unread.of(plan)),
             elapsed_s=self._rate.elapsed_s,

@@ -67,6 +67,11 @@ COLUMNS: Final[Mapping[str, str]] = {
     "error": "STRING",
     "completes": "STRING",
     "bucket": "STRING",
+    "truncated": "INT64",
+    "empty_answers": "INT64",
+    "equal_answers": "INT64",
+    "engine_versions": "STRING",
+    "prompt_digest": "STRING",
 }
 """state: `PUBLISHED`, which NULL stands for too, or `FAILED`. Only a publication has published_at; run_id and published_at
 identify it. bucket, job, by_dag_run_id and failed_task identify a failure (Airflow names the DAG runs of all jobs alike, and
@@ -82,7 +87,10 @@ committed chunks. partition_time: NULL for a day. seconds: from when the run was
 storage operations and bigquery_bytes; NULL if something has no price. cost_estimated: of the machines, as the plan had it.
 costs: JSON object, `nightshift.planner.costs.bill.Bill.to_json`. machine_seconds: paid. bigquery_bytes: billed. bucket: that
 has the run, which is the deployment's; NULL in rows of 0.2.0 and before. version: `nightshift.formats.AUDIT`; NULL is version
-1."""
+1. Of a failure, predictions to attempts are of the chunks that were committed by then, and input_rows is what was exported.
+truncated: answers that were cut at ``max_tokens``. empty_answers, equal_answers: `nightshift.run.manifest.RunManifest`, empty
+and equal; NULL if they were not counted. engine_versions: JSON object, rows by the engine's version. prompt_digest: sha256 of
+the templates that made the prompts (`prompt_digest`)."""
 
 ERROR_CHARS: Final = 2000
 """Of an error that are kept."""
@@ -142,6 +150,11 @@ def audit_row(
         "by_dag_run_id": by_dag_run_id,
         "output_tokens": manifest.output_tokens,
         "completes": ", ".join(each.run_id for each in manifest.completes) or None,
+        "truncated": manifest.truncated,
+        "empty_answers": manifest.empty,
+        "equal_answers": manifest.equal,
+        "engine_versions": canonical_json(dict(manifest.engine_versions)).decode(),
+        "prompt_digest": prompt_digest(spec),
         **money(costs),
     }
 
@@ -167,6 +180,7 @@ def failure_row(
         "model_uri": spec.model.uri,
         "model_revision": spec.model.revision,
         "spec_digest": digest(spec.semantic()),
+        "prompt_digest": prompt_digest(spec),
         **known,
         "version": AUDIT.version,
         "state": FAILED,
@@ -205,6 +219,15 @@ _COUNTS: Final = {"input_rows": "rows", "predictions": "predictions", "dead_lett
 def digest(value: Any) -> str:
     """sha256, in hex, of a JSON value in canonical form."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def prompt_digest(spec: JobSpec) -> str:
+    """sha256, in hex, of the templates of the job's request by their fields, and of the names of the columns that it sends.
+
+    Two runs with the same digest made the same prompts of the same rows, if one release rendered them.
+    """
+    request = spec.request
+    return digest({name: getattr(request, name) for name in (*request.TEMPLATES, *request.COLUMNS)})
 
 
 def table(settings: Settings) -> str:

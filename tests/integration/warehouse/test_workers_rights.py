@@ -142,6 +142,7 @@ def forgeries(job: Job, run: RunRef) -> dict[str, str]:
         "manifest": run.manifest_path,
         "pause": run.pause_path(1),
         "ending": run.ending_path(1),
+        "prompts": run.prompts_path("0" * 16),
         "starts": run.starts_path("night"),
         "speed": "_speeds/model-gpu/0-1-2-3/0000000000-forged.json",
         "chunk in the run's folder": f"{run.prefix}/ledger/chunk-00000000.parquet",
