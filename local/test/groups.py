@@ -118,10 +118,11 @@ GROUPS: Final = (
     _group(
         "integration/package",
         "tests/integration/package",
-        "pyproject.toml local/package.py plugins/nightshift/plugin/__init__.py plugins/nightshift/provider.py",
-        "test airflow",
-        40,
-        50,
+        "pyproject.toml local/package.py local/command.py plugins/nightshift/cli plugins/nightshift/plugin/__init__.py "
+        "plugins/nightshift/provider.py",
+        "test airflow driver",
+        70,
+        80,
     ),
     _group("integration/pages", "tests/integration/pages", "plugins/nightshift/plugin", "test composer emulators", 60, 200),
     _group("integration/postgres", "local/postgres/tests", "local/postgres", "test emulators", 30, 60),

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from nightshift import cli
 from nightshift.cli import main, version
 from nightshift.spec.schema import json_schema_text
 
@@ -173,6 +175,32 @@ def test_a_slip_is_told_with_what_may_have_been_meant(words: list[str], said: st
     told = capsys.readouterr().err
     assert (ended.value.code, told.startswith("usage: nightshift")) == (2, True)
     assert told.rstrip().endswith(said)
+
+
+@pytest.mark.parametrize("name", [*cli.COMMANDS, *cli.SUBCOMMANDS])
+def test_every_help_says_its_exit_codes(name: str) -> None:
+    module = import_module(f"nightshift.cli.{name.replace(' ', '_')}")
+
+    assert re.search(r"\bExit codes: 0\b.*\b2\b", module.EPILOG)
+    assert cli.EXTRAS.get(name) in (None, "airflow", "airflow,driver", "driver", "stream", "driver,stream")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("nightshift st", {"status", "stream"}),
+        ("nightshift status --dead", {"--dead-letters"}),
+        ("nightshift stream redrive --re", {"--reason"}),
+        ("nightshift frobnicate --", {"--help", "--version"}),
+    ],
+)
+def test_a_shell_gets_completions(line: str, offered: set[str]) -> None:
+    """As argcomplete's part in the shell asks for them: answers go to the file that is number 8."""
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": " ", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    command = ["bash", "-c", 'exec "$0" "$@" 8>&1 9>&2', sys.executable, "-c", COMMAND]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | asked, capture_output=True, text=True, check=False)
+
+    assert {each.strip() for each in done.stdout.split()} == offered
 
 
 def test_the_beginning_of_an_option_and_what_follows_two_dashes_are_no_slips(capsys: pytest.CaptureFixture[str]) -> None:

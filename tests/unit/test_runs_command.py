@@ -19,6 +19,7 @@ from obstore.store import MemoryStore
 from nightshift.cli import main, status_watch, target, trouble
 from nightshift.run import endings
 from nightshift.run.endings import Ending
+from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage, save_now
 from nightshift.store import StoreUnavailable
 from tests.chat_run import OPENED, ChatRun, a_chat_run
 
@@ -260,6 +261,31 @@ class TestRows:
         assert "  dead      bad_input: row 3 has no text" in nightshift("status", A, "--row", "3")[1]
         code, _, err = nightshift("status", A, "--row", "99")
         assert (code, err) == (2, f"nightshift status: None of the 20 rows of {published.run.prefix} has id 99.\n")
+
+
+class TestEngines:
+    def test_the_last_words_of_one_that_cannot_start(self, nightshift: Command, failed: ChatRun) -> None:
+        words = LastWords("server", 1, "Error", 3, "2026-11-21T02:00:00+00:00", "no such model", ("Traceback", "no such model"))
+        pod = PodNow("tickets-0", 0, Stage.WEIGHTS, "2026-11-21T01:50:00+00:00", Acts.AUTHOR, restarts=3, words=words)
+        save_now(failed.store, failed.run, JobSetNow("tickets-1", "2026-11-21T02:01:00+00:00", 1, profile="cpu", pods=(pod,)))
+
+        code, out, err = nightshift("status", B, "--engines")
+
+        assert (code, err) == (0, "")
+        first, second, third, *lines = out.splitlines()
+        assert first.startswith(
+            "tickets-1 on cpu, at 2026-11-21T02:01:00+00:00: 0 running, 0 finished, 0 failed; waiting for server"
+        )
+        assert second.startswith(
+            "  tickets-0: weights since 2026-11-21T01:50:00+00:00, to be mended by: author, waits for server "
+        )
+        assert third == "    last words of server, which exited with 1 (Error) at 2026-11-21T02:00:00+00:00:"
+        assert lines == ["      Traceback", "      no such model"]
+        said = json.loads(nightshift("status", B, "--engines", "--json")[1])
+        assert said["jobsets"][0]["pods"][0]["words"]["cause"] == "no such model"
+
+    def test_a_run_of_which_nothing_is_known(self, nightshift: Command, published: ChatRun) -> None:
+        assert "nothing is known of its pods" in nightshift("status", A, "--engines")[1]
 
 
 class TestTrouble:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from nightshift import exits, pip
-from nightshift.cli import mistakes
+from nightshift.cli import completion, mistakes
 from nightshift.cli.version import Version
 
 COMMANDS: Final = {
@@ -44,8 +44,8 @@ SUBCOMMANDS: Final = {
 EXTRAS: Final = {
     "pause": "airflow",
     "resume": "airflow",
-    "plan": "airflow",
     "preview": "airflow,driver",
+    "plan": "airflow",
     "costs": "airflow",
     "doctor": "airflow",
     "batch": "driver",
@@ -79,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words[0] = RENAMED[words[0]]
     words, name = named(words)
     try:
+        if completion.asked():
+            completion.answer(command_parser, SUBCOMMANDS)
         parser = command_parser(name)
         mistakes.check(parser, words, [*COMMANDS, *SUBCOMMANDS])
         options = parser.parse_args(words)

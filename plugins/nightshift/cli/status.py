@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli import status_rows, status_watch, trouble
+from nightshift.cli import status_engines, status_rows, status_watch, trouble
 from nightshift.cli.target import NAMES, target
 from nightshift.fields.arguments import flag, option, positive, seconds
 from nightshift.planner.costs.prices import load_prices
@@ -63,6 +63,9 @@ class Options:
         group=ROWS,
         metavar="KEY",
         help="show one row with its prompt, its answer and where the proof is; of several key columns, NAME=VALUE,...",
+    )
+    engines: bool = flag(
+        "--engines", "show where the pods are, who has to act, and the last words of engines that cannot start"
     )
     prometheus: str | None = option(
         "--prometheus", metavar="URL", help="for a stream: query this server instead of Cloud Monitoring"
@@ -117,6 +120,8 @@ def _of_run(options: Options) -> int:
         found = target(options.run)
         if options.dead_letters is not None:
             return status_rows.dead_letters(found, options.dead_letters or None, as_json=options.as_json)
+        if options.engines:
+            return status_engines.engines(found, as_json=options.as_json)
         if options.samples is not None:
             return status_rows.samples(found, options.samples, as_json=options.as_json)
         if options.row is not None:
