@@ -84,6 +84,13 @@ def _read_csv(path: Path) -> pa.Table:
     """Of a column without any value, text."""
     parsing = pc_csv.ParseOptions(newlines_in_values=True)
     table = pc_csv.read_csv(path, parse_options=parsing)
+    if odd := [field.name for field in table.schema if pa.types.is_binary(field.type)]:
+        raise Wrong(f"{path} cannot be read: its column {odd[0]} has text that is not UTF-8. Save the file as UTF-8.")
+    # BigQuery has microseconds.
+    for number, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            kind = pa.timestamp("us", field.type.tz)
+            table = table.set_column(number, field.name, table.column(number).cast(kind, safe=False))
     texts = {field.name: pa.string() for field in table.schema if pa.types.is_null(field.type) or _is_number(field.type)}
     if not texts:
         return table
