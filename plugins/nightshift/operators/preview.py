@@ -94,10 +94,13 @@ class PreviewOperator(BaseOperator):
         return Question(files, partition, rows, by)
 
     def _file(self, name: str) -> tuple[str, JobSpec]:
-        from nightshift.spec import load_job
+        from nightshift.spec import load, load_job
 
         found = load_job(Path(self.jobs_folder), name)
         if not found:
+            for broken in (Path(self.jobs_folder) / f"{name}{ending}" for ending in (".yaml", ".yml")):
+                if broken.is_file():
+                    load(broken)  # Its mistakes are the reason.
             raise AirflowFailException(f"There is no job {name!r} in {self.jobs_folder}. Name a job as its file does (job:).")
         ((path, spec),) = found.items()
         return path.name, spec
