@@ -228,7 +228,7 @@ def test_a_failed_night_says_which_task_and_its_words_and_where_the_dead_letters
 
     said = capsys.readouterr()
     assert "failed: seal: 1 of 12 rows is a dead letter." in said.err
-    assert "1 dead letter (1 bad_input): nightshift status tickets/2026-11-20" in said.out
+    assert "1 dead letter (1 bad_input): nightshift status tickets/2026-11-20 --dead-letters" in said.out
 
 
 def test_without_an_ending_the_log_has_the_words(airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
+from nightshift.cli.trouble import NoAccount, open_bucket, tell
 from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def run(
         return _failed(str(error), exits.BAD_INPUT)
     except (NoRows, SettingsError, Wrong) as error:
         return _failed(f"nightshift preview: {error}", exits.BAD_INPUT)
-    except (EngineGone, StoreUnavailable) as error:
+    except (NoAccount, StoreUnavailable) as error:
+        return tell("preview", error)
+    except EngineGone as error:
         return _failed(f"nightshift preview: {error}", exits.RESUME)
     except (NoEngine, UnfitEngine) as error:
         return _failed(f"nightshift preview: {error}", exits.CONFIG)
@@ -133,7 +136,6 @@ def _surroundings(environment: Mapping[str, str]) -> Surroundings:
     from nightshift.planner.costs.prices import load_prices
     from nightshift.preview.session import Surroundings
     from nightshift.settings import Settings
-    from nightshift.store import open_store
 
     settings = Settings.from_environment(environment)
 
@@ -152,7 +154,7 @@ def _surroundings(environment: Mapping[str, str]) -> Surroundings:
         return runtime_for(settings).runtime
 
     return Surroundings(
-        store=open_store(f"gs://{settings.bucket}"),
+        store=open_bucket(f"gs://{settings.bucket}"),
         settings=settings,
         warehouse=warehouse,
         runtime=runtime,
