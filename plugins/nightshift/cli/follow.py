@@ -171,10 +171,8 @@ class Follower:
     def _where_dead(self, ending: endings.Ending) -> None:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in ending.dead_reasons.items())
         assert self._run is not None
-        day = f"{self._run.job}/{self._run.partition}"
-        self._say(
-            f"{n(ending.dead_letters or 0, 'dead letter')} ({reasons}): nightshift status {day}, or the table dead_letters"
-        )
+        count = n(ending.dead_letters or 0, "dead letter")
+        self._say(f"{count} ({reasons}): nightshift status {self._run.job}/{self._run.partition} --dead-letters")
 
     def _last_words(self, task: str, tasks: Mapping[str, Mapping[str, Any]]) -> str:
         """The end of a task's log: of its errors, else its last lines."""
