@@ -14,9 +14,16 @@ import pytest
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from local.ports import new_port
+from nightshift.run import endings
+from nightshift.run.endings import Ending
 from nightshift.run.names import canonical_json
+from nightshift.run.opening import NoSuchRun
+from nightshift.status.explanation import explain
+from nightshift.status.overview import RunLooks
+from nightshift.status.runs import Runs, find
 from nightshift.store import open_store
 from tests.builders import RUN, WORK, a_chunk, a_plan
+from tests.chat_run import a_chat_run
 from tests.integration.emulators import StorageEmulator
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -53,6 +60,47 @@ def test_a_run_of_more_than_a_page(storage_emulator: StorageEmulator, bucket: st
     assert (said["rows_done"], said["rows_bad"], said["dead_reasons"]) == (2202, 2, {"rejected": 1})
     assert (said["chunks_committed"], said["chunks_bad"], said["chunks_left"], said["state"]) == (1101, 1, 0, "complete")
     assert said["rate_rows_per_s"] > 0
+
+
+def test_everything_that_people_look_at(
+    storage_emulator: StorageEmulator, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders, offsets and ranges as they come over HTTP; `tests/unit/test_status_*.py` have the rest."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+    store = open_store(f"gs://{bucket}")
+    before = a_chat_run(store, partition="2026-11-19", digest="a" * 16, rows=20)
+    for number in range(2):
+        before.commit(number)
+    before.seal()
+    endings.record(store, before.run, Ending(endings.PUBLISHED, "2026-11-20T03:00:00+00:00", "scheduled"))
+    run = a_chat_run(store)
+    for number in range(3):
+        run.commit(number, lambda row: None if row == 7 else f"label {row % 2}")
+    run.beat("pod-0", 0)
+    run.beat("pod-0", 1, rows_answered=60)
+    look = RunLooks(store, f"gs://{bucket}").of(find(store, "tickets"))
+
+    page, shown = Runs(store).page(), look.look()
+
+    assert [(each.run, each.state) for each in page.runs] == [(run.run, "open"), (before.run, "published")]
+    assert [find(store, text) for text in ("tickets/2026-11-19", "0123")] == [before.run, run.run]
+    assert (shown.status.rows_done, shown.counted, [each.rows for each in shown.workers]) == (
+        30,
+        "from all committed chunks",
+        [60],
+    )
+    assert [each.row["text"] for each in look.dead_letters.page().rows] == ["text of row 7"]
+    assert len(look.samples(rows=5).rows) == 5
+    both = look.compared()
+    assert (both.now.answers, both.earlier and both.earlier.answers) == (29, 20)
+    assert explain(store, before.run, key={"id": "13"}).proven
+
+
+def test_a_bucket_that_is_not_there_has_no_runs(storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+
+    with pytest.raises(NoSuchRun, match="There is no bucket"):
+        find(open_store("gs://not-there"), "tickets")
 
 
 @pytest.mark.parametrize("absent", ["run", "bucket"])

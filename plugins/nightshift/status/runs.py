@@ -71,7 +71,7 @@ class Runs:
     def page(self, *, jobs: Collection[str] | None = None, after: str | None = None, count: int = PAGE_RUNS) -> RunPage:
         """At least `count` runs if there are as many: those of one job and partition stay together.
 
-        jobs: only these, which need not exist. Raises StoreUnavailable.
+        jobs: only these, which need not exist. Raises StoreUnavailable, and NoSuchRun if there is no such bucket.
         """
         asked = _Asked(self._store)
         names = sorted(asked.jobs() if jobs is None else set(jobs))
@@ -267,6 +267,9 @@ class _Asked:
         except FileNotFoundError:
             found = []
         except (obstore.exceptions.BaseError, OSError) as error:
+            # The client has no exception for this.
+            if "NoSuchBucket" in str(error):
+                raise NoSuchRun("There is no bucket of this name, so there are no runs. Check NIGHTSHIFT_BUCKET.") from error
             raise unavailable(f"list {prefix or 'the bucket'}", error) from error
         self.note(1 + len(found) // FOLDERS_A_PAGE)
         return [path.rstrip("/").rsplit("/", 1)[-1] for path in found]
