@@ -50,6 +50,7 @@ from nightshift.run.ledger import Ledger
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.plan import ExportedSource
+from nightshift.run.redo import Redo
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
 from nightshift.warehouse import JobState, WarehouseError
@@ -61,7 +62,7 @@ SPEC: Final = a_spec(
     task="chat", request={"user": "{{ text }}"}, chunk_rows=2, compute__workers=1, dead_letters__tolerate="50%"
 )
 SETTINGS: Final = Settings(bucket="b", project="acme")
-TRIGGERS: Final = ("plain", "fresh", "republish", "redo")
+TRIGGERS: Final = ("plain", "fresh", "republish", "redo", "corrected")
 BAD: Final = "bad"
 """A text that the engine refuses, until it is repaired."""
 
@@ -116,13 +117,14 @@ class Source:
     def shown_run(self, *_: Any) -> str | None:
         return None if self.run is None else self.run.run_id
 
-    def obstacle(self, _: Any, run: RunRef, asked_at: str, completes: str | None = None) -> str | None:
+    def obstacle(self, _: Any, run: RunRef, asked_at: str, completes: Redo | None = None) -> str | None:
         others = {name: at for name, at in self.asked.items() if name != run.run_id}
         later = [name for name, at in others.items() if datetime.fromisoformat(at) > datetime.fromisoformat(asked_at)]
-        overtaken = completes is not None and self.run is not None and self.run.run_id not in (run.run_id, completes)
+        own = (run.run_id, completes.run_id, completes.shown) if completes else ()
+        overtaken = completes is not None and self.run is not None and self.run.run_id not in own
         return f"a later run is shown: {later}. Trigger the DAG with fresh" if later or overtaken else None
 
-    def check_may_replace(self, spec: Any, run: RunRef, asked_at: str, completes: str | None = None) -> None:
+    def check_may_replace(self, spec: Any, run: RunRef, asked_at: str, completes: Redo | None = None) -> None:
         if problem := self.obstacle(spec, run, asked_at, completes):
             raise WarehouseError(problem)
 
@@ -149,7 +151,7 @@ class Source:
                     self._staged[row["id"]] = row["prediction"]
         return []
 
-    def start_publish(self, _: Any, run: RunRef, *__: Any, asked_at: str, completes: str | None) -> str:
+    def start_publish(self, _: Any, run: RunRef, *__: Any, asked_at: str, completes: Redo | None) -> str:
         self.check_may_replace(None, run, asked_at, completes)
         self.shown, self.run, self.asked[run.run_id] = dict(self._staged), run, asked_at
         self.jobs["publish"] = JobState("publish", True)
@@ -295,9 +297,15 @@ def after(night: Night, gone: Collection[int], trigger: str, now: Rows, changes:
         world, run = night.left(gone), night.run
         before = dict(world.source.shown)
         world.source.rows, world.repaired = now, True
-        asked: dict[str, Any] = {"fresh": True, "republish": run.run_id, "redo": "dead_letters"}
+        asked: dict[str, dict[str, Any]] = {
+            "plain": {},
+            "fresh": {"fresh": True},
+            "republish": {"republish": run.run_id},
+            "redo": {"redo": "dead_letters"},
+            "corrected": {"redo": "corrected"},
+        }
         try:
-            shown = world.trigger(**{name: value for name, value in asked.items() if name == trigger})
+            shown = world.trigger(**asked[trigger])
         except AirflowFailException as error:
             _check_refusal(str(error), trigger)
             if world.source.shown != before:
@@ -312,7 +320,8 @@ def after(night: Night, gone: Collection[int], trigger: str, now: Rows, changes:
         old = answers(BEFORE, repaired=False), answers(BEFORE, repaired=True)
         new = answers(now, repaired=True)
         if trigger == "fresh" or shown != run:
-            wanted = [old[1]] if trigger == "redo" else [new]
+            mended = {**old[0], **{key: text for key, text in new.items() if BEFORE.get(key, "").startswith(BAD)}}
+            wanted = [{"redo": old[1], "corrected": mended}.get(trigger, new)]
         else:
             wanted = [*old, new] if _planned_again(world, run) else [*old]
         if dict(world.source.shown) not in wanted:

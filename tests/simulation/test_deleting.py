@@ -63,10 +63,14 @@ def tried(night: Night, cases: Iterable[Case], changes: Collection[Change] = ())
 @pytest.mark.parametrize("trigger", TRIGGERS)
 def test_each_object_alone_may_be_gone(published: Night, interrupted: Night, trigger: str) -> None:
     for night in (published, interrupted):
-        if night is interrupted and trigger in ("republish", "redo"):
+        if night is interrupted and trigger in ("republish", "redo", "corrected"):
             continue  # There is nothing to show yet.
         alone = [frozenset({number}) for number in range(len(night.paths))]
-        assert tried(night, ((gone, trigger, NOW[0]) for gone in [frozenset[int](), *alone])).total() == len(alone) + 1
+        # The other rows lack the one that is to be corrected.
+        now = NOW[1] if trigger == "corrected" else NOW[0]
+        seen = tried(night, ((gone, trigger, now) for gone in [frozenset[int](), *alone]))
+        assert seen.total() == len(alone) + 1
+        assert seen[trigger, "published"], "nothing gone, or nothing that is needed"
 
 
 @pytest.mark.gate
@@ -80,6 +84,7 @@ def test_some_subsets_end_in_a_refusal_or_in_the_right_table(published: Night) -
     assert {(trigger, "published") for trigger in ("plain", "fresh")} | {("republish", "refused"), ("redo", "refused")} <= set(
         seen
     )
+    assert ("corrected", "refused") in seen
 
 
 @pytest.mark.parametrize("part", range(PARTS))
