@@ -19,7 +19,7 @@ def judge(dead_letters: int, allowed: int, found: str, advice: str = "") -> None
 def what_to_do(tolerate: str) -> str:
     """Of a run with too many dead letters. tolerate: as the job has it."""
     return (
-        f"(dead_letters.tolerate: {tolerate}). Nothing is published. To publish the run as it is, raise the tolerance and "
-        "trigger the DAG again: nothing is computed again. Or correct the rows or the job, and trigger it with "
-        "redo: corrected, which computes only the rows without an answer."
+        f"(dead_letters.tolerate: {tolerate}). Nothing is published. Trigger the DAG with redo to compute only the rows "
+        "without an answer: corrected, once you have mended the rows or the job; dead_letters, if the engine was ill. Or "
+        "raise the tolerance and trigger the DAG again: what is computed stays."
     )

@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from nightshift.operators.assets import files_asset
+from nightshift.operators.redo import VALUES
 from tests.unit.dags.conftest import ROOT, Parse
 
 pytestmark = pytest.mark.unit
@@ -156,6 +157,9 @@ def test_the_trigger_form_takes_a_date_or_nothing(parse: Parse, job_text: str) -
     params["redo"] = "dead_letters"
     with pytest.raises(ValueError, match="is not one of"):
         params["redo"] = "everything"
+    redo = params.get_param("redo").schema
+    assert redo["enum"] == [None, *VALUES]
+    assert set(redo["values_display"]) == {"null", *VALUES}, "else the form shows null"
     with pytest.raises(ValueError, match="is not a 'date'"):
         params["partition"] = "19 November"
 
