@@ -172,6 +172,7 @@ def test_a_scheduled_run_waits_in_the_triggerer_until_it_is_due(stack: Stack) ->
 
     wait_until(lambda: plan().get("state") == "deferred", "the task waits", AIRFLOW_PATIENCE_S)
     assert plan()["trigger"]["classpath"].endswith(".DateTimeTrigger")
+    assert api("/api/v2/dags/due")["timetable_summary"] == f"{moment.minute} {moment.hour} * * *"
 
     def run() -> dict[str, Any]:
         (found,) = api("/api/v2/dags/due/dagRuns")["dag_runs"]
