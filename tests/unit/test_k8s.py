@@ -22,10 +22,10 @@ from nightshift.profiles import (
     fit,
     is_sold,
     misfits,
-    profile_of,
 )
 from nightshift.profiles.hardware import Gpu, Tpu
 from nightshift.settings import Settings
+from nightshift.spec.profile_names import profile_of
 from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.unit

@@ -15,11 +15,11 @@ from nightshift.profiles import (
     fit,
     is_sold,
     misfits,
-    profile_of,
     ways,
 )
 from nightshift.profiles.hardware import GPUS, TPUS, Gpu, Tpu
 from nightshift.spec.model import Compute
+from nightshift.spec.profile_names import profile_of
 
 pytestmark = pytest.mark.unit
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pydantic_core import PydanticCustomError
-
 from nightshift.fields.arguments import flag, option, positive
 from nightshift.jobset.identity import digest_name
 from nightshift.jobset.manifest.constants import Role
@@ -22,7 +20,7 @@ from nightshift.profiles.limits import Limits
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
 from nightshift.settings import Settings
-from nightshift.spec import JobSpec, load, periods, values
+from nightshift.spec import JobSpec, load, periods, profile_names
 
 ROWS: Final = 1_000_000
 TASK: Final = "infer"
@@ -34,10 +32,9 @@ GROUP: Final = "jobs"
 
 
 def _profile(text: str) -> str:
-    try:
-        return values.profile(text)
-    except PydanticCustomError as error:
-        raise argparse.ArgumentTypeError(error.message()) from None
+    if found := profile_names.unknown(text):
+        raise argparse.ArgumentTypeError(". ".join(found))
+    return text
 
 
 @dataclass(frozen=True)

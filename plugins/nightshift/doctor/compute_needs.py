@@ -80,7 +80,8 @@ def needs(of: Machines, workers: int, *, public: bool) -> Iterator[Need]:
     count = math.ceil(workers * worker.hosts * worker.accelerators / machine.accelerators)
     bought = of.pool.bought if of.pool else worker.profile.provisioning
     ways = (Provisioning.SPOT, Provisioning.ON_DEMAND) if bought is Provisioning.ANY else (bought,)
-    if bought in (*_PREEMPTIBLE, Provisioning.ANY, Provisioning.ON_DEMAND):  # A reservation counted when it was made.
+    known = not worker.own_nodes  # Which quota a deployment's own kind of node counts against is its own business.
+    if known and bought in (*_PREEMPTIBLE, Provisioning.ANY, Provisioning.ON_DEMAND):  # A reservation counted when it was made.
         yield Need(tuple(_accelerator(worker, way in _PREEMPTIBLE) for way in ways), count * machine.accelerators)
         if isinstance(worker.profile.hardware, Gpu):
             yield Need((Metric("GPUS_ALL_REGIONS", everywhere=True),), count * machine.accelerators)

@@ -188,6 +188,9 @@ def machines(here: Surroundings, there: list[Pool]) -> Iterator[Machines]:
 
 
 def _create(at: gke.Place, profile: str, worker: WorkerShape) -> str:
+    if worker.own_nodes:
+        labels = ",".join(f"{key}={value}" for key, value in worker.own_nodes.selector) or "no labels"
+        return f"make a node pool as NIGHTSHIFT_PROFILES has it: {labels}, with {worker.own_nodes.resource}"
     if worker.machine is None:
         made = "--machine-type=e2-standard-8"
     elif worker.is_tpu:

@@ -208,6 +208,7 @@ def permanent_failures() -> Iterator[None]:
     from nightshift.run.tolerance import ToleranceExceeded
     from nightshift.run.weights import NoWeights
     from nightshift.spec import SpecErrors
+    from nightshift.spec.profile_names import ProfilesError
     from nightshift.warehouse import WarehouseError
 
     try:
@@ -222,6 +223,7 @@ def permanent_failures() -> Iterator[None]:
         NotRedone,
         PlanError,
         PricesError,
+        ProfilesError,
         Refused,
         SealBroken,
         SettingsError,

@@ -24,11 +24,11 @@ from nightshift.planner.decisions import load_decision
 from nightshift.planner.plan import NotADecision
 from nightshift.planner.record import NotARecord, Record, Workload
 from nightshift.planner.workload import workload_of
-from nightshift.profiles import PROFILES
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec
+from nightshift.spec.profile_names import known
 from nightshift.store import StoreUnavailable, create_or_read, get_bytes
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def records_of(run: RunRef, spec: JobSpec, manifest: RunManifest, row_tokens: fl
         return found
     for each in (manifest.measured or {}).get("profiles", ()):
         rows = each.get("rows_answered", each["rows"])  # An earlier release did not tell them apart.
-        if each["profile"] not in PROFILES or not rows or not each["work_s"]:
+        if each["profile"] not in known() or not rows or not each["work_s"]:
             continue
         record = Record(
             workload=workload_of(spec, each["profile"], cpus=each["cpus"]),

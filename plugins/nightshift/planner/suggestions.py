@@ -13,8 +13,9 @@ from nightshift.fields.values import DURATION_SECONDS_MAX
 from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, cost
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.speed import Basis, Known, speed_of
-from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Profile, Provisioning, Span, WorkerShape, fit, misfits
+from nightshift.profiles import WORK_SECONDS_MIN, Profile, Provisioning, Span, WorkerShape, fit, misfits
 from nightshift.profiles.hardware import Gpu, Tpu
+from nightshift.spec.profile_names import known
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
@@ -155,7 +156,7 @@ def _more_room(question: SizingRequest, needed: int) -> Iterator[Candidate]:
 def shapes(profile: Profile) -> Iterator[WorkerShape]:
     """Every worker of one host that can be bought in the same way. A reservation is of one kind of machine: the job's own."""
     reserved = profile.provisioning is Provisioning.RESERVATION
-    for other in PROFILES.values():
+    for other in known().values():
         if other.provisioning is not profile.provisioning or (reserved and other is not profile):
             continue
         spans = [Span()]

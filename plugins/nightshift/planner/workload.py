@@ -7,9 +7,9 @@ import json
 from typing import Any, Final
 
 from nightshift.planner.record import Workload
-from nightshift.profiles import profile_of
-from nightshift.profiles.hardware import GPUS, TPUS
+from nightshift.profiles.hardware import GPUS, TPUS, Gpu
 from nightshift.spec import JobSpec
+from nightshift.spec.profile_names import profile_of
 from nightshift.spec.vllm_flags import affects_answers
 
 CPU: Final = "cpu"
@@ -17,8 +17,11 @@ CPU: Final = "cpu"
 
 
 def hardware_of(profile: str) -> str:
-    """The name of a profile's accelerator in `nightshift.profiles.hardware`, or "cpu". Raises ValueError for no profile."""
+    """The name of a profile's accelerator in `nightshift.profiles.hardware`, or "cpu"; of one that the deployment has defined,
+    the profile's. Raises ValueError for no profile."""
     hardware = profile_of(profile).hardware
+    if isinstance(hardware, Gpu) and hardware.nodes:
+        return hardware.label
     return next((name for name, each in {**GPUS, **TPUS}.items() if each is hardware), CPU)
 
 

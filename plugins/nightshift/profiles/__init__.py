@@ -11,7 +11,6 @@ from nightshift.profiles.catalog import (
     Profile,
     Provisioning,
     is_sold,
-    profile_of,
     ways,
 )
 from nightshift.profiles.fit import Misfit, Span, fit, misfits
@@ -31,6 +30,5 @@ __all__ = [
     "fit",
     "is_sold",
     "misfits",
-    "profile_of",
     "ways",
 ]

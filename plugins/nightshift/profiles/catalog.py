@@ -70,14 +70,6 @@ _ALL: Final = (
 PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in _ALL}
 
 
-def profile_of(name: str) -> Profile:
-    """Raises ValueError, which lists the profiles."""
-    try:
-        return PROFILES[name]
-    except KeyError:
-        raise ValueError(f"there is no compute profile {name!r}; choose from {', '.join(ways(name) or PROFILES)}") from None
-
-
 def ways(name: str) -> tuple[str, ...]:
     """The ways in which the accelerator `name`, such as ``gpu-h200``, can be had: its profiles. Empty for no accelerator."""
     return tuple(each.name for each in PROFILES.values() if each.hardware and each.name == f"{name}{each.provisioning}")

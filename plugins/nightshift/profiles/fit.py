@@ -127,12 +127,12 @@ def _gpu_misfits(profile: Profile, gpu: Gpu, span: Span) -> Iterator[Misfit]:
             f"{hosts * most}",
             f"Write tensor_parallel: {most} and pipeline_parallel: {hosts}{whole}",
         )
-    elif hosts == 1 and total not in _SIZES:
+    elif hosts == 1 and total not in (sizes := [size for size in _SIZES if size <= most]):
         several = gpu.spans_hosts and total % most == 0
         yield Misfit(
             "tensor_parallel" if span.tensor_parallel else "pipeline_parallel",
             f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(total, 'GPU')}, but an engine takes "
-            f"{', '.join(map(str, _SIZES[:-1]))} or {_SIZES[-1]} on one host",
+            f"{' or '.join(filter(None, (', '.join(map(str, sizes[:-1])), str(sizes[-1]))))} on one host",
             f"Write hosts: {total // most}" if several else "Choose values whose product is one of these",
         )
 

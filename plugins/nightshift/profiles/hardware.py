@@ -41,13 +41,24 @@ share of the memory bandwidth of a server (300 GB/s for 60 vCPUs)."""
 
 
 @dataclass(frozen=True)
+class Nodes:
+    """How pods ask for nodes of a deployment's own kind. resource: of the accelerator. selector: labels. tolerations: each as
+    pairs. price: of a machine for an hour; None if unknown."""
+
+    resource: str
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[tuple[tuple[str, str], ...], ...] = ()
+    price: float | None = None
+
+
+@dataclass(frozen=True)
 class Gpu:
     """One kind of GPU.
 
     label: the value of ``cloud.google.com/gke-accelerator``. memory: of one GPU, GB. machines: from small to large.
     rare: machines available only as Spot and flex-start. on_demand: whether it is sold on demand at all. spans_hosts: the
     network between its machines is fast enough to spread one model over them. hyperdisk: its machines boot from Hyperdisk
-    Balanced, and from no Persistent Disk.
+    Balanced, and from no Persistent Disk. nodes: of a kind that the deployment has defined; then label is the profile's name.
     """
 
     label: str
@@ -58,6 +69,7 @@ class Gpu:
     on_demand: bool = True
     spans_hosts: bool = False
     hyperdisk: bool = False
+    nodes: Nodes | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightshift.profiles.catalog import Profile, Provisioning, is_sold
-from nightshift.profiles.hardware import Gpu, Machine, Tpu
+from nightshift.profiles.hardware import Gpu, Machine, Nodes, Tpu
 
 SHARE: Final = 0.75
 """Share of a machine's CPUs and memory that the server requests: the rest is for the node, its daemons and the driver."""
@@ -108,12 +108,24 @@ class WorkerShape:
 
     @property
     def _devices(self) -> dict[str, str]:
-        return {"google.com/tpu" if self.is_tpu else "nvidia.com/gpu": str(self.accelerators)}
+        return {self._resource: str(self.accelerators)}
+
+    @property
+    def _resource(self) -> str:
+        return self.own_nodes.resource if self.own_nodes else "google.com/tpu" if self.is_tpu else "nvidia.com/gpu"
+
+    @property
+    def own_nodes(self) -> Nodes | None:
+        """Of a profile that the deployment has defined."""
+        hardware = self.profile.hardware
+        return hardware.nodes if isinstance(hardware, Gpu) else None
 
     @property
     def node_selector(self) -> dict[str, str]:
         """Beside a ComputeClass nothing else: GKE may not find a node for a pod that also selects what the class decides. The
         name of a reservation is the deployment's (`nightshift.jobset.manifest.reservation`)."""
+        if self.own_nodes:
+            return dict(self.own_nodes.selector)
         if self.compute_class:
             return {_CLASS: self.compute_class}
         selector = dict(_BOUGHT[self.profile.provisioning])
@@ -131,11 +143,12 @@ class WorkerShape:
         Kueue, which sees the template, takes the flavor of the class, whose taint this is, and no accelerator's."""
         if self.profile.hardware is None:
             return []
+        if self.own_nodes:
+            return [dict(each) for each in self.own_nodes.tolerations]
         if self.compute_class:
             taint = {"key": _CLASS, "operator": "Equal", "value": self.compute_class, "effect": "NoSchedule"}
             return [taint, dict(_SPOT_TAINT)]
-        key = "google.com/tpu" if self.is_tpu else "nvidia.com/gpu"
-        taints = [{"key": key, "operator": "Exists", "effect": "NoSchedule"}]
+        taints = [{"key": self._resource, "operator": "Exists", "effect": "NoSchedule"}]
         if self.profile.provisioning is Provisioning.SPOT:
             taints.append(dict(_SPOT_TAINT))
         return taints

@@ -9,10 +9,12 @@ from pydantic_core import PydanticCustomError
 
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import shown
-from nightshift.profiles import PROFILES, Span, misfits
+from nightshift.profiles import Span, misfits
 from nightshift.spec import values
 from nightshift.spec.columns import REASONING
 from nightshift.spec.document import Document
+from nightshift.spec.profile_names import profile_of, unknown
+from nightshift.spec.request_checks import is_text
 from nightshift.spec.vllm_flags import dashed, takes
 from nightshift.tasks import TASK_KINDS, request_model
 
@@ -42,11 +44,12 @@ def engine(document: Document) -> Iterator[Finding]:
 
 def _compute(document: Document) -> Iterator[Finding]:
     """Whether topology, hosts and parallelism fit the profile, and every profile that the job may fall back to."""
+    yield from _unknown_profiles(document)
     stated = {name: document.get("compute", name) for name in Span.__dataclass_fields__}
     if any(value is not None and not _may_be(name, value) for name, value in stated.items()):
         return  # the model reports it
     span, own = Span(**stated), document.get("compute", "profile")
-    mine = list(misfits(PROFILES[own], span)) if _is_profile(own) else []
+    mine = list(misfits(profile_of(own), span)) if _is_profile(own) else []
     yield from (Finding(("compute", each.field), each.problem, each.remedy) for each in mine)
     fallback = document.get("compute", "fallback")
     seen = [own]
@@ -55,13 +58,23 @@ def _compute(document: Document) -> Iterator[Finding]:
         if name in seen:
             yield Finding(path, f"{name!r} is already listed", "List each profile once; compute.profile is the first")
         elif _is_profile(name) and not mine:
-            for each in misfits(PROFILES[name], span):
+            for each in misfits(profile_of(name), span):
                 yield Finding(
                     path,
                     f"This fallback does not fit the rest of compute: {each.problem}",
                     "Leave it out, or name another profile",
                 )
         seen.append(name)
+
+
+def _unknown_profiles(document: Document) -> Iterator[Finding]:
+    """Names that are well formed, and that no profile has: what a job was opened with is not looked up again."""
+    fallback = document.get("compute", "fallback")
+    places: dict[FieldPath, Any] = {("compute", "profile"): document.get("compute", "profile")}
+    places |= {("compute", "fallback", at): name for at, name in enumerate(fallback if isinstance(fallback, list) else ())}
+    for path, name in places.items():
+        if is_text(name) and (found := unknown(name)):
+            yield Finding(path, *found)
 
 
 def _flags(document: Document) -> Iterator[Finding]:
@@ -139,7 +152,7 @@ def _may_be_a_flags(value: Any) -> bool:
 
 
 def _is_profile(value: Any) -> bool:
-    return isinstance(value, str) and value in PROFILES
+    return isinstance(value, str) and unknown(value) is None
 
 
 def _may_be(name: str, value: Any) -> bool:

@@ -14,9 +14,6 @@ from pydantic_core import ErrorDetails
 from nightshift.fields.mistakes import FieldPath, Finding, choice, nearest
 from nightshift.spec import values
 from nightshift.spec.document import Document
-from nightshift.spec.model import Work
-from nightshift.spec.sinks import sink_model
-from nightshift.spec.stream import StreamSpec, source_model
 from nightshift.tasks import TASK_KINDS, request_model
 
 _EXPECTED: Final = {
@@ -36,13 +33,15 @@ _LIMITS: Final = {
 }
 
 
-def explain(error: ValidationError, document: Document, model: type[Work]) -> Iterator[Finding]:
-    """A finding for each error, at the place in the document. model: what it was read as."""
-    task = document.get("task")
-    parts: dict[str, type[BaseModel] | None] = {"request": request_model(task) if task in TASK_KINDS else None}
-    if model is StreamSpec:
-        parts |= {"source": source_model(document.get("source")), "sink": sink_model(document.get("sink"))}
-    words = _Words(document, model, parts)
+Parts = Mapping[str, type[BaseModel] | None]
+"""The models of sections that have several, by their names. None: which one it is is unknown."""
+
+
+def explain(
+    error: ValidationError, document: Document, model: type[BaseModel], noun: str, parts: Parts | None = None
+) -> Iterator[Finding]:
+    """A finding for each error, at the place in the document. model: what it was read as; noun: the word for it."""
+    words = _Words(document, model, noun, parts or {})
     items = error.errors(include_url=False)
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
     misspelt = {(*path[:-1], words.slip_of(path)) for path in unknown}
@@ -55,14 +54,12 @@ def explain(error: ValidationError, document: Document, model: type[Work]) -> It
 
 
 class _Words:
-    """Problem and remedy of pydantic's errors. parts: the models of sections that have several, by their names.
+    """Problem and remedy of pydantic's errors."""
 
-    None: which one it is is unknown.
-    """
-
-    def __init__(self, document: Document, model: type[Work], parts: Mapping[str, type[BaseModel] | None]) -> None:
+    def __init__(self, document: Document, model: type[BaseModel], noun: str, parts: Parts) -> None:
         self._document = document
         self._model = model
+        self._noun = noun
         self._parts = parts
 
     def of(self, item: ErrorDetails, path: FieldPath) -> tuple[str, str]:
@@ -111,9 +108,7 @@ class _Words:
     def _unknown_key(self, path: FieldPath) -> tuple[str, str]:
         key = str(path[-1])
         siblings = self._siblings(path)
-        problem = (
-            f"There is no key {key!r} {'in ' + _dotted(path[:-1]) if path[:-1] else f'at the top of a {self._model.NOUN}'}"
-        )
+        problem = f"There is no key {key!r} {'in ' + _dotted(path[:-1]) if path[:-1] else f'at the top of a {self._noun}'}"
         near = self.slip_of(path)
         if near is not None:
             return problem, f"Did you mean {near!r}?"
@@ -144,7 +139,8 @@ class _Words:
         return nearest(str(path[-1]), self._siblings(path))
 
     def _siblings(self, path: FieldPath) -> list[str]:
-        return [place[-1] for place in self._places() if place[:-1] == path[:-1]]
+        above = tuple(part for part in path[:-1] if isinstance(part, str))
+        return [place[-1] for place in self._places() if place[:-1] == above]
 
     def _example(self, path: FieldPath) -> str:
         """What to write for the field at `path`, made from its example."""
@@ -164,6 +160,8 @@ class _Words:
         model: type[BaseModel] | None = self._model
         field: FieldInfo | None = None
         for part in path:
+            if isinstance(part, int):
+                continue  # An item of a list of sections.
             if model is None or part not in model.model_fields:
                 break
             field = model.model_fields[str(part)]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightshift.fields.mistakes import FieldPath
+from nightshift.spec import profile_names
 from nightshift.spec.errors import SpecError, SpecErrors
 from nightshift.spec.model import JobSpec
 from nightshift.spec.stream import StreamSpec
@@ -145,5 +146,5 @@ def _code() -> str:
     package = Path(__file__).parent.parent
     files = sorted(each for room in _ROOMS for each in (package / room).glob("**/*.py"))
     parts = [f"{each}:{(found := each.stat()).st_mtime_ns}:{found.st_size}" for each in files]
-    parts += [sys.version, *(version(package) for package in _PACKAGES)]
+    parts += [profile_names.digest_of_file(), sys.version, *(version(package) for package in _PACKAGES)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

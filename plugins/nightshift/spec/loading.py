@@ -7,15 +7,17 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from nightshift.fields.mistakes import Finding, nearest
 from nightshift.spec import job_checks, stream_checks
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents
 from nightshift.spec.errors import SpecError, SpecErrors
-from nightshift.spec.explain import explain
+from nightshift.spec.explain import Parts, explain
 from nightshift.spec.model import JobSpec
-from nightshift.spec.stream import StreamSpec
+from nightshift.spec.sinks import sink_model
+from nightshift.spec.stream import StreamSpec, source_model
+from nightshift.tasks import TASK_KINDS, request_model
 
 _Spec = TypeVar("_Spec", JobSpec, StreamSpec)
 _KEYS_SHOWN: Final = 8
@@ -65,13 +67,21 @@ def parse(content: bytes, file: Path) -> tuple[JobSpec | StreamSpec, Document]:
     try:
         spec = model.model_validate(document.value)
     except ValidationError as error:
-        explained = explain(error, document, model)
+        explained = explain(error, document, model, model.NOUN, _parts(document, streams=streams))
     checked = stream_checks.check(document) if streams else job_checks.check(document)
     # Each finding may cost a search through all keys or columns, so no more are made than are reported.
     findings = list(islice(chain(document.findings, explained, checked), MISTAKES_MAX))
     if findings or spec is None:
         raise SpecErrors(_located(file, document, findings))
     return spec, document
+
+
+def _parts(document: Document, *, streams: bool) -> Parts:
+    task = document.get("task")
+    parts: dict[str, type[BaseModel] | None] = {"request": request_model(task) if task in TASK_KINDS else None}
+    if streams:
+        parts |= {"source": source_model(document.get("source")), "sink": sink_model(document.get("sink"))}
+    return parts
 
 
 def _foreign(value: dict[Any, Any]) -> tuple[str, str] | None:

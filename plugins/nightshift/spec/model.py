@@ -26,11 +26,12 @@ from pydantic import (
 
 from nightshift.fields.section import ColumnName, Duration, Section, Text, enum, pattern
 from nightshift.fields.values import duration_seconds
-from nightshift.profiles import PROFILES, Span, WorkerShape, fit, misfits, profile_of
+from nightshift.profiles import Span, WorkerShape, fit, misfits
 from nightshift.spec import cron, values
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
 from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
+from nightshift.spec.profile_names import known, profile_of
 from nightshift.spec.vllm_flags import affects_answers, dashed
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest, request_model
 
@@ -45,7 +46,8 @@ Tolerance = Annotated[
     BeforeValidator(values.tolerance),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": values.SHARE_PATTERN}]}),
 ]
-ProfileName = Annotated[str, AfterValidator(values.profile), enum(*PROFILES)]
+ProfileName = Annotated[Text, Field(json_schema_extra=lambda schema: schema.update(enum=[*known()]))]
+"""Whether there is such a profile is asked of a job file alone (`nightshift.spec.engine_checks`)."""
 FlagName = Annotated[str, AfterValidator(values.engine_flag)]
 FlagValue = Annotated[bool | int | float | str | list[int | float | str], BeforeValidator(values.engine_value)]
 

@@ -9,14 +9,15 @@ import re
 from collections import Counter
 from typing import Final
 
-from nightshift.fields.mistakes import choice, mistake, nearest
+from nightshift.fields.mistakes import choice, mistake
 from nightshift.fields.values import shown
-from nightshift.profiles import PROFILES, Provisioning, ways
 from nightshift.spec.vllm_flags import WHOLE_MOST, dashed
 from nightshift.tasks import TASK_KINDS
 
 JOB_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"
 LABEL_PATTERN: Final = r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+RESOURCE_PATTERN: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+LABEL_KEY_PATTERN: Final = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 OBJECT_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 TABLE_PATTERN: Final = r"^[^`\s]+\.[^`.]+$"
 SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,9})?%$"
@@ -184,19 +185,17 @@ def task_kind(value: str) -> str:
     return value
 
 
-def profile(value: str) -> str:
-    if value not in PROFILES:
-        if had := ways(value):
-            raise mistake(f"{value} is not sold on demand", f"Choose from {', '.join(had)}")
-        near = nearest(value, PROFILES)
-        plain = [name for name, each in PROFILES.items() if each.provisioning is Provisioning.ON_DEMAND]
-        kinds = (name.removesuffix(Provisioning.ANY) for name in PROFILES if name.endswith(Provisioning.ANY))
-        only = [name for name in kinds if name not in PROFILES]
-        listed = (
-            f"Choose from {', '.join(plain)}; you can add -reservation, -spot, -flex or -any to all but cpu, and "
-            f"{' and '.join(only)} need one of these"
-        )
-        raise mistake(f"There is no compute profile {value!r}", (f"Did you mean {near!r}? " if near else "") + listed)
+def resource_name(value: str) -> str:
+    form = "Write what the nodes list under status.allocatable, for example amd.com/gpu"
+    return _matching(RESOURCE_PATTERN, value, "the name of a resource of a node", form)
+
+
+def node_labels(value: dict[str, str]) -> dict[str, str]:
+    """Labels as a ``nodeSelector`` has them."""
+    for key, label_value in value.items():
+        _matching(LABEL_KEY_PATTERN, key, "the key of a label", "Write it as kubectl get nodes --show-labels does")
+        if label_value:
+            label(label_value)
     return value
 
 

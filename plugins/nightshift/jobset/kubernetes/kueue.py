@@ -11,12 +11,12 @@ from nightshift.jobset.kubernetes import quota, rest
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.runtime import JobSetNotFound
-from nightshift.profiles import PROFILES
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import JobSpec
 from nightshift.spec.model import Compute
+from nightshift.spec.profile_names import known
 
 READERS: Final = "k8s/components/queues/airflow.yaml"
 """Lets Airflow's account read the queues. Without it, a run is planned without its quota."""
@@ -75,7 +75,7 @@ def quotas(spec: JobSpec, settings: Settings, partition: str, way: Way) -> dict[
     queue admits. The job's profiles are checked with the job's worker, others with their smallest. Raises PatchError.
     """
     found: dict[str, int | None] = {}
-    for profile in PROFILES:
+    for profile in known():
         asked = spec
         if profile not in spec.compute.profiles:
             asked = spec.model_copy(update={"compute": Compute(profile=profile)})

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
 from nightshift.fields.mistakes import choice
-from nightshift.profiles import Provisioning
+from nightshift.profiles import Provisioning, Span, fit
 from nightshift.profiles.hardware import GPUS, TPUS
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable
+from nightshift.spec.profile_names import ProfilesError, own
 
 OURS: Final = {file.stem: file for file in sorted(Path(__file__).with_name("list_prices").glob("*.yaml"))}
 """By region."""
@@ -71,9 +72,17 @@ def load_prices(path: str | Path | None = None) -> Prices:
     value = document.value
     if not isinstance(value, dict):
         raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD' (docs/operate/costs.md).")
-    if wrong := [*_twice(document), *_mistakes(value)]:
+    try:
+        mine = [fit(each, Span()) for each in own().values()]
+    except ProfilesError as error:
+        raise PricesError(str(error)) from error
+    named = [shape.machine.name for shape in mine if shape.machine]
+    if wrong := [*_twice(document), *_mistakes(value, named)]:
         raise PricesError("\n".join(f"{file}: {each}" for each in wrong))
-    return _prices(value, f"the list prices of {region} in this release" if region in OURS else str(file))
+    found = _prices(value, f"the list prices of {region} in this release" if region in OURS else str(file))
+    profiles_say = {shape.price_name: shape.own_nodes.price for shape in mine if shape.own_nodes}
+    known = {name: price for name, price in profiles_say.items() if price is not None}
+    return replace(found, machines={**known, **found.machines})
 
 
 def _prices(value: Mapping[str, Any], name: str) -> Prices:
@@ -106,7 +115,8 @@ def _twice(document: Document) -> Iterator[str]:
             yield f"{'.'.join(map(str, each.path))}: {each.problem}. {each.remedy}."
 
 
-def _mistakes(value: Mapping[Any, Any]) -> Iterator[str]:
+def _mistakes(value: Mapping[Any, Any], named: Sequence[str]) -> Iterator[str]:
+    """named: machines of profiles that the deployment has defined."""
     known = ("currency", "sources", "machines", *_OTHERS)
     for key in value:
         if key not in known:
@@ -125,7 +135,7 @@ def _mistakes(value: Mapping[Any, Any]) -> Iterator[str]:
         yield "machines: It is not a mapping. Write for example 'g2-standard-8: {spot: 0.3}' under it."
     elif machines:
         for name, entry in machines.items():
-            yield from _wrong_machine(name, entry, sources or {})
+            yield from _wrong_machine(name, entry, sources or {}, named)
     for section, keys in _OTHERS.items():
         entries = value.get(section)
         if entries is not None and not isinstance(entries, dict):
@@ -134,10 +144,10 @@ def _mistakes(value: Mapping[Any, Any]) -> Iterator[str]:
             yield from _wrong_other(section, key, entry, sources or {})
 
 
-def _wrong_machine(name: Any, entry: Any, sources: Mapping[Any, Any]) -> Iterator[str]:
+def _wrong_machine(name: Any, entry: Any, sources: Mapping[Any, Any], named: Sequence[str]) -> Iterator[str]:
     place = f"machines.{name}"
-    if name not in _MACHINES:
-        yield f"{place}: No profile uses a machine of this name. {choice(str(name), _MACHINES)}."
+    if name not in (machines := (*_MACHINES, *named)):
+        yield f"{place}: No profile uses a machine of this name. {choice(str(name), machines)}."
     if not isinstance(entry, dict):
         yield f"{place}: {entry!r} does not say how the machine is bought. Write {{on-demand: PRICE}}, or another way."
         return
