@@ -27,6 +27,7 @@ pytestmark = pytest.mark.unit
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 PLUGINS = Path(__file__).parents[2] / "plugins"
+DEMO = PLUGINS.parent / "dags" / "jobs" / "package-embeddings.yaml"
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -297,11 +298,14 @@ class TestTrouble:
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setattr(trouble, "_on_google", lambda: False)
 
-        for command in ("status", "pause", "resume"):
-            assert main([command, f"gs://b/tickets/2026-11-20/{A}"]) == 78
+        monkeypatch.setenv("NIGHTSHIFT_BUCKET", "b")
+        monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
+
+        for words in (["status", "job"], ["pause", "job"], ["resume", "job"], ["runs"], ["preview", str(DEMO)]):
+            assert main(words) == 78
             err = capsys.readouterr().err
             assert err.startswith(
-                f"nightshift {command}: gs://b cannot be read: there are no Google credentials here. Log in with"
+                f"nightshift {words[0]}: gs://b cannot be read: there are no Google credentials here. Log in with"
             )
             assert 'make up, then eval "$(make env)"' in err
 

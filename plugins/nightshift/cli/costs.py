@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli.trouble import warehouse_of
+from nightshift.cli.trouble import beside_the_stack, warehouse_of
 from nightshift.fields.arguments import day, flag, option
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.planner.costs.report import by_job, lines
@@ -37,7 +37,7 @@ def run(options: Options) -> int:
         warehouse = warehouse_of(AirflowConnections(Settings.from_environment(os.environ)))
         found = warehouse.audited(options.since, options.job)
     except SettingsError as error:
-        print(f"nightshift costs: {error}", file=sys.stderr)
+        print(f"nightshift costs: {error}{beside_the_stack()}", file=sys.stderr)
         return exits.BAD_INPUT
     except (WarehouseError, WarehouseUnavailable) as error:
         print(f"nightshift costs: {error}", file=sys.stderr)

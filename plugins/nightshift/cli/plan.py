@@ -125,7 +125,7 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
 
     rows, sample, credentials = options.rows, None, None
     if rows is None:
-        from nightshift.cli.trouble import warehouse_of
+        from nightshift.cli.trouble import beside_the_stack, warehouse_of
         from nightshift.hooks.connections import AirflowConnections
         from nightshift.settings import Settings, SettingsError
         from nightshift.warehouse import WarehouseError, WarehouseUnavailable
@@ -136,7 +136,7 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
             rows = warehouse.count_rows(spec, partition)
             credentials = connections.storage_credentials()
         except SettingsError as error:
-            raise Wrong(f"{error} Or pass --rows N, which needs no warehouse.") from error
+            raise Wrong(f"{error} Or pass --rows N, which needs no warehouse.{beside_the_stack()}") from error
         except (WarehouseError, WarehouseUnavailable) as error:
             raise NoWarehouse(str(error), exits.RESUME if isinstance(error, WarehouseUnavailable) else exits.CONFIG) from error
 

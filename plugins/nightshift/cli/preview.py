@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
-from nightshift.cli.trouble import NoAccount, open_bucket, tell
+from nightshift.cli.trouble import NoAccount, beside_the_stack, open_bucket, tell
 from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:
@@ -70,22 +70,24 @@ def run(
         return _run(options, os.environ if environment is None else environment, world or _surroundings)
     except (SpecErrors, PricesError) as error:
         return _failed(str(error), exits.BAD_INPUT)
-    except (NoRows, SettingsError, Wrong) as error:
+    except SettingsError as error:
+        return _failed(f"nightshift preview: {error}{beside_the_stack()}", exits.BAD_INPUT)
+    except (NoRows, Wrong) as error:
         return _failed(f"nightshift preview: {error}", exits.BAD_INPUT)
-    except (NoAccount, StoreUnavailable) as error:
-        return tell("preview", error)
     except EngineGone as error:
         return _failed(f"nightshift preview: {error}", exits.RESUME)
+    except (NoAccount, StoreUnavailable) as error:
+        return tell("preview", error)
     except (NoEngine, UnfitEngine) as error:
         return _failed(f"nightshift preview: {error}", exits.CONFIG)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except Exception as error:
         # Not by their classes: those come with Google's packages, which a preview of kept rows does not need.
-        code = {"WarehouseUnavailable": exits.RESUME, "WarehouseError": exits.CONFIG}.get(type(error).__name__)
-        if code is None:
+        codes = {"WarehouseUnavailable": exits.RESUME, "WarehouseError": exits.CONFIG, "NoCredentials": exits.CONFIG}
+        if (code := codes.get(type(error).__name__)) is None:
             raise
-        return _failed(f"nightshift preview: {error}", code)
+        return _failed(f"nightshift preview: {error}{beside_the_stack()}", code)
 
 
 def _failed(message: str, code: int) -> int:

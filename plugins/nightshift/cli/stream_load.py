@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
+from nightshift.cli.trouble import NoAccount, open_bucket, tell
 from nightshift.fields.arguments import option, positive
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import SpecErrors, load_stream
 from nightshift.spec.sinks.files import FileSink
-from nightshift.store import StoreUnavailable, open_store
+from nightshift.store import StoreUnavailable
 from nightshift.stream.bigquery.load import DAYS, Batch, StreamLoader
 from nightshift.warehouse.errors import WarehouseError, WarehouseUnavailable, translated
 
@@ -58,9 +59,11 @@ def run(options: Options) -> int:
 
     today = datetime.now(UTC).date()
     try:
-        loader = StreamLoader(_client(settings), settings, spec, open_store(spec.sink.files))
+        loader = StreamLoader(_client(settings), settings, spec, open_bucket(spec.sink.files))
         files = loader.load(today - timedelta(days=options.days), today, on_batch=_say)
-    except (WarehouseUnavailable, StoreUnavailable) as error:
+    except (NoAccount, StoreUnavailable) as error:
+        return tell("stream load", error)
+    except WarehouseUnavailable as error:
         print(error, file=sys.stderr)
         return exits.RESUME
     except WarehouseError as error:
