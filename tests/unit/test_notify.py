@@ -82,7 +82,7 @@ class TestTheJobFile:
     def test_a_notifier_for_each_event(self, tmp_path: Path) -> None:
         lines = "\n".join(
             f"  {event}: {{notifier: board, arguments: {{text: 'run {{{{ run_id }}}}', list: [1, null, {{a: true}}]}}}}"
-            for event in ("failed", "late", "too_many_dead_letters")
+            for event in ("failed", "late", "too_many_dead_letters", "doubtful_answers")
         )
 
         assert self.mistakes(tmp_path, lines) == []
@@ -249,7 +249,9 @@ class TestTheDag:
     @pytest.mark.parametrize("named", ["absent", "command", "leaving", "hanging"])
     def test_nothing_of_a_notifier_runs_when_it_is_parsed(self, parse: Parse, named: str) -> None:
         """`nightshift.cli.__main__` ends its process when it is imported."""
-        events = "\n".join(f"  {event}: {{notifier: {named}}}" for event in ("failed", "late", "too_many_dead_letters"))
+        events = "\n".join(
+            f"  {event}: {{notifier: {named}}}" for event in ("failed", "late", "too_many_dead_letters", "doubtful_answers")
+        )
         bag = parse(job=job_text(events))
 
         assert "package-embeddings" in bag.dags
@@ -397,6 +399,23 @@ class TestWhenItIsDue:
         assert alert is not None
         with pytest.raises(NotNotified, match="SystemExit"):
             await notices.tell_late(**alert.callback.kwargs)
+
+
+class TestDoubtful:
+    @pytest.mark.parametrize("words", ["", "Look at some prompts: 20 of 20 answers are empty."])
+    def test_only_answers_that_are_doubtful_are_told_with_what_to_do(self, words: str) -> None:
+        callbacks = notify.when_answers_are_doubtful(told("doubtful_answers", text="{{ event }}: {{ error }}"))
+        assert callbacks is not None
+        (callback,) = callbacks
+        given: Any = {"task": SimpleNamespace(doubts=lambda: words), "dag": None}
+        callback(given)
+
+        assert Blackboard.told == ([f"doubtful_answers: {words}"] if words else [])
+
+    def test_the_task_seal_tells_of_them(self, parse: Parse) -> None:
+        dag = parse(job=job_text("  doubtful_answers: {notifier: board, arguments: {text: odd}}")).dags["package-embeddings"]
+
+        assert [task.task_id for task in dag.tasks if getattr(task, "on_success_callback", None)] == ["seal"]
 
 
 class TestTooMany:

@@ -3,6 +3,7 @@
     failed                   ``on_failure_callback`` of the DAG, which the DAG processor calls
     late                     a `DeadlineAlert` of the DAG, whose callback runs in the triggerer
     too_many_dead_letters    ``on_failure_callback`` of the tasks infer and seal, which the task's own process calls
+    doubtful_answers         ``on_success_callback`` of the task seal, likewise
 
 Each is a `nightshift.operators.notices.Notice`: the DAG holds names and texts, and no notifier is made before it is due.
 
@@ -85,6 +86,24 @@ def when_too_many_die(spec: JobSpec) -> list[Callable[[Context], None]] | None:
     """For the ``on_failure_callback`` of a task that may end for that reason."""
     notice = _notice(spec, "too_many_dead_letters")
     return None if notice is None else [TooMany(notice)]
+
+
+def when_answers_are_doubtful(spec: JobSpec) -> list[Callable[[Context], None]] | None:
+    """For the ``on_success_callback`` of the task seal."""
+    notice = _notice(spec, "doubtful_answers")
+    return None if notice is None else [Doubtful(notice)]
+
+
+class Doubtful:
+    """Notifies only if the sealed run has answers that a person should look at (`SealOperator.doubts`)."""
+
+    def __init__(self, notice: Notice) -> None:
+        self.notice = notice
+
+    def __call__(self, context: Context) -> None:
+        asked: Any = getattr(context.get("task"), "doubts", None)
+        if words := asked() if asked else "":
+            self.notice({**context, "reason": words})
 
 
 class TooMany:

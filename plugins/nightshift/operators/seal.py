@@ -20,6 +20,14 @@ class SealOperator(RunOperator):
     Fails for good if rows are missing or more rows are dead letters than the job tolerates: then nothing is published.
     """
 
+    def doubts(self) -> str:
+        """What a person should look at before using the answers; '' if there is nothing, or if the run is not sealed."""
+        from nightshift.run.manifest import load_manifest
+        from nightshift.status.concerns import concerns
+
+        manifest = load_manifest(self.store, self.run)
+        return " ".join(each.words for each in concerns(manifest)) if manifest else ""
+
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.planner.sealing import seal_measured
 

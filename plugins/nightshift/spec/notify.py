@@ -104,6 +104,11 @@ class Notify(Section):
         description="When a run has more dead letters than dead_letters.tolerate, so that it is not published.",
         examples=[{"notifier": "search-team"}],
     )
+    doubtful_answers: Notifier | None = Field(
+        default=None,
+        description="When a run is complete, but its answers are nearly all cut, empty or the same. It is published.",
+        examples=[{"notifier": "search-team"}],
+    )
 
     @property
     def told(self) -> dict[str, Notifier]:
