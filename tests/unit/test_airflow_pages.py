@@ -24,7 +24,8 @@ from nightshift.preview.names import new_id
 from nightshift.preview.results import NightEstimate, Pair, Preview, PreviewRow, Variant, save
 from nightshift.run import pauses
 from nightshift.run.endings import Ending, record
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage, save_now
+from nightshift.run.pods_kept import save_now
+from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
 from nightshift.status.overview import RunLook
 from nightshift.store import StoreUnavailable
 from tests.chat_run import ChatRun, a_chat_run

@@ -2,7 +2,7 @@
 
 The trigger of the task `infer` writes it beside what `nightshift.run.pod_startup` keeps, at most once a minute and only when it
 has changed; the task writes it once more when a JobSet has ended. Nothing is decided or proven from it, so no failure to read
-or write it touches a night.
+or write it touches a night. `nightshift.run.pods_kept` reads and writes it.
 
 A cluster does not see everything. It counts a pod as working as soon as its driver runs: until the driver's first request,
 `refined` knows more, from its heartbeat. So it is with the hosts of a worker of several, whose drivers start before the engine.
@@ -16,22 +16,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final
-
-import obstore
-from obstore.store import ObjectStore
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.formats import STARTS
-from nightshift.run.heartbeats import Heartbeat
-from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import StoreUnavailable, get_bytes
+from nightshift.run.names import canonical_json
 
-PODS_MOST: Final = 2000
-"""Of one JobSet; those that have ended are left out first."""
+if TYPE_CHECKING:
+    from nightshift.run.heartbeats import Heartbeat
+
 LINES_MOST: Final = 20
 CHARACTERS_MOST: Final = 500
 """Of one line of last words."""
-BYTES_MOST: Final = 4 << 20
 
 
 class Stage(StrEnum):
@@ -223,43 +218,6 @@ def refined(pod: PodNow, beat: Heartbeat) -> PodNow:
     if pod.stage is not Stage.WORKING or "warm_up" in beat.start_up_s:
         return pod
     return replace(pod, stage=Stage.WARM_UP if "weights" in beat.start_up_s else Stage.WEIGHTS)
-
-
-def save_now(store: ObjectStore, run: RunRef, now: JobSetNow) -> None:
-    """Replaces what was known of a JobSet. Raises StoreUnavailable."""
-    if len(now.pods) > PODS_MOST:
-        alive_first = sorted(now.pods, key=lambda pod: (pod.stage is Stage.ENDED, pod.index))
-        now = replace(now, pods=tuple(alive_first[:PODS_MOST]))
-    try:
-        obstore.put(store, run.now_path(now.name), now.to_bytes())
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write {run.now_path(now.name)}: {error}") from error
-
-
-def load_one(store: ObjectStore, run: RunRef, jobset: str) -> JobSetNow | None:
-    """None if nothing is known of it. Raises StoreUnavailable."""
-    try:
-        body = get_bytes(store, run.now_path(jobset))
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read {run.now_path(jobset)}: {error}") from error
-    return None if body is None else JobSetNow.from_bytes(body)
-
-
-def load(store: ObjectStore, run: RunRef) -> tuple[JobSetNow, ...]:
-    """All JobSets of the run of which anything is known, by name; () before the first. The store is rooted at the bucket.
-
-    An object that cannot be read is passed over. Raises StoreUnavailable.
-    """
-    found: list[JobSetNow | None] = []
-    try:
-        for page in obstore.list(store, run.starts_folder):
-            for meta in page:
-                if run.is_now(meta["path"]) and meta["size"] <= BYTES_MOST:
-                    body = get_bytes(store, meta["path"])
-                    found.append(None if body is None else JobSetNow.from_bytes(body))
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read where the pods of {run.prefix} are: {error}") from error
-    return tuple(sorted(filter(None, found), key=lambda each: each.name))
 
 
 def in_time(seconds: float) -> str:

@@ -17,7 +17,7 @@ from obstore.store import ObjectStore
 
 from nightshift.planner.bills import bill_seen
 from nightshift.planner.costs.prices import Prices
-from nightshift.run import pods_now
+from nightshift.run import pods_kept
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.pod_startup import Starts
@@ -152,7 +152,7 @@ class RunLook:
         # All at once: each of them waits for one answer of the store after another.
         surveyed = lookers().submit(self._survey.refresh, within_s)
         looked = lookers().submit(self._look_at_workers)
-        placed = lookers().submit(pods_now.load, self._store, self._run)
+        placed = lookers().submit(pods_kept.load, self._store, self._run)
 
         def listed() -> Progress | None:
             surveyed.result()

@@ -14,7 +14,7 @@ from obstore.store import ObjectStore
 
 from nightshift.fields.text import minutes
 from nightshift.formats import UnreadableFormat
-from nightshift.run import endings, pauses, pods_now
+from nightshift.run import endings, pauses, pods_kept
 from nightshift.run.endings import Ending
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
@@ -232,7 +232,7 @@ class Summarizer:
 
     def _not_starting(self, made: Summary, now: float, note: Callable[[int], None]) -> Iterator[Attention]:
         if made.state == "open":
-            fleets = pods_now.load(self._store, self._run)
+            fleets = pods_kept.load(self._store, self._run)
             note(1 + len(fleets))
             if found := trouble(fleets, now):
                 yield Attention(*found)

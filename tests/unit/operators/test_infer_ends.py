@@ -36,7 +36,8 @@ from nightshift.operators.jobset_errors import (
     JobSetUnknown,
 )
 from nightshift.run.pod_startup import Starts
-from nightshift.run.pods_now import Stage, load
+from nightshift.run.pods_kept import load
+from nightshift.run.pods_now import Stage
 from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_spec

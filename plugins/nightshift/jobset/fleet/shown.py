@@ -13,7 +13,8 @@ from nightshift.jobset.runtime import JobSetNotFound, Runtime, RuntimeUnavailabl
 from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import jobset_now, pod_now, with_log
 from nightshift.run.names import RunRef
-from nightshift.run.pods_now import JobSetNow, PodNow, Stage, load_one, merged, save_now
+from nightshift.run.pods_kept import load_one, save_now
+from nightshift.run.pods_now import JobSetNow, PodNow, Stage, merged
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
