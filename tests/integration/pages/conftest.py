@@ -24,7 +24,7 @@ TICKETS = [*READS, ["can_read", "DAG:tickets"]]
 USERS = [
     {"name": "nobody", "permissions": [*READS, ["can_read", "DAG:other"], ["can_read", "XComs"]]},
     {"name": "looker", "permissions": TICKETS},
-    {"name": "reader", "permissions": [*TICKETS, ["can_read", "XComs"], ["can_read", "Task Logs"]]},
+    {"name": "reader", "permissions": [*TICKETS, *(["can_read", each] for each in ("XComs", "Task Logs", "Plugins"))]},
     {
         "name": "editor",
         "permissions": [

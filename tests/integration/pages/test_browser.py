@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,19 @@ def browser() -> Iterator[Browser]:
         made = playwright.chromium.launch(executable_path=program, headless=True, args=arguments)
         yield made
         made.close()
+
+
+@pytest.fixture
+def seat_for(browser: Browser, airflow: ApiServer) -> Iterator[Callable[..., Seat]]:
+    """A user in front of a browser, until the test ends: a page that is left open goes on asking."""
+    with ExitStack() as left:
+
+        def sit(user: str, mode: str = "light") -> Seat:
+            seat = Seat(browser, airflow, user, mode)
+            left.callback(seat.page.context.close)
+            return seat
+
+        yield sit
 
 
 class Seat:
@@ -66,8 +80,10 @@ class Seat:
         return [line for line in self.said if "nightshift" in line or "Content Security Policy" in line]
 
 
-def test_from_the_red_square_to_the_reasons_in_two_clicks(browser: Browser, airflow: ApiServer, nights: Nights) -> None:
-    seat = Seat(browser, airflow, "reader")
+def test_from_the_red_square_to_the_reasons_in_two_clicks(
+    seat_for: Callable[..., Seat], airflow: ApiServer, nights: Nights
+) -> None:
+    seat = seat_for("reader")
     seat.page.goto(f"{airflow.url}/dags/tickets/runs/manual__1")
     square = seat.page.locator("a[href*='/runs/manual__1/tasks/seal']").first
     square.wait_for()
@@ -89,8 +105,10 @@ def test_from_the_red_square_to_the_reasons_in_two_clicks(browser: Browser, airf
     assert [url for url in seat.asked if not url.startswith((airflow.url, "data:", "blob:"))] == []
 
 
-def test_dead_letters_are_searched_and_unfolded_by_the_keyboard(browser: Browser, airflow: ApiServer, nights: Nights) -> None:
-    seat = Seat(browser, airflow, "reader")
+def test_dead_letters_are_searched_and_unfolded_by_the_keyboard(
+    seat_for: Callable[..., Seat], airflow: ApiServer, nights: Nights
+) -> None:
+    seat = seat_for("reader")
     seat.page.goto(airflow.url + page_of(nights.failed))
     page = seat.page
     page.get_by_text("row 0 has no text").wait_for()
@@ -106,9 +124,9 @@ def test_dead_letters_are_searched_and_unfolded_by_the_keyboard(browser: Browser
     expect(page.get_by_text("Label this: text of row 248")).to_be_visible()
 
 
-def test_a_working_night_moves_by_itself(browser: Browser, airflow: ApiServer, nights: Nights) -> None:
+def test_a_working_night_moves_by_itself(seat_for: Callable[..., Seat], airflow: ApiServer, nights: Nights) -> None:
     """And what a user has unfolded stays as it is."""
-    seat = Seat(browser, airflow, "editor", mode="dark")
+    seat = seat_for("editor", mode="dark")
     frame = seat.open("/plugin/nightshift")
     frame.get_by_role("link", name="tickets").first.wait_for()
     seat.picture("pages-runs-dark")
@@ -132,9 +150,9 @@ def test_a_working_night_moves_by_itself(browser: Browser, airflow: ApiServer, n
 
 
 def test_a_button_asks_first_and_airflows_page_opens_around_the_frame(
-    browser: Browser, airflow: ApiServer, nights: Nights
+    seat_for: Callable[..., Seat], airflow: ApiServer, nights: Nights
 ) -> None:
-    seat = Seat(browser, airflow, "editor")
+    seat = seat_for("editor")
     frame = seat.open("/dags/tickets/runs/manual__1/plugin/nightshift-run")
     frame.get_by_role("button", name="Redo dead letters").click()
     dialog = frame.get_by_role("dialog")
@@ -152,9 +170,9 @@ def test_a_button_asks_first_and_airflows_page_opens_around_the_frame(
     assert seat.ours_said() == []
 
 
-def test_the_first_screen_of_10000_chunks(browser: Browser, airflow: ApiServer, large_night: str) -> None:
+def test_the_first_screen_of_10000_chunks(seat_for: Callable[..., Seat], airflow: ApiServer, large_night: str) -> None:
     """How fast it is, docs/operate/pages.md says."""
-    seat = Seat(browser, airflow, "reader")
+    seat = seat_for("reader")
     began = time.monotonic()
 
     seat.page.goto(f"{airflow.url}/nightshift/runs/{large_night}", wait_until="domcontentloaded")

@@ -54,11 +54,17 @@ document.addEventListener("DOMContentLoaded", () => {
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     if (document.hidden && event.detail.elt.hasAttribute("data-live")) event.preventDefault();
   });
-  const silent = () => {
+  // What asks again and again does so anyway; a part that is asked for once is asked for again.
+  const later = (event) => setTimeout(() => htmx.trigger(event.detail.elt, "again"), 5000);
+  const silent = (event) => {
     document.body.dataset.silent = "yes";
+    later(event);
   };
   document.body.addEventListener("htmx:sendError", silent);
   document.body.addEventListener("htmx:timeout", silent);
+  document.body.addEventListener("htmx:responseError", (event) => {
+    if (event.detail.xhr.status === 503) later(event);
+  });
   document.body.addEventListener("htmx:afterOnLoad", () => {
     delete document.body.dataset.silent;
   });
