@@ -144,7 +144,7 @@ def test_a_working_night_moves_by_itself(seat_for: Callable[..., Seat], airflow:
 
     expect(frame.get_by_text("of 2,000, 75.0%")).to_be_visible(timeout=PATIENCE_MS)
     # It asks again, and gets nothing if nothing is new.
-    with seat.page.expect_response(lambda reply: "/now?" in reply.url and reply.status == 204):
+    with seat.page.expect_response(lambda reply: "/work?" in reply.url and reply.status == 204):
         pass
     assert seat.ours_said() == []
 
