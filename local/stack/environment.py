@@ -14,7 +14,9 @@ from local.stack.kubernetes import STORAGE_VARIABLE, Kubernetes
 BUCKET: Final = "nightshift"
 PROJECT: Final = "local"
 PODS: Final = 2
-"""Pods of the local runtime that run at once; each takes 2 GiB. A plan with more workers would start engines for nothing."""
+"""Pods of a night that run at once locally; each takes 2 GiB. A plan with more workers would start engines for nothing."""
+WARM: Final = 2
+"""Engines of previews that may be warm beside a night, whose pods would wait ten minutes for their place otherwise."""
 
 # A developer's own settings for these programs must not affect the stack.
 _FOREIGN: Final = (

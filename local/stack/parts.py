@@ -164,7 +164,7 @@ def node_configuration(env: Mapping[str, str], driver: Path, server: Path, drive
             SERVER_IMAGE: {"path": [str(server)], "env": engine},
         },
         "env": {**env, "PYTHONUNBUFFERED": "1"},
-        "max_pods": environment.PODS,
+        "max_pods": environment.PODS + environment.WARM,
         "pod_backoff_s": 2,
     }
 

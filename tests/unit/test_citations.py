@@ -2,16 +2,14 @@
 
 import argparse
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from nightshift import cli
-from nightshift.run import seal
+from nightshift.run import tolerance
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import load
-from tests.builders import a_plan, a_spec
 from tests.citations import Repository
 from tests.unit.test_architecture import ALLOWED
 
@@ -129,9 +127,8 @@ def test_the_tutorials_job_has_the_one_mistake_that_it_shows(tmp_path: Path) -> 
     assert load(file).job == "ticket-vectors"
 
 
-def test_the_tutorial_shows_what_the_seal_says() -> None:
-    spec = a_spec(dead_letters__tolerate=0)
+def test_the_tutorial_shows_what_a_night_with_too_many_dead_letters_says() -> None:
     with pytest.raises(ToleranceExceeded) as caught:
-        seal._judge(spec, a_plan(rows=12), 1, Counter({"bad_input": 1}))
+        tolerance.judge(1, 0, "1 or more of 12 rows are dead letters", tolerance.what_to_do("0"))
 
-    assert str(caught.value) in (ROOT / "docs/use/tutorial.md").read_text()
+    assert f"failed: infer: {caught.value} (JobSet" in (ROOT / "docs/use/tutorial.md").read_text()

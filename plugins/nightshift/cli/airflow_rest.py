@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 
+from nightshift.cli.trouble import beside_the_stack
+
 TIMEOUT_S: Final = 30.0
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 BASE_URL: Final = "AIRFLOW__API__BASE_URL"
@@ -69,6 +71,7 @@ class AirflowApi:
             raise NoAirflow(
                 "It is not known where Airflow is. Set NIGHTSHIFT_AIRFLOW_URL to the address of its pages (Cloud Composer: "
                 "`gcloud composer environments describe NAME --location REGION --format 'value(config.airflowUri)'`)."
+                f"{beside_the_stack()}"
             )
         parts = urlsplit(url.strip().rstrip("/"))
         if parts.scheme not in ("http", "https") or not parts.hostname:

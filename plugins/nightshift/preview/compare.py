@@ -19,6 +19,11 @@ SAME: Final = 1e-3
 """Relative difference of two numbers that counts as none: batches of other sizes round differently."""
 
 
+NUMBERS_MOST: Final = 8
+NUMBERS_SHOWN: Final = 4
+"""Of a list with more than `NUMBERS_MOST` items: nobody reads a vector."""
+
+
 def pairs(first: Variant, second: Variant) -> tuple[Pair, ...]:
     """The rows that both have, in the order of the first."""
     others = {_name(row): row for row in second.rows}
@@ -49,6 +54,8 @@ def shown(value: Any) -> str:
             return f"{value:.4g}"
         case dict():
             return ", ".join(f"{name}: {shown(each)}" for name, each in value.items())
+        case list() if len(value) > NUMBERS_MOST:
+            return f"[{', '.join(shown(each) for each in value[:NUMBERS_SHOWN])}, ...]"
         case list():
             return f"[{', '.join(shown(each) for each in value)}]"
         case None:

@@ -52,7 +52,10 @@ def _one(row: PreviewRow, width: int) -> Iterator[str]:
         yield from _block("prompt", row.prompt, width)
     if row.reasoning:
         yield from _block("reasoning", row.reasoning, width)
-    yield from _block("dead" if row.reason else "answer", answer_text(row), width)
+    if row.reason is not None:
+        yield from _block("dead", f"{row.reason}: {row.message}", width)
+    else:
+        yield from _block("answer", answer_text(row), width)
 
 
 def _facts(row: PreviewRow) -> str:
@@ -127,7 +130,7 @@ def _columns(left: str, right: str, column: int) -> Iterator[str]:
 def _wrapped(text: str, width: int) -> list[str]:
     """At most `LINES_MOST`; what a model or a table wrote may not move the cursor, so control characters are shown as such."""
     found: list[str] = []
-    for line in text.split("\n"):
+    for line in text.rstrip().split("\n"):
         # Our own colours stay; they take no room.
         safe = "".join(
             piece if _INVISIBLE.fullmatch(piece) else _CONTROL.sub("\N{REPLACEMENT CHARACTER}", piece)
