@@ -213,6 +213,7 @@ class Runtime:
         self.submitted: list[Mapping[str, Any]] = []
         self.stopped: list[str] = []
         self._threads: list[threading.Thread] = []
+        self._over = threading.Event()
 
     def submit(self, manifest: Mapping[str, Any]) -> str:
         self.submitted.append(manifest)
@@ -223,7 +224,12 @@ class Runtime:
         return ""
 
     def _keep(self, folder: EngineFolder) -> None:
-        asyncio.run(Keeper(ObjectStorage(self._store), folder, self._url, idle_s=5.0).keep())
+        asyncio.run(self._until_over(folder))
+
+    async def _until_over(self, folder: EngineFolder) -> None:
+        keeper = asyncio.create_task(Keeper(ObjectStorage(self._store), folder, self._url).keep())
+        await asyncio.to_thread(self._over.wait)
+        keeper.cancel()
 
     def observe(self, name: str, *, closely: bool = False) -> Observation:
         status = {"initContainerStatuses": [{"name": "server", "restartCount": 3 if self._broken else 0}]}
@@ -236,6 +242,7 @@ class Runtime:
         self.stopped.append(name)
 
     def join(self) -> None:
+        self._over.set()
         for thread in self._threads:
             thread.join()
 
@@ -284,3 +291,9 @@ def test_rows_that_share_a_request_have_their_own_answers_and_the_tokens_of_all(
     assert variant["rows"][0]["answer"] == vector_of("refund please")
     assert variant["rows"][0]["prompt_tokens"] is None
     assert variant["prompt_tokens"] == sum(len(each) for each in BODIES if each)
+
+
+def test_an_engine_that_nobody_asks_ends_by_itself(store: ObjectStore, engine: ChatEngine) -> None:
+    keeper = Keeper(ObjectStorage(store), EngineFolder("tickets", "0" * 16), engine.url, idle_s=0.1)
+
+    asyncio.run(asyncio.wait_for(keeper.keep(), 60))
