@@ -80,7 +80,7 @@ class Keeper:
 
     async def _computed(self, ask: dict[str, Any]) -> Outcome:
         spec = JobSpec.model_validate(ask["spec"])
-        table = pq.read_table(pa.BufferReader(base64.b64decode(ask["rows"])))
+        table = pq.ParquetFile(pa.BufferReader(base64.b64decode(ask["rows"]))).read()
         return await compute(spec, table, self._url)
 
 
