@@ -101,6 +101,11 @@ class TestWarnings:
 
         assert [words.partition(":")[0] for words in found.warnings] == ["95 % of the answers that were read are empty"]
 
+    def test_all_empty_is_said_once(self) -> None:
+        assert [words.partition(":")[0] for words in of(chat(lambda row: "")).warnings] == [
+            "All answers that were read are empty"
+        ]
+
     def test_nearly_all_equal(self) -> None:
         assert of(chat(lambda row: "no" if row < 98 else "yes")).warnings == (
             "98 % of the answers that were read are the same: 'no'",

@@ -16,11 +16,12 @@ from nightshift.run.chunks import NotAChunk
 from nightshift.run.endings import Ending
 from nightshift.run.inputs import InputReader
 from nightshift.run.opening import NoSuchRun
-from nightshift.status import dead_letters, source_rows
+from nightshift.status import dead_letters, folder, source_rows
 from nightshift.status.dead_letters import DeadLetterPage, DeadLetters
 from nightshift.status.explanation import NoSuchRow, explain, key_of
 from nightshift.status.samples import samples
 from nightshift.tasks._sampling import row_seed
+from nightshift.tasks.base import BadInput, Text
 from tests.builders import a_spec
 from tests.chat_run import ChatRun, a_chat_run, a_chat_spec
 
@@ -113,22 +114,25 @@ class TestDeadLetters:
 
         assert (ordinals(first), first.after, ordinals(second), second.after) == ([5, 7], 30, [31], None)
 
+    def test_a_page_begins_after_a_row(self, run: ChatRun) -> None:
+        assert ordinals(DeadLetters(run.store, run.run).page(after=5)) == [7, 31]
+
     def test_a_page_reads_some_chunks_and_says_where_to_go_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dead_letters, "CHUNKS_AT_ONCE", 2)
         run = a_chat_run(MemoryStore(), rows=50)
         for number in range(5):
-            run.commit(number, lambda row: None if row % 10 == 3 else "a")
+            run.commit(number, lambda row: None if row % 10 == 0 else "a")
         found = DeadLetters(run.store, run.run)
 
         seen, after = [], -1
         while True:
-            page = found.page(search="row 43", after=after)
+            page = found.page(search="row 40", after=after)
             seen.append((page.read, ordinals(page)))
             if page.after is None:
                 break
             after = page.after
 
-        assert seen == [(2, []), (2, []), (1, [43])]
+        assert seen == [(2, []), (2, []), (1, [40])]
 
     def test_a_search_through_prompts_is_bounded(self, run: ChatRun, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dead_letters, "SEARCHED_AT_ONCE", 1)
@@ -190,6 +194,23 @@ class TestDeadLetters:
         assert ordinals(page) == [31]
         assert list(page.problems) == [path]
 
+    def test_a_chunk_in_the_place_of_another_is_a_problem(self, run: ChatRun) -> None:
+        run.put(run.work.chunk_path(3), bytes(obstore.get(run.store, run.work.chunk_path(0)).bytes()))
+
+        page = DeadLetters(run.store, run.run).page()
+
+        assert (ordinals(page), list(page.problems.values())) == (
+            [5, 7],
+            [f"it belongs to chunk 0 of run {run.run.run_id}, plan {run.plan.uid}"],
+        )
+
+    def test_a_chunk_that_is_too_large_is_not_read(self, run: ChatRun, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(folder, "CHUNK_BYTES_MOST", 100)
+
+        [problem, _] = DeadLetters(run.store, run.run).page().problems.values()
+
+        assert "at most 100 are read to look at rows" in problem
+
     def test_rows_that_are_gone_leave_the_dead_letters_readable(self, run: ChatRun) -> None:
         for meta in obstore.list(run.store, run.run.inputs_folder).collect():
             obstore.delete(run.store, meta["path"])
@@ -209,6 +230,22 @@ class TestDeadLetters:
         [letter] = DeadLetters(run.store, run.run).page().rows
 
         assert "the template failed on this row" in (letter.prompt.problem or "")
+
+    def test_a_template_that_takes_too_long_stops_one_look_and_not_the_server(
+        self, run: ChatRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rendered: list[str] = []
+
+        def slow(self: Any, row: Any) -> str:
+            rendered.append(row["text"])
+            raise BadInput("the template failed on this row: it took more than 5 s of processor time")
+
+        monkeypatch.setattr(Text, "of", slow)
+
+        letters = DeadLetters(run.store, run.run).page().rows
+
+        assert rendered == ["text of row 5"]
+        assert ["on an earlier row" in (each.prompt.problem or "") for each in letters] == [False, True, True]
 
     def test_before_the_rows_are_exported_there_are_none(self) -> None:
         run = a_chat_run(MemoryStore())

@@ -13,6 +13,8 @@ from nightshift.run import endings, pauses
 from nightshift.run.endings import Ending
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
+from nightshift.status import runs
+from nightshift.status.progress import Adding
 from nightshift.status.runs import RunPage, Runs, find, published_before
 from nightshift.status.summary import Summarizer, Summary
 from tests.chat_run import OPENED, ChatRun, a_chat_run
@@ -264,6 +266,24 @@ class TestSummary:
         assert summary_of(a_chat_run(store, redo=redo)).redo_of == B
 
 
+class TestRate:
+    def test_only_the_last_minutes_count(self) -> None:
+        adding = Adding(now=1000.0)
+        for rows, at in ((100, 100.0), (60, 800.0), (30, 990.0)):
+            adding.add(rows, at)
+
+        found = adding.made()
+
+        assert (found.rows, found.recent, found.rate, found.seconds_left(220)) == (190, 90, 0.3, 100.0)
+
+    def test_it_falls_while_nothing_is_committed(self) -> None:
+        adding = Adding(now=2000.0)
+        adding.add(100, 100.0)
+        adding.add(100, 200.0)
+
+        assert adding.made().rate is None
+
+
 class TestFind:
     @pytest.fixture(autouse=True)
     def _bucket(self, store: MemoryStore) -> None:
@@ -318,6 +338,19 @@ class TestFind:
 
         assert find(store, "dead000000000000").generation == 2
         assert find(store, "dead000000000000-g2").generation == 2
+
+    def test_the_beginning_of_an_id_must_be_of_one_run_in_all_days(
+        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also if days are looked at in several parts."""
+        monkeypatch.setattr(runs, "READERS", 1)
+        for day in range(1, 20):
+            a_chat_run(store, job="many", partition=f"2026-10-{day:02}", digest=f"{day:02}" * 8, rows=1)
+        a_chat_run(store, job="many", partition="2026-09-01", digest="1919000000000000", rows=1)
+
+        with pytest.raises(NoSuchRun, match="2 runs have an id that begins with '1919'"):
+            find(store, "1919")
+        assert find(store, "19191919").partition == "2026-10-19"
 
     def test_an_empty_bucket_says_so(self) -> None:
         with pytest.raises(NoSuchRun, match="no runs yet"):

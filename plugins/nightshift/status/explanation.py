@@ -140,8 +140,8 @@ def key_of(text: str, columns: tuple[str, ...]) -> dict[str, str]:
     return {name: found[name] for name in columns}
 
 
-def ordinals_of(folder: RunFolder, key: Mapping[str, str], *, first: int = 0, seconds: float = SECONDS) -> list[int]:
-    """The ordinals of the rows with this key, at most `FOUND_MOST`, from the exported rows of the ordinal `first` on.
+def ordinals_of(folder: RunFolder, key: Mapping[str, str], *, seconds: float = SECONDS) -> list[int]:
+    """The ordinals of the rows with this key in the first row group that has any; at most `FOUND_MOST`.
 
     Reads the key columns of one row group after another, without those whose statistics show that it is not there. Raises
     NoSuchRow, also when the time is over, and what `RunFolder` raises.
@@ -154,7 +154,7 @@ def ordinals_of(folder: RunFolder, key: Mapping[str, str], *, first: int = 0, se
     said = ", ".join(f"{name} {value}" for name, value in key.items())
     try:
         reader = InputReader(folder.store, run, plan, spec.source.key)
-        for start, count in _groups_with(folder.store, run, plan, key, first):
+        for start, count in _groups_with(folder.store, run, plan, key):
             if time.monotonic() > end:
                 raise NoSuchRow(
                     f"No row with {said} among the first {start:,} of {plan.rows:,} rows; there was no time to look on. Name "
@@ -179,18 +179,15 @@ def _text(value: pa.Scalar) -> str:
     return found.hex() if isinstance(found, bytes) else str(found)
 
 
-def _groups_with(store: ObjectStore, run: RunRef, plan: Plan, key: Mapping[str, str], first: int) -> Iterator[tuple[int, int]]:
+def _groups_with(store: ObjectStore, run: RunRef, plan: Plan, key: Mapping[str, str]) -> Iterator[tuple[int, int]]:
     """The first ordinal and the number of rows of each row group that may hold the key."""
     start = 0
     for file in plan.files:
-        if start + file.rows > first:
-            metadata = _metadata(store, run, file)
-            at = start
-            for number, count in enumerate(file.row_groups):
-                if at + count > first and _may_hold(metadata.row_group(number), key):
-                    yield at, count
-                at += count
-        start += file.rows
+        metadata = _metadata(store, run, file)
+        for number, count in enumerate(file.row_groups):
+            if _may_hold(metadata.row_group(number), key):
+                yield start, count
+            start += count
 
 
 def _metadata(store: ObjectStore, run: RunRef, file: InputFile) -> pq.FileMetaData:
