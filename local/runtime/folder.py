@@ -7,10 +7,15 @@ import fcntl
 import os
 import secrets
 import shutil
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from nightshift.jobset.local.folder import JobSetFolder, StateFolder, sync_folder, write_atomic
+from nightshift.jobset.local.folder import ENDED, ENDED_MOST, JobSetFolder, StateFolder, sync_folder, write_atomic
+
+LOG_BYTES_MOST: Final = 1 << 20
+LOGS_MOST: Final = 200
+"""What is kept of a JobSet that is gone: the end of so many logs, the newest."""
 
 
 class AgentJobSetFolder(JobSetFolder):
@@ -43,6 +48,9 @@ class AgentJobSetFolder(JobSetFolder):
         trash.parent.mkdir(exist_ok=True)
         self.path.rename(trash)
         sync_folder(self.path.parent)
+        with contextlib.suppress(OSError):
+            # What is kept serves people: a full disk must not keep the JobSet.
+            _keep(trash, self.state / ENDED, self.name)
         shutil.rmtree(trash, ignore_errors=True)
 
 
@@ -77,3 +85,21 @@ class AgentFolder(StateFolder):
     def withdraw(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self.path / "agent.json").unlink()
+
+
+def _keep(gone: Path, ended: Path, name: str) -> None:
+    """Moves what people may want to read of a JobSet that is gone, and forgets the oldest of what was kept before."""
+    target = ended / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}"
+    target.mkdir(parents=True, exist_ok=True)
+    logs = sorted((gone / "logs").rglob("*.log"), key=lambda each: each.stat().st_mtime)
+    for log in logs[-LOGS_MOST:]:
+        kept = target / log.relative_to(gone)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES_MOST))
+            kept.write_bytes(file.read())
+    for each in ("status.json", "manifest.json"):
+        with contextlib.suppress(FileNotFoundError):
+            (gone / each).rename(target / each)
+    for old in sorted(each for each in ended.iterdir())[:-ENDED_MOST]:
+        shutil.rmtree(old, ignore_errors=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -37,7 +38,7 @@ class LocalJobSetTrigger(BaseTrigger):
     :param jobsets: the ``name`` of each, and an empty ``uid``.
     :param deadline: Unix time.
     :param owner: has no effect here.
-    :param get_logs: has no effect here.
+    :param get_logs: say where the logs are. They are not copied.
     :param look: as of the other trigger.
     :param before: as of the other trigger; here only the seconds that pods have run.
     :param poll_interval: seconds between polls.
@@ -99,6 +100,11 @@ class LocalJobSetTrigger(BaseTrigger):
                 lookout.close()
         jobset, followed = (self.jobsets[0], Followed("look")) if found is None else found[1]
         before = None
+        if found is not None and self.get_logs:
+            folder, most = await asyncio.to_thread(_kept)
+            self.log.info(
+                "Logs of the pods: %s/TIME-%s, once the JobSet is gone (the last %d stay)", folder, jobset["name"], most
+            )
         if found is None:
             before = {name: {"counts": counts} for name, counts in self._counts.items()}
         event = jobset_event(jobset, followed, {}, lookout.report if lookout else None, before)
@@ -209,3 +215,11 @@ def _runtime() -> LocalRuntime:
             "Set it back, or clear the task."
         )
     return found
+
+
+def _kept() -> tuple[Path, int]:
+    """Where logs of JobSets that are gone stay, and of how many."""
+    from nightshift.jobset.local.folder import ENDED, ENDED_MOST
+    from nightshift.settings import Settings
+
+    return Path(Settings.from_environment().local_folder) / ENDED, ENDED_MOST

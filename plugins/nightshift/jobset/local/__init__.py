@@ -18,6 +18,8 @@ sees.
     STATE/jobsets/NAME/judged               who judged its end; written and read by the client
     STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
     STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod ends
+    STATE/ended/TIME-NAME/                  status.json, manifest.json and logs/ of a JobSet that is gone; the last 20 are kept,
+                                            and of each log its end
 
 What differs from Kubernetes, on purpose, is in `local.runtime.agent`.
 """

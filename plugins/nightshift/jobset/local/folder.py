@@ -17,6 +17,11 @@ STATUS_VERSION: Final = 2
 REFUSED: Final = "ManifestRefused"
 """Reason of the condition Failed if the agent cannot run the JobSet's manifest; the message says why."""
 
+ENDED: Final = "ended"
+"""The folder with what is kept of JobSets that are gone: TIME-NAME/, with their last status and their logs."""
+ENDED_MOST: Final = 20
+"""The newest JobSets that are kept there."""
+
 
 def write_atomic(path: Path, value: Any, *, durable: bool = True) -> None:
     """Replaces a JSON file. durable: it survives a power loss once this has returned."""
