@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
+from nightshift.operators.failures import WIDTH
 from nightshift.operators.partition import nearest, partition_of
 from nightshift.operators.run import ERROR_KEY, RunOperator, permanent_failures
 from nightshift.run.names import canonical_json
@@ -75,7 +78,8 @@ class AuditOperator(RunOperator):
                     rows_committed=manifest.rows,
                 ),
             )
-        self.log.info("Audit row of run %s: %s", self.run.run_id, canonical_json(row).decode())
+        self.log.info("Audit row of run %s:", self.run.run_id)
+        _show(self.log, row)
 
 
 class AuditFailureOperator(RunOperator):
@@ -131,7 +135,8 @@ class AuditFailureOperator(RunOperator):
                 known=self._known(spec, planned, warehouse),
             )
             warehouse.record_audit(row)
-        self.log.info("Audit row of the DAG run that failed: %s", canonical_json(row).decode())
+        self.log.info("Audit row of the DAG run that failed:")
+        _show(self.log, row)
         if "run_prefix" in planned and (found := self._dead_chunks()) is not None:
             with permanent_failures():
                 jobs = warehouse.failed_nights.start(spec, self.run, found[0].exported, found[1])
@@ -241,6 +246,14 @@ class AuditFailureOperator(RunOperator):
             "workers": plan.workers if plan else None,
             **columns,
         }
+
+
+def _show(log: Any, row: Mapping[str, Any]) -> None:
+    """A line for each column that has a value."""
+    for name, value in row.items():
+        if value not in (None, "", [], {}):
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            log.info("  %s: %s", name, textwrap.shorten(text, WIDTH - len(name) - 4, placeholder="..."))
 
 
 def _partition(context: Context, every: str | None) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from nightshift.jobset.fleet.errors import Failure, JobSetFailed
+from nightshift.operators.failures import OF_JOBSETS, OF_REASONS
 
 
 class JobSetTaskError(AirflowException):
@@ -62,7 +63,14 @@ _RAISED: Final[Mapping[Failure, type[AirflowException]]] = {
 
 def raised_for(failed: JobSetFailed) -> AirflowException:
     """The exception of the task: one of AirflowFailException if another attempt cannot help."""
-    return _RAISED[failed.failure](str(failed))
+    error = _RAISED[failed.failure](str(failed))
+    error.entry = OF_REASONS.get(failed.reason, OF_JOBSETS[failed.failure])  # type: ignore[attr-defined]
+    return error
+
+
+def _with(error: AirflowException, failure: Failure) -> AirflowException:
+    error.entry = OF_JOBSETS[failure]  # type: ignore[attr-defined]
+    return error
 
 
 @contextmanager
@@ -73,10 +81,11 @@ def runtime_failures() -> Iterator[None]:
     try:
         yield
     except JobSetFailed as error:
-        raise raised_for(error) from error
+        raise raised_for(error) from None
     except JobSetNotFound as error:
-        raise JobSetLost(f"{error}: it has just been deleted") from error
+        raise _with(JobSetLost(f"{error}: it has just been deleted"), Failure.LOST) from error
     except RuntimeUnavailable as error:
-        raise JobSetUnavailable(f"The cluster cannot be reached ({error}). The JobSet, if it exists, keeps running.") from error
+        words = f"The cluster cannot be reached ({error}). The JobSet, if it exists, keeps running."
+        raise _with(JobSetUnavailable(words), Failure.UNAVAILABLE) from error
     except RequestRefused as error:
-        raise JobSetRefused(str(error)) from error
+        raise _with(JobSetRefused(str(error)), Failure.REFUSED) from error

@@ -119,10 +119,13 @@ class TooMany:
 
 def _has_too_many(context: Context) -> bool:
     """Whatever the error: the drivers of a JobSet stop by themselves, and their task knows only their exit code."""
+    from nightshift.operators.failures import Entry
     from nightshift.run.tolerance import ToleranceExceeded
 
     error: Any = context.get("exception")
-    if any(isinstance(each, ToleranceExceeded) for each in _chain(error)):
+    if getattr(error, "entry", None) is Entry.TOO_MANY_DEAD_LETTERS or any(
+        isinstance(each, ToleranceExceeded) for each in _chain(error)
+    ):
         return True
     task: Any = context.get("task")
     asked = getattr(task, "has_too_many_dead_letters", None)

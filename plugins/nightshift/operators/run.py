@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.operators.failures import MOST, NightFailed, entry_of, is_permanent, say
 from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
-from nightshift.settings import Settings, SettingsError
+from nightshift.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +35,6 @@ RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
 ERROR_KEY = "error"
 """The XCom of a task that has failed for good: why."""
-ERROR_MOST = 10_000
-"""Characters of it."""
 _OTHER_NAMES = (
     "Another DAG gives one of these assets another name or URI, and Airflow runs no task whose asset is ambiguous. Correct "
     "that DAG: name the table by Asset('PROJECT.DATASET.TABLE') alone, and a folder by nightshift.operators.assets.files_asset."
@@ -195,50 +194,18 @@ class RunOperator(BaseOperator):
 @contextmanager
 def permanent_failures() -> Iterator[None]:
     """Fails the task for good if a repeat cannot help; everything else is left to the task's retries."""
-    from nightshift.formats import UnreadableFormat
-    from nightshift.planner.costs.prices import PricesError
-    from nightshift.planner.plan import NotADecision, Refused, SpeedUnknown
-    from nightshift.run.hub_revision import NoSuchRevision
-    from nightshift.run.ledger import ForeignObject
-    from nightshift.run.opening import NoSuchRun
-    from nightshift.run.plan import PlanError
-    from nightshift.run.redo import NotRedone
-    from nightshift.run.seal import ConservationError
-    from nightshift.run.sealed_objects import SealBroken
-    from nightshift.run.tolerance import ToleranceExceeded
-    from nightshift.run.weights import NoWeights
-    from nightshift.spec import SpecErrors
-    from nightshift.spec.profile_names import ProfilesError
-    from nightshift.warehouse import WarehouseError
-
     try:
         yield
-    except (
-        ConservationError,
-        ForeignObject,
-        NoSuchRevision,
-        NoSuchRun,
-        NoWeights,
-        NotADecision,
-        NotRedone,
-        PlanError,
-        PricesError,
-        ProfilesError,
-        Refused,
-        SealBroken,
-        SettingsError,
-        SpecErrors,
-        SpeedUnknown,
-        ToleranceExceeded,
-        UnreadableFormat,
-        WarehouseError,
-    ) as error:
-        raise AirflowFailException(str(error)) from error
+    except Exception as error:
+        if not is_permanent(error):
+            raise
+        # Without the stack of where it was noticed, which says nothing to who reads the log.
+        raise NightFailed(str(error), entry_of(error)) from None
 
 
 def keep_error(context: Context) -> None:
-    """Keeps the error for the audit row of the DAG run. Airflow calls it when a task has failed and has no retry left, whether
-    the error is ours or Airflow's own."""
+    """Keeps the error for the audit row of the DAG run, and ends the log with it. Airflow calls it when a task has failed and
+    has no retry left, whether the error is ours or Airflow's own."""
     from airflow.sdk.exceptions import AirflowInactiveAssetInInletOrOutletException
 
     error = context.get("exception")
@@ -248,7 +215,8 @@ def keep_error(context: Context) -> None:
     if isinstance(error, AirflowInactiveAssetInInletOrOutletException):
         message = f"{message}. {_OTHER_NAMES}"
         log.error(message)
-    context["ti"].xcom_push(ERROR_KEY, message[:ERROR_MOST])
+    say(log, error)
+    context["ti"].xcom_push(ERROR_KEY, message[:MOST])
 
 
 def _foreign(error: BaseException | str) -> str:

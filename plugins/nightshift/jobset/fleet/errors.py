@@ -37,11 +37,15 @@ PERMANENT: Final = frozenset({Failure.APPLICATION, Failure.DEADLINE, Failure.REF
 
 
 class JobSetFailed(Exception):
-    """failure: why. The message says what happened and what to do."""
+    """failure: why. reason: more about it, in one word (`nightshift.jobset.verdict.outcome.Outcome.reason`); '' for none.
 
-    def __init__(self, failure: Failure, message: str) -> None:
+    The message says what happened and what to do.
+    """
+
+    def __init__(self, failure: Failure, message: str, reason: str = "") -> None:
         super().__init__(message)
         self.failure = failure
+        self.reason = reason
 
     @property
     def permanent(self) -> bool:
@@ -69,4 +73,4 @@ def failure_of(name: str, outcome: Outcome) -> JobSetFailed:
     failure = failures.get(outcome.ending, Failure.UNKNOWN)
     what = f"{outcome.explanation[:1].upper()}{outcome.explanation[1:]}"
     advice = f" {outcome.advice}" if outcome.advice else ""
-    return JobSetFailed(failure, f"{what.rstrip('.')}.{advice} (JobSet {name})")
+    return JobSetFailed(failure, f"{what.rstrip('.')}.{advice} (JobSet {name})", outcome.reason)

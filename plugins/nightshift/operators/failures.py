@@ -1,0 +1,151 @@
+"""Errors that stop a night: which entry of the runbook each belongs to, and how the log ends with it.
+
+Airflow prints an error as the last of its stack frames, in one line that its page does not wrap. So a task that has failed says
+the error again as the last lines of its log: what is wrong, what to do, and where more is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from nightshift.jobset.fleet.errors import Failure
+
+RUNBOOK: Final = "docs/operate/runbook.md"
+WIDTH: Final = 160
+"""Characters of a line in Airflow's log that a page shows without scrolling."""
+MOST: Final = 10_000
+"""Characters of an error."""
+
+
+class Entry(StrEnum):
+    """The headings of the runbook."""
+
+    ENGINE_CANNOT_START = "engine-cannot-start"
+    TOO_MANY_DEAD_LETTERS = "too-many-dead-letters"
+    DRIVER_FAILED = "driver-failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    WORK_IS_LEFT = "work-is-left"
+    DEADLINE = "deadline"
+    PODS_TAKEN_AWAY = "pods-taken-away"
+    NO_CAPACITY = "no-capacity"
+    JOBSET_DELETED = "jobset-deleted"
+    JOBSET_REFUSED = "jobset-refused"
+    JOBSET_UNKNOWN = "jobset-unknown"
+    CLUSTER_UNREACHABLE = "cluster-unreachable"
+    NO_SUCH_MODEL = "no-such-model"
+    DOES_NOT_FIT = "does-not-fit"
+    JOB_FILE = "job-file"
+    SETTINGS = "settings"
+    WRONG_PARAM = "wrong-param"
+    RUN_FOLDER = "run-folder"
+    NOT_CONSERVED = "not-conserved"
+    NOT_REDONE = "not-redone"
+    BIGQUERY = "bigquery"
+    STORE = "store"
+    UNEXPECTED = "unexpected"
+
+
+PERMANENT: Final[Mapping[str, Entry]] = {
+    "nightshift.formats.UnreadableFormat": Entry.RUN_FOLDER,
+    "nightshift.planner.costs.prices.PricesError": Entry.SETTINGS,
+    "nightshift.planner.plan.NotADecision": Entry.RUN_FOLDER,
+    "nightshift.planner.plan.Refused": Entry.DOES_NOT_FIT,
+    "nightshift.planner.plan.SpeedUnknown": Entry.DOES_NOT_FIT,
+    "nightshift.run.hub_revision.NoSuchRevision": Entry.NO_SUCH_MODEL,
+    "nightshift.run.ledger.ForeignObject": Entry.RUN_FOLDER,
+    "nightshift.run.opening.NoSuchRun": Entry.RUN_FOLDER,
+    "nightshift.run.plan.PlanError": Entry.RUN_FOLDER,
+    "nightshift.run.redo.NotRedone": Entry.NOT_REDONE,
+    "nightshift.run.seal.ConservationError": Entry.NOT_CONSERVED,
+    "nightshift.run.sealed_objects.SealBroken": Entry.RUN_FOLDER,
+    "nightshift.run.tolerance.ToleranceExceeded": Entry.TOO_MANY_DEAD_LETTERS,
+    "nightshift.run.weights.NoWeights": Entry.NO_SUCH_MODEL,
+    "nightshift.settings.SettingsError": Entry.SETTINGS,
+    "nightshift.spec.errors.SpecErrors": Entry.JOB_FILE,
+    "nightshift.spec.profile_names.ProfilesError": Entry.SETTINGS,
+    "nightshift.warehouse.errors.WarehouseError": Entry.BIGQUERY,
+}
+"""Errors after which a repeat cannot help, wherever in the package they are raised."""
+
+PASSING: Final[Mapping[str, Entry]] = {
+    "nightshift.hooks.credentials.NoCredentials": Entry.SETTINGS,
+    "nightshift.operators.bigquery_jobs.BigQueryJobFailed": Entry.BIGQUERY,
+    "nightshift.store.StoreUnavailable": Entry.STORE,
+    "obstore.exceptions.BaseError": Entry.STORE,
+    "airflow.sdk.exceptions.AirflowFailException": Entry.WRONG_PARAM,
+}
+"""Others; the last is what operators raise for a param or a DAG run that asks for what cannot be."""
+
+OF_JOBSETS: Final[Mapping[Failure, Entry]] = {
+    Failure.PREEMPTED: Entry.PODS_TAKEN_AWAY,
+    Failure.STARTUP: Entry.NO_CAPACITY,
+    Failure.LOST: Entry.JOBSET_DELETED,
+    Failure.UNAVAILABLE: Entry.CLUSTER_UNREACHABLE,
+    Failure.RESUMABLE: Entry.WORK_IS_LEFT,
+    Failure.UNKNOWN: Entry.JOBSET_UNKNOWN,
+    Failure.APPLICATION: Entry.DRIVER_FAILED,
+    Failure.DEADLINE: Entry.DEADLINE,
+    Failure.REFUSED: Entry.JOBSET_REFUSED,
+}
+OF_REASONS: Final[Mapping[str, Entry]] = {
+    "EngineCannotStart": Entry.ENGINE_CANNOT_START,
+    "TooManyDeadLetters": Entry.TOO_MANY_DEAD_LETTERS,
+    "OOMKilled": Entry.OUT_OF_MEMORY,
+}
+"""Of a JobSet whose program failed: by `nightshift.jobset.verdict.outcome.Outcome.reason`, where it says more."""
+
+
+class NightFailed(AirflowFailException):
+    """An error after which a repeat cannot help. entry: of the runbook."""
+
+    def __init__(self, message: str, entry: Entry) -> None:
+        super().__init__(message)
+        self.entry = entry
+
+
+def entry_of(error: BaseException | str | None) -> Entry:
+    """Where the runbook has an error."""
+    if isinstance(found := getattr(error, "entry", None), Entry):
+        return found
+    known = {**PERMANENT, **PASSING}
+    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
+    return next((known[name] for name in names if name in known), Entry.UNEXPECTED)
+
+
+def is_permanent(error: BaseException) -> bool:
+    return any(f"{kind.__module__}.{kind.__qualname__}" in PERMANENT for kind in type(error).__mro__)
+
+
+def told(error: BaseException | str, entry: Entry) -> Iterator[str]:
+    """The last lines of a log, none longer than `WIDTH`."""
+    yield from lines(str(error) or type(error).__name__)
+    yield f"More: {RUNBOOK}#{entry}"
+
+
+def lines(text: str) -> Iterator[str]:
+    """A message in lines of at most `WIDTH` characters, one sentence or more in each; of a very long one, its beginning."""
+    for paragraph in text[:MOST].splitlines():
+        line = ""
+        for sentence in paragraph.replace(". ", ".\n").split("\n"):
+            if line and len(line) + 1 + len(sentence) > WIDTH:
+                yield line
+                line = ""
+            line = f"{line} {sentence}".strip()
+            while len(line) > WIDTH:
+                at = line.rfind(" ", 0, WIDTH + 1)
+                at = at if at > 0 else WIDTH
+                yield line[:at].rstrip()
+                line = line[at:].strip()
+        if line:
+            yield line
+
+
+def say(log: logging.Logger, error: BaseException | str) -> None:
+    """Ends a task's log with its error. Airflow calls its failure callbacks after it has logged the stack."""
+    for line in told(error, entry_of(error)):
+        log.error("%s", line)

@@ -1,0 +1,119 @@
+"""Every error that stops a night has an entry in the runbook, and the log ends with it."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+import nightshift
+from nightshift.jobset.fleet.errors import Failure, JobSetFailed
+from nightshift.jobset.verdict.outcome import CANNOT_START
+from nightshift.operators import failures, infer
+from nightshift.operators.failures import OF_JOBSETS, OF_REASONS, PASSING, PERMANENT, RUNBOOK, WIDTH, Entry, entry_of, lines
+from nightshift.operators.jobset_errors import raised_for
+from nightshift.operators.run import keep_error, permanent_failures
+from nightshift.run.tolerance import ToleranceExceeded
+from tests.unit.test_citations import ROOT
+
+pytestmark = pytest.mark.unit
+
+PRODUCT = Path(nightshift.__file__).parent
+
+
+def test_each_entry_has_a_section_and_each_section_is_an_entry() -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / RUNBOOK).read_text(), re.MULTILINE)
+
+    assert headings == [str(entry) for entry in Entry]
+
+
+def test_each_entry_is_used() -> None:
+    used = {*PERMANENT.values(), *PASSING.values(), *OF_JOBSETS.values(), *OF_REASONS.values(), Entry.UNEXPECTED}
+
+    assert used == set(Entry)
+
+
+@pytest.mark.parametrize("name", [*PERMANENT, *PASSING])
+def test_each_error_that_has_one_exists(name: str) -> None:
+    module, _, kind = name.rpartition(".")
+    found = getattr(importlib.import_module(module), kind)
+
+    assert issubclass(found, Exception)
+    assert (
+        f"{found.__module__}.{found.__qualname__}" in {*PERMANENT, *PASSING, "builtins.object"}
+        or module == "obstore.exceptions"
+    )
+
+
+@pytest.mark.parametrize("failure", list(Failure))
+def test_each_failure_of_a_jobset_has_one(failure: Failure) -> None:
+    assert entry_of(raised_for(JobSetFailed(failure, "words"))) is OF_JOBSETS[failure]
+
+
+def test_what_a_verdict_names_says_more() -> None:
+    assert set(OF_REASONS) == {CANNOT_START, infer.TOO_MANY, "OOMKilled"}
+    assert entry_of(raised_for(JobSetFailed(Failure.APPLICATION, "words", CANNOT_START))) is Entry.ENGINE_CANNOT_START
+
+
+def test_errors_that_operators_define_have_one() -> None:
+    """A class of a task's error that nobody gave an entry would be called unexpected."""
+    defined = re.findall(
+        r"^class (\w+)\((?:AirflowException|AirflowFailException)\)",
+        "\n".join(path.read_text() for room in ("hooks", "operators", "triggers") for path in (PRODUCT / room).rglob("*.py")),
+        re.MULTILINE,
+    )
+    named = {name.rpartition(".")[2] for name in {**PERMANENT, **PASSING}}
+    of_jobsets = {type(raised_for(JobSetFailed(failure, ""))).__name__ for failure in Failure}
+
+    assert set(defined) - named - of_jobsets == {"NightFailed", "DeadLettersLeft"}, (
+        "the one has its own, the other is no night's"
+    )
+
+
+def test_an_error_that_a_repeat_cannot_mend_is_told_without_the_stack_of_where_it_was_noticed() -> None:
+    with pytest.raises(AirflowFailException) as raised, permanent_failures():
+        raise ToleranceExceeded("9 rows are dead letters")
+
+    assert entry_of(raised.value) is Entry.TOO_MANY_DEAD_LETTERS
+    assert raised.value.__suppress_context__
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("error", "entry"),
+    [
+        (AirflowFailException("The param redo is 'x'."), Entry.WRONG_PARAM),
+        (AirflowException("x"), Entry.UNEXPECTED),
+        (KeyError("x"), Entry.UNEXPECTED),
+        ("killed", Entry.UNEXPECTED),
+    ],
+)
+def test_others_have_one_too(error: BaseException | str, entry: Entry) -> None:
+    assert entry_of(error) is entry
+
+
+def test_a_log_ends_with_the_error_in_lines_that_fit_the_page(caplog: pytest.LogCaptureFixture) -> None:
+    message = f"The engine cannot start: {'OSError: no such model, ' * 20}. Correct model.uri. {'x' * 400}"
+    pushed: dict[str, str] = {}
+    ti = SimpleNamespace(xcom_push=pushed.__setitem__)
+
+    with caplog.at_level(logging.ERROR):
+        keep_error({"exception": raised_for(JobSetFailed(Failure.APPLICATION, message, CANNOT_START)), "ti": ti})  # type: ignore[typeddict-item]
+
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("The engine cannot start: OSError")
+    assert said[-1] == "More: docs/operate/runbook.md#engine-cannot-start"
+    assert all(len(line) <= WIDTH for line in said)
+    assert " ".join(said[:-1]).replace(" ", "") == message.replace(" ", "")
+    assert pushed == {"error": message}
+
+
+def test_lines_keep_sentences_together() -> None:
+    assert list(lines("One. Two.\nThree.")) == ["One. Two.", "Three."]
+    assert list(lines(f"One {'x' * 152}. Two.")) == [f"One {'x' * 152}.", "Two."]
+    assert list(failures.told("", Entry.STORE))[-1] == "More: docs/operate/runbook.md#store"
