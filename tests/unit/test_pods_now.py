@@ -120,6 +120,17 @@ def test_what_is_written_is_read_back(case: str) -> None:
     assert load_one(store, RUN, now.name) == now
 
 
+def test_an_image_that_is_needed_when_the_engine_answers_holds_the_pod_too() -> None:
+    (pod,) = copy.deepcopy(recorded("sidecar-loads").pods)
+    (driver,) = pod["status"]["containerStatuses"]
+    driver["state"] = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+
+    found = pod_now(pod, NOW)
+
+    assert (found.stage, found.acts, found.stuck) == (Stage.IMAGE, Acts.CLUSTER, True)
+    assert found.why == "driver: ImagePullBackOff: no such image"
+
+
 def test_what_its_kubelet_has_not_kept_is_taken_from_the_log() -> None:
     pod = only("sidecar-ends")
     assert pod.words is not None

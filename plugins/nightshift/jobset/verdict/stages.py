@@ -141,13 +141,14 @@ def _alive(pod: Mapping[str, Any], words: LastWords | None, now: float) -> tuple
     placed = (condition(pod, "PodScheduled") or {}).get("lastTransitionTime") or created
     if server.get("restartCount") or (server.get("lastState") or {}).get("terminated") or _ended(server):
         return Stage.WEIGHTS, placed, _who_mends(words), ""
-    if "running" in (server.get("state") or {}):
-        return Stage.WEIGHTS, _started(server), Acts.NOBODY, ""
     for each in _containers(pod):
         waits = (each.get("state") or {}).get("waiting") or {}
         if waits.get("reason", "") not in _QUIET:
+            # The driver's, too, whose image is pulled when the engine answers.
             why = f"{each['name']}: {waits['reason']}: {shorten(waits.get('message', ''))}".strip(": ")
             return Stage.IMAGE, placed, Acts.CLUSTER, why
+    if "running" in (server.get("state") or {}):
+        return Stage.WEIGHTS, _started(server), Acts.NOBODY, ""
     return Stage.IMAGE, placed, Acts.NOBODY, ""
 
 
