@@ -191,7 +191,7 @@ def asserted(night: Night, ordinals: Iterable[int | None], rows: int) -> str:
     """What is said before the transaction begins about staged rows with these ordinals."""
     values = ", ".join("NULL" if each is None else str(each) for each in ordinals)
     staged = f"(SELECT ordinal, CAST(NULL AS STRING) AS dead_reason FROM UNNEST(ARRAY<INT64>[{values}]) AS ordinal)"
-    counts = [bigquery.ScalarQueryParameter(name, "INT64", rows) for name in ("rows", "predictions")]
+    counts = [bigquery.ScalarQueryParameter(name, "INT64", rows) for name in ("rows", "planned", "predictions")]
     try:
         night.client.query(publish.assertions(staged), bigquery.QueryJobConfig(query_parameters=counts)).result()
     except BadRequest as error:
