@@ -336,7 +336,7 @@ class TestTrouble:
 
         said, code = trouble.of_store(error)
 
-        assert (code, said.startswith("the store at http://127.0.0.1:9 does not answer. Is the stack up? make status")) == (
+        assert (code, said.startswith("the store at http://127.0.0.1:9 does not answer: make up starts the stack")) == (
             75,
             True,
         )

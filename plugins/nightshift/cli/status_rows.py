@@ -125,7 +125,7 @@ def _field(name: str, value: Any) -> Iterator[str]:
     if len(text) > WIDE:
         text = f"{text[:WIDE]}... {len(text) - WIDE:,} more characters"
     for number, line in enumerate(text.splitlines() or [""]):
-        yield f"  {paint(f'{name:<9}', 'dim') if number == 0 else ' ' * 9} {line}"
+        yield f"  {paint(f'{name:<9}', 'dim') if number == 0 else ' ' * 9} {line}".rstrip()
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -61,7 +61,10 @@ def of_store(error: StoreUnavailable) -> tuple[str, int]:
         return f"the store gets no credentials: {advice}.{beside_the_stack()} Its words: {error}", exits.CONFIG
     emulator = os.environ.get(EMULATORS[0])
     if emulator and isinstance(cause, obstore.exceptions.GenericError):
-        return f"the store at {emulator} does not answer. Is the stack up? make status. Its words: {error}", exits.RESUME
+        return (
+            f"the store at {emulator} does not answer: make up starts the stack, if it is down. Its words: {error}",
+            exits.RESUME,
+        )
     return f"the store cannot be read: {error}", exits.RESUME
 
 
