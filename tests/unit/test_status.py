@@ -245,7 +245,7 @@ def test_a_sealed_run_shows_what_it_measured(run: Run) -> None:
         "measured  unknown profile: 0 workers, nothing computed; 1 attempt",
         "          gpu-l4-spot: 1 worker, 20.0 rows/s and 310 tokens/s per worker; 2 attempts, 1 killed",
         "            start-up: weights 1 min 32 s, warm-up 2 s",
-        "          1 attempt left no mark",
+        "          1 attempt left no heartbeat",
     ]
 
 

@@ -80,7 +80,7 @@ def _fitting(here: Surroundings, profile: str, of: Placement, there: list[Pool])
         wrong = f"no node pool of {at.name} has nodes for it ({why})"
         create = _create(at, profile, worker)
         if profile != next(iter(here.workers)):
-            return Skipped(name, f"{wrong}, so as a fallback it is tried in vain: {create}, or compute.fallback without it")
+            return Skipped(name, f"{wrong}, so this fallback gets no nodes: {create}, or leave it out of compute.fallback")
         return Failed(name, wrong, "infer: its pods wait for a node until the deadline", create)
     for pool in fit:
         if pool.config.get("workloadMetadataConfig", {}).get("mode") != "GKE_METADATA":

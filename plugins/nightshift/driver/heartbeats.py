@@ -95,7 +95,7 @@ class Heartbeats:
         except Exception as error:
             self._not_saved += 1
             if self._not_saved == 1:
-                log.warning("mark not saved", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+                log.warning("heartbeat not saved", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
 
     def _mark(self, ended: Ended | None) -> Heartbeat:
         stats, times = self._stats, self._stats.times

@@ -126,7 +126,7 @@ async def _work(
     spec = _tuned(config, loaded.spec)
     pins = _pins_met(config, spec, record)
     if index is not None and index >= plan.workers:
-        log.info("no home shard, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
+        log.info("no rows of its own, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
         index = None
     kind = load_kind(spec.rendered_as(_rendering(record)))
     window, requests = first_window(spec.engine.max_num_seqs, kind)

@@ -69,7 +69,7 @@ async def look(objects: Objects, run: RunRef, plan_uid: str) -> Seen:
             await asyncio.gather(*(_read(objects, waiting, beats) for _ in range(READERS)))
             starts = await read_starts(objects, run)
     except (StoreUnavailable, TimeoutError) as error:
-        log.warning("not all marks were read", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+        log.warning("not all heartbeats were read", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
     return Seen(tuple(sorted(beats, key=lambda beat: beat.attempt)), frozenset(newest), starts, written)
 
 
@@ -80,7 +80,7 @@ async def _read(objects: Objects, waiting: Iterable[tuple[str, str]], beats: lis
             if beat.attempt != attempt:
                 raise NotAHeartbeat(f"it is one of {beat.attempt}")
         except (NotAHeartbeat, ObjectTooLarge, StoreUnavailable) as error:
-            log.warning("mark not read", extra={"fields": {"mark": path, "error": str(error)}})
+            log.warning("heartbeat not read", extra={"fields": {"path": path, "error": str(error)}})
         else:
             beats.append(beat)
 

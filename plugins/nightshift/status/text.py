@@ -85,7 +85,7 @@ def _measured(found: Mapping[str, Any] | None) -> list[str]:
         if stages:
             lines.append(f"  start-up: {stages}")
     if found["not_seen"]:
-        lines.append(f"{_n(found['not_seen'], 'attempt')} left no mark")
+        lines.append(f"{_n(found['not_seen'], 'attempt')} left no heartbeat")
     return [f"{'' if number else 'measured':<10}{line}" for number, line in enumerate(lines)]
 
 
@@ -179,7 +179,7 @@ def _costs(found: Bill) -> Iterator[str]:
                 ]
                 yield f"{rung.profile or 'unknown profile'}{name}: {_each(seconds, costs, 'paid')} = {' + '.join(shares)}"
     if found.not_seen:
-        yield f"without {found.not_seen:,} attempts that left no mark"
+        yield f"without {found.not_seen:,} attempts that left no heartbeat"
 
 
 def _each(seconds: Mapping[str, float], costs: Mapping[str, int] | None, part: str) -> str:

@@ -80,7 +80,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Bill:
-    """rows, tokens: that the run delivers. bigquery_bytes: billed; None if nobody asked. not_seen: attempts that left no mark,
+    """rows, tokens: that the run delivers. bigquery_bytes: billed; None if nobody asked. not_seen: attempts without heartbeat,
     whose machine time is not in here."""
 
     prices: Prices
