@@ -261,11 +261,13 @@ class TestWrites:
         monkeypatch.setattr(dag_runs, "start", start)
         token = token_in(browser.get(page_of(night)).text)
 
-        replies = [browser.post(page_of(night, f"/{action}"), headers=token) for action in ("redo", "republish")]
+        actions = ("redo", "redo?how=corrected", "republish")
+        replies = [browser.post(page_of(night, f"/{action}"), headers=token) for action in actions]
 
-        assert [("/dags/tickets/runs/manual__7" in reply.text) for reply in replies] == [True, True]
+        assert [("/dags/tickets/runs/manual__7" in reply.text) for reply in replies] == [True] * 3
         assert asked == [
             ("tickets", {"partition": "2026-11-20", "redo": "dead_letters"}, "reader"),
+            ("tickets", {"partition": "2026-11-20", "redo": "corrected"}, "reader"),
             ("tickets", {"partition": "2026-11-20", "republish": "0123456789abcdef"}, "reader"),
         ]
 
@@ -296,6 +298,7 @@ class TestWrites:
     def test_each_is_asked_for_before(self, browser: TestClient, night: ChatRun) -> None:
         for action in ("pause", "resume", "redo", "republish"):
             assert f'hx-post="{page_of(night)}/{action}"' in browser.get(page_of(night, f"/ask/{action}")).text
+        assert f'hx-post="{page_of(night)}/redo?how=corrected"' in browser.get(page_of(night, "/ask/redo")).text
         assert browser.get(page_of(night, "/ask/else")).status_code == 422
 
 

@@ -156,12 +156,12 @@ def test_a_button_asks_first_and_airflows_page_opens_around_the_frame(
     frame = seat.open("/dags/tickets/runs/manual__1/plugin/nightshift-run")
     frame.get_by_role("button", name="Redo dead letters").click()
     dialog = frame.get_by_role("dialog")
-    expect(dialog.get_by_text("Compute the dead letters again?")).to_be_visible()
+    expect(dialog.get_by_text("Compute the rows without an answer?")).to_be_visible()
     seat.page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
 
     frame.get_by_role("button", name="Redo dead letters").click()
-    dialog.get_by_role("button", name="Redo dead letters").click()
+    dialog.get_by_role("button", name="Redo corrected").click()
 
     expect(frame.get_by_text("Airflow has started a DAG run.")).to_be_visible(timeout=PATIENCE_MS)
     expect(dialog).to_be_hidden()

@@ -47,8 +47,9 @@ def _request(run: Any, user: Any, *, paused: bool) -> HTMLResponse:
 
 
 @router.post("/redo", dependencies=[*MAY_TRIGGER, Depends(LOGS["redo"])])
-def redo(run: RunDep, user: GetUserDep) -> HTMLResponse:
-    return started(run.job, {"partition": run.partition, "redo": "dead_letters"}, user)
+def redo(run: RunDep, user: GetUserDep, how: Literal["dead_letters", "corrected"] = "dead_letters") -> HTMLResponse:
+    """how: the DAG's param."""
+    return started(run.job, {"partition": run.partition, "redo": how}, user)
 
 
 @router.post("/republish", dependencies=[*MAY_TRIGGER, Depends(LOGS["republish"])])
