@@ -291,6 +291,8 @@ class Completing(World):
             others = [opening.load_run(self._store, each)[1].redo for each in self._opened_runs() if each != run]
             if all(each is None or each.manifest_digest != redo.manifest_digest for each in others):
                 self.fail("redo", f"{redo.run_id} may go on, and {run.run_id} is a redo of it")
+        if earlier.redo and load_manifest(self._store, earlier.run) is None and earlier.redo.shown != redo.shown:
+            self.fail("redo", f"{run.run_id} takes away {redo.shown!r}, which {redo.run_id} did not know")
         if run.digest != run_digest(run.job, run.partition, spec.semantic()):
             self.fail("answers", f"{run.run_id} is named by another job than its own")
         if spec.semantic() != asked.spec.semantic():

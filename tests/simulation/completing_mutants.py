@@ -112,6 +112,11 @@ def _never_too_many() -> tuple[Change, ...]:
     return ((redo_task, "_may_go_on", lambda *_: False),)
 
 
+def _overtaken_is_redone() -> tuple[Change, ...]:
+    """A redo that failed, and that another run has overtaken."""
+    return ((redo_task, "_is_overtaken", lambda *_: False),)
+
+
 def _same_name_for_another_job() -> tuple[Change, ...]:
     return ((opening, "run_digest", lambda job, partition, semantic, project="": "0" * 16),)
 
@@ -171,6 +176,7 @@ COMPLETING_MUTANTS: Final = (
     Mutant("an export that was refused is used again", _of("match"), _refused_export_is_used_again),
     Mutant("files of a refused export count", _of("match"), _any_export_counts),
     Mutant("a night that may go on is redone", _of("redo"), _never_too_many),
+    Mutant("a redo that was overtaken is redone", _of("redo"), _overtaken_is_redone),
     Mutant("a redo of another job has no name of its own", _of("answers"), _same_name_for_another_job),
     Mutant("a corrected job may change the model", _of("answers"), _anything_may_change),
     Mutant("a redo of the same rows may be of another job", _of("answers"), _same_rows_by_another_job),

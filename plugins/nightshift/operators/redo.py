@@ -98,17 +98,24 @@ def _unpublished(
         return None
     frozen, record = load_run(store, run)
     plan, redo = planned(store, run, record), record.redo
+    if _is_overtaken(redo, shown):
+        return None
     if plan is not None and load_manifest(store, run) is None:
         closing = close(store, run, frozen, plan, record.pins, redo)
         allowed = (redo.terms(spec) if redo else spec).dead_letters.allowed(plan.rows)
         if not _may_go_on(closing, allowed):
             return _Base(run, plan, keep_closing(store, run, closing))
-    if redo is None or redo.shown != (shown or "") or warehouse.obstacle(spec, run, record.opened_at, redo) is not None:
+    if redo is None or warehouse.obstacle(spec, run, record.opened_at, redo) is not None:
         return None
     if redo.corrected == corrected and frozen.semantic() == spec.semantic():
         return run
     # It was asked for in another way: this one completes the same run.
     return _Base(*load_earlier(store, run, redo))
+
+
+def _is_overtaken(redo: Redo | None, shown: str | None) -> bool:
+    """Whether the partition shows another run by now than when the redo was opened: its answers would take away that one's."""
+    return redo is not None and redo.shown != (shown or "")
 
 
 def _may_go_on(closing: RunManifest, allowed: int) -> bool:

@@ -16,7 +16,7 @@ from nightshift.operators.redo import CORRECTED, DEAD_LETTERS, open_again
 from nightshift.run import corrected_rows
 from nightshift.run.corrected_rows import NotMatched, exported, take_corrected
 from nightshift.run.manifest import load_manifest
-from nightshift.run.names import RunRef, run_digest
+from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import NotRedone
@@ -203,6 +203,20 @@ class TestANightThatFailed:
         run = bucket.again()
 
         assert (bucket.what(run).run_id, bucket.what(run).shown) == (fresh.run_id, first.run_id)
+
+    def test_a_redo_that_failed_is_not_redone_once_the_day_shows_another_run(self, bucket: Bucket) -> None:
+        """It would take away that one's answers."""
+        bucket.failed([3, 4, 9])
+        second = bucket.again("one")
+        bucket.compute(second, bucket.plan(second), [0, 2])
+        sealed = bucket.night([7, 8])
+        bucket.published = {sealed}
+        later = load_run(bucket.store, second)[1].stored
+        obstore.put(bucket.store, second.spec_path, canonical_json({**later, "opened_at": "2999-01-01T00:00:00+00:00"}))
+
+        run = bucket.again("another", spec=a_spec(dead_letters__tolerate="50%"))
+
+        assert (bucket.what(run).run_id, bucket.what(run).shown) == (sealed.run_id, sealed.run_id)
 
     def test_a_closing_that_was_replaced_is_not_published(self, bucket: Bucket) -> None:
         night = bucket.failed([3, 4])
