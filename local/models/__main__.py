@@ -1,17 +1,17 @@
-"""``python -m local.models [NAME...]``: makes the models (all of them if you name none) and prints where they are."""
+"""``python -m local.models [NAME...]``: makes models, by default those that need no package, and prints where they are."""
 
 from __future__ import annotations
 
 import sys
 
-from local.models import NAMES, ensure
+from local.models import MADE_HERE, NAMES, ensure
 
 
 def main(names: list[str]) -> int:
     if unknown := [name for name in names if name not in NAMES]:
         print(f"There is no model {unknown[0]!r}; there are: {', '.join(NAMES)}.", file=sys.stderr)
         return 2
-    for name in names or NAMES:
+    for name in names or MADE_HERE:
         model = ensure(name)
         print(model.uri, model.revision, model.folder)
     return 0

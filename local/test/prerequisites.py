@@ -112,5 +112,5 @@ class Prerequisites:
 
 
 def _make_models() -> None:
-    for name in models.NAMES:
+    for name in models.MADE_HERE:
         models.ensure(name)
