@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from obstore.store import MemoryStore
 
+from nightshift.jobset.fleet.shown import save_now
 from nightshift.plugin.address import address, dag_run_address, run_address
 from nightshift.plugin.mounted import AT_ONCE, Mounted
 from nightshift.plugin.pages import actions, app, bucket, dag_runs, facts, files, job, plots, rights, runs, tokens, words
@@ -24,7 +25,6 @@ from nightshift.preview.names import new_id
 from nightshift.preview.results import NightEstimate, Pair, Preview, PreviewRow, Variant, save
 from nightshift.run import pauses
 from nightshift.run.endings import Ending, record
-from nightshift.run.pods_kept import save_now
 from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
 from nightshift.status.overview import RunLook
 from nightshift.store import StoreUnavailable

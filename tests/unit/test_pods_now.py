@@ -11,13 +11,14 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift.jobset.fleet.shown import PODS_MOST, save_now
 from nightshift.jobset.kubernetes.pods import Pods
 from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.jobset.observation import slim_pod
 from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import PATIENCE_S, jobset_now, pod_now, with_log
 from nightshift.run.heartbeats import Heartbeat
-from nightshift.run.pods_kept import PODS_MOST, load, load_one, save_now
+from nightshift.run.pods_kept import load, load_one
 from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage, in_words, merged, refined
 from tests.builders import RUN
 from tests.unit.recorded import CASES, recorded

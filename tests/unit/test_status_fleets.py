@@ -7,7 +7,7 @@ import time
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift.run import pods_kept
+from nightshift.jobset.fleet import shown
 from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage
 from nightshift.status.fleets import stages, trouble
 from nightshift.status.overview import RunLook
@@ -88,14 +88,14 @@ class TestWhereItIsShown:
     @pytest.fixture
     def run(self) -> ChatRun:
         run = a_chat_run(MemoryStore())
-        pods_kept.save_now(
+        shown.save_now(
             run.store, run.run, a_fleet(pod("pod-0-pod", Stage.WORKING), pod("x", Stage.WEIGHTS, words=WORDS, restarts=3))
         )
         return run
 
     def test_a_run_whose_engine_does_not_start_needs_attention(self, run: ChatRun) -> None:
         fleet = a_fleet(pod("x", Stage.WEIGHTS, Acts.AUTHOR, words=WORDS, restarts=3))
-        pods_kept.save_now(run.store, run.run, fleet)
+        shown.save_now(run.store, run.run, fleet)
 
         found = Summarizer(run.store, run.run).summary(lambda _: None, time.time())
 

@@ -1,31 +1,20 @@
-"""`nightshift.run.pods_now` kept in the run's folder. Apart from it, so that a DAG file loads no store."""
+"""`nightshift.run.pods_now` read from the run's folder. Apart from it, so that a DAG file loads no store.
+
+`nightshift.jobset.fleet.shown` writes it, in Airflow: no pod may overwrite an object.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import obstore
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef
-from nightshift.run.pods_now import JobSetNow, Stage
+from nightshift.run.pods_now import JobSetNow
 from nightshift.store import StoreUnavailable, get_bytes
 
-PODS_MOST: Final = 2000
-"""Of one JobSet; those that have ended are left out first."""
 BYTES_MOST: Final = 4 << 20
-
-
-def save_now(store: ObjectStore, run: RunRef, now: JobSetNow) -> None:
-    """Replaces what was known of a JobSet. Raises StoreUnavailable."""
-    if len(now.pods) > PODS_MOST:
-        alive_first = sorted(now.pods, key=lambda pod: (pod.stage is Stage.ENDED, pod.index))
-        now = replace(now, pods=tuple(alive_first[:PODS_MOST]))
-    try:
-        obstore.put(store, run.now_path(now.name), now.to_bytes())
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write {run.now_path(now.name)}: {error}") from error
 
 
 def load_one(store: ObjectStore, run: RunRef, jobset: str) -> JobSetNow | None:

@@ -9,12 +9,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import obstore
+
 from nightshift.jobset.runtime import JobSetNotFound, Runtime, RuntimeUnavailable
 from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import jobset_now, pod_now, with_log
 from nightshift.run.names import RunRef
-from nightshift.run.pods_kept import load_one, save_now
+from nightshift.run.pods_kept import load_one
 from nightshift.run.pods_now import JobSetNow, PodNow, Stage, merged
+from nightshift.store import StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from nightshift.jobset.kubernetes.follow import Log
     from nightshift.jobset.observation import Observation
 
+PODS_MOST: Final = 2000
+"""Of one JobSet; those that have ended are left out first."""
 HEARD_LINES: Final = 500
 """Of a failed container's log, in which its cause is looked for."""
 STILL_S: Final = 300.0
@@ -136,3 +141,14 @@ async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
+
+
+def save_now(store: ObjectStore, run: RunRef, now: JobSetNow) -> None:
+    """Replaces what was known of a JobSet. Raises StoreUnavailable."""
+    if len(now.pods) > PODS_MOST:
+        alive_first = sorted(now.pods, key=lambda pod: (pod.stage is Stage.ENDED, pod.index))
+        now = replace(now, pods=tuple(alive_first[:PODS_MOST]))
+    try:
+        obstore.put(store, run.now_path(now.name), now.to_bytes())
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"write {run.now_path(now.name)}: {error}") from error
