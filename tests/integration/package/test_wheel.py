@@ -84,4 +84,4 @@ def test_it_says_of_which_commit_it_is() -> None:
         command, env={"PYTHONPATH": str(package.installed()), "PATH": ""}, cwd="/", capture_output=True, text=True, check=True
     )
 
-    assert done.stdout == f"nightshift {__version__} (commit {described(ROOT / 'plugins/nightshift')})\n"
+    assert done.stdout == f"nightshift {__version__} (code of commit {described(ROOT / 'plugins/nightshift')})\n"
