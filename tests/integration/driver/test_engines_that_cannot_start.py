@@ -1,0 +1,121 @@
+"""Engines that cannot start, on the local runtime: real vLLM, the real task, its trigger, and an agent's processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from airflow.sdk import DAG
+from obstore.store import LocalStore
+
+from local import vllm
+from local.environments import python_of
+from nightshift.jobset.fleet.watch import FleetWatch
+from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, Cause
+from nightshift.operators.deployment import Deployment
+from nightshift.operators.infer import InferOperator
+from nightshift.operators.jobset_errors import JobSetApplicationFailure
+from nightshift.run.names import canonical_json
+from nightshift.run.pods_kept import load
+from nightshift.run.pods_now import Stage
+from nightshift.settings import Settings
+from nightshift.triggers.local import LocalJobSetTrigger
+from tests.builders import RUN, a_plan, a_record, a_spec
+from tests.integration.driver.vllm import MINILM
+from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
+from tests.unit.operators.infer_night import a_context
+
+pytestmark = pytest.mark.integration
+
+DEADLINE_S = 3600
+LONG_S = 600
+"""Far less than the deadline, and far more than any of them takes on a machine that has other work too."""
+SERVER = "nightshift/server:under-test"
+
+
+class Night(InferOperator):
+    """Waits in its own process."""
+
+    deferrable = False
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    image = {"path": [str(python_of("server").parent)], "env": {**vllm.environment(), "HF_HUB_OFFLINE": "1"}}
+    agent = AgentProcess(tmp_path, images={SERVER: image}, env={"PYTHONUNBUFFERED": "1"})
+    agent.start()
+    yield agent
+    agent.close()
+
+
+def the_error(agent: AgentProcess, folder: Path, monkeypatch: pytest.MonkeyPatch, image: str, spec: dict[str, Any]) -> str:
+    """Of the task `infer` of a run of this job."""
+    (folder / "bucket").mkdir()
+    store = LocalStore(folder / "bucket")
+    plan = a_plan(8).to_json()
+    obstore.put(store, RUN.spec_path, a_record(a_spec(deadline=f"{DEADLINE_S}s", **spec)))
+    obstore.put(store, RUN.plan_path, canonical_json(plan))
+    obstore.put(store, f"{RUN.prefix}/{plan['files'][0]['path']}", b"x" * plan["files"][0]["size"])
+    monkeypatch.setattr(FleetWatch, "_store", store)
+    settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", server_image=image)
+    for name in ("bucket", "project", "runtime"):
+        monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))
+    runtime = LocalUnderTest(agent.state)
+    with DAG("job", schedule=None):
+        task = Night(task_id="infer", run_prefix=RUN.prefix, terms="")
+    task.__dict__.update(settings=settings, store=store, deployment=Deployment(runtime, LocalJobSetTrigger, has_profiles=False))
+    began = time.monotonic()
+
+    with pytest.raises(JobSetApplicationFailure) as raised:
+        task.execute(a_context())
+
+    print(f"after {time.monotonic() - began:.0f} s: {raised.value}")
+    assert time.monotonic() - began < LONG_S
+    (now,) = load(store, RUN)
+    assert (now.stage, len(now.pods)) == (Stage.ENDED, 1)
+    words = now.last_words()
+    assert words is not None
+    assert words.exits >= 3
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "words"),
+    [
+        (
+            {"model__uri": "hf://nobody/no-such-model"},
+            Cause.MODEL,
+            "LocalEntryNotFoundError: Cannot find an appropriate cached",
+        ),
+        ({"engine__args": {"no-such-flag": True}}, Cause.FLAG, "error: unrecognized arguments: --no-such-flag"),
+        # This machine's vLLM has no streamer of weights: what it says of a bucket is that.
+        ({"model__uri": "gs://runs/models/nowhere"}, Cause.OTHER, "PackageNotFoundError"),
+    ],
+    ids=["wrong-model", "bad-flag", "no-weights"],
+)
+def test_an_engine_that_cannot_start_ends_the_night_with_its_own_words(
+    agent: AgentProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    cause: Cause,
+    words: str,
+) -> None:
+    error = the_error(agent, tmp_path, monkeypatch, SERVER, {**MINILM, **changes})
+
+    assert error.startswith("The engine cannot start: ")
+    assert words in error
+    assert WHAT_TO_DO[cause] in error
+    assert "Last lines of server in" in capsys.readouterr().out
+
+
+def test_so_does_an_image_without_the_program(agent: AgentProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = the_error(agent, tmp_path, monkeypatch, "nightshift/server:absent", MINILM)
+
+    assert "image 'nightshift/server:absent' is not in the configuration" in error
+    assert WHAT_TO_DO[Cause.PROGRAM] in error
