@@ -59,7 +59,7 @@ def run(
 ) -> int:
     """Prints the preview; the exit code."""
     from nightshift.planner.costs.prices import PricesError
-    from nightshift.preview.compute import EngineGone, UnfitEngine
+    from nightshift.preview.outcome import EngineGone, UnfitEngine
     from nightshift.preview.rows import NoRows
     from nightshift.preview.warm import NoEngine
     from nightshift.settings import SettingsError

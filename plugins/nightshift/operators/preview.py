@@ -52,7 +52,7 @@ class PreviewOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.operators.run import permanent_failures
-        from nightshift.preview.compute import UnfitEngine
+        from nightshift.preview.outcome import UnfitEngine
         from nightshift.preview.rows import NoRows
         from nightshift.preview.session import preview
         from nightshift.preview.text import lines

@@ -6,7 +6,8 @@ in the bucket and ends after a while without questions, on a cluster as on the l
 
 - session: a preview from its question to its result. rows: some of the query's, kept for the next preview. names: where
   objects are.
-- compute: rows to answers. keeper: the process beside a warm engine. warm: the other side: starts the engine, asks, waits.
+- outcome: what came of the rows. compute: rows to answers, with the extra `driver`. keeper: the process beside a warm engine.
+- warm: the other side: starts the engine, asks, waits.
 - estimate: what the night would take with the tokens that were seen. compare: two jobs' rows side by side.
 - results: what is left in the bucket, for the page. text: for a terminal.
 """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider, ObjectStore
 
     from nightshift.planner.costs.prices import Prices
-    from nightshift.preview.compute import Outcome
+    from nightshift.preview.outcome import Outcome
     from nightshift.spec import JobSpec
 
 WAIT_S: Final = 1.0

@@ -21,8 +21,9 @@ from nightshift import exits
 from nightshift.driver.engine import EngineClient
 from nightshift.driver.json_log import log_to_stdout
 from nightshift.formats import PREVIEW, UnreadableFormat
-from nightshift.preview.compute import EngineGone, Outcome, UnfitEngine, compute
+from nightshift.preview.compute import compute
 from nightshift.preview.names import EngineFolder
+from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
 from nightshift.run.names import canonical_json, split_run_url
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store

@@ -37,7 +37,7 @@ class NotAPreview(ValueError):
 
 @dataclass(frozen=True)
 class PreviewRow:
-    """key: its columns. The other fields are those of `nightshift.preview.compute.Computed`, cut to a bounded length."""
+    """key: its columns. The other fields are those of `nightshift.preview.outcome.Computed`, cut to a bounded length."""
 
     key: Mapping[str, Any]
     prompt: str | None = None

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.preview import compare, results
-from nightshift.preview.compute import Computed, Outcome, compute
 from nightshift.preview.estimate import Knowing, night_of
 from nightshift.preview.names import new_id
+from nightshift.preview.outcome import Computed, Outcome
 from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant, bounded
 from nightshift.preview.rows import Rows, Source, kept_rows, read_rows
 from nightshift.preview.warm import WarmEngine, folder_of, same_engine
@@ -124,6 +124,8 @@ def _rows(question: Question, spec: JobSpec, world: Surroundings) -> Rows:
 
 def _outcome(question: Question, world: Surroundings, first: JobSpec, spec: JobSpec, table: pa.Table) -> Outcome:
     if question.engine_url:
+        from nightshift.preview.compute import compute
+
         return asyncio.run(compute(spec, table, question.engine_url))
     warm = WarmEngine(world.store, world.settings, world.runtime, world.say)
     shared = spec is not first and same_engine(first, spec, world.settings)

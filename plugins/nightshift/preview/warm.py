@@ -19,8 +19,8 @@ from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import image_setting, server_args
 from nightshift.jobset.observation import finished
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, Runtime
-from nightshift.preview.compute import EngineGone, Outcome, UnfitEngine
 from nightshift.preview.names import EngineFolder, new_id
+from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
 from nightshift.preview.rows import to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import InputFile, Plan

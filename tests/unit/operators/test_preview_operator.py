@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators.preview import PreviewOperator
 from nightshift.preview import session
-from nightshift.preview.compute import EngineGone
+from nightshift.preview.outcome import EngineGone
 from nightshift.preview.results import NightEstimate, Preview, Variant
 from nightshift.preview.rows import NoRows
 from nightshift.preview.session import Question

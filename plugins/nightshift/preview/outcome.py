@@ -1,0 +1,58 @@
+"""What came of a preview's rows. Apart from what computes it: Airflow reads it, and has nothing of the extra `driver`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+class UnfitEngine(Exception):
+    """The engine serves another model than the job's, or not what the job asks of it: trying again cannot help."""
+
+
+class EngineGone(Exception):
+    """The engine went away, or answered no request, for longer than a person waits (`nightshift.preview.compute.BUDGET`)."""
+
+
+@dataclass(frozen=True)
+class Computed:
+    """One row. prompt: what was sent, None if no request could be made. answer: as `TaskKind.prediction_type` has it.
+
+    finish_reason: as the engine says, if it does. prompt_tokens, output_tokens: None if its request had other rows, too. reason
+    and message are those of a dead letter.
+    """
+
+    prompt: str | None = None
+    answer: Any = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    tries: int = 0
+    reason: str | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """rows: in the table's order. prompt_tokens, output_tokens: of all. seconds: that the engine took. engine: its version."""
+
+    rows: tuple[Computed, ...]
+    prompt_tokens: int
+    output_tokens: int
+    seconds: float
+    engine: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Outcome:
+        """Entries of a later release are passed over. Raises KeyError, TypeError."""
+        rows = tuple(Computed(**_known(Computed, each)) for each in value["rows"])
+        return cls(**{**_known(cls, value), "rows": rows})
+
+
+def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in cls.__dataclass_fields__ if name in value}
