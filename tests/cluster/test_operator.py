@@ -267,7 +267,7 @@ class TestFailures:
         code = "import os, sys; n = os.environ['JOB_COMPLETION_INDEX']; print('last words of', n); sys.exit(3 * (n == '1'))"
         task = Task(namespace, without_patience(a_short_jobset("failing", code, pods=2)))
 
-        with pytest.raises(JobSetApplicationFailure, match="index 1 of 2 failed: driver ended with exit code 3"):
+        with pytest.raises(JobSetApplicationFailure, match="Index 1 of 2 failed: driver ended with exit code 3"):
             task.finish()
 
         assert any(line.startswith("Last lines of driver") and "last words of 1" in line for line in task.log.lines)
