@@ -115,5 +115,5 @@ def test_a_store_out_of_reach_is_75(bucket: str) -> None:
     done = status(f"http://127.0.0.1:{new_port()}", bucket)
 
     assert (done.returncode, done.stdout) == (75, "")
-    assert done.stderr.startswith("nightshift status: the store cannot be read: ")
+    assert done.stderr.startswith("nightshift status: the store at http://127.0.0.1:")
     assert len(done.stderr.splitlines()) == 1
