@@ -135,7 +135,7 @@ def row_count_inside(place: Place) -> Answer:
 def ordinals(place: Place) -> Answer:
     """The statement that proves before each publication that every row is there once."""
     rows = "(SELECT ordinal, CAST(NULL AS STRING) AS dead_reason FROM UNNEST({}) AS ordinal)"
-    counts = {name: ("INT64", 70) for name in ("rows", "planned", "predictions")}
+    counts = dict.fromkeys(("rows", "planned", "predictions"), ("INT64", 70))
     place.query(publish.assertions(rows.format("GENERATE_ARRAY(0, 69)")), counts)
     try:
         place.query(publish.assertions(rows.format("ARRAY_CONCAT(GENERATE_ARRAY(0, 68), [5])")), counts)

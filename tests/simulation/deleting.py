@@ -140,7 +140,9 @@ class Source:
                 obstore.put(self.store, path, _parquet(dict(part)))
         return names[-1]
 
-    def start_staging(self, _: Any, run: RunRef, manifest: RunManifest, __: Any, *, asked_at: str) -> list[str]:
+    def start_staging(
+        self, _: Any, run: RunRef, manifest: RunManifest, __: Any, *, asked_at: str, prompts: Any = None
+    ) -> list[str]:
         self._staged = {}
         for each in (manifest, *manifest.earlier):
             for entry in each.chunks:
@@ -151,7 +153,7 @@ class Source:
                     self._staged[row["id"]] = row["prediction"]
         return []
 
-    def start_publish(self, _: Any, run: RunRef, *__: Any, asked_at: str, completes: Redo | None) -> str:
+    def start_publish(self, _: Any, run: RunRef, *__: Any, asked_at: str, completes: Redo | None, prompts: Any = None) -> str:
         self.check_may_replace(None, run, asked_at, completes)
         self.shown, self.run, self.asked[run.run_id] = dict(self._staged), run, asked_at
         self.jobs["publish"] = JobState("publish", True)
