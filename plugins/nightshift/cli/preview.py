@@ -96,6 +96,7 @@ def _failed(message: str, code: int) -> int:
 
 
 def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapping[str, str]], Surroundings]) -> int:
+    import nightshift.preview.compute  # noqa: F401 - says what is not installed before anything is asked
     from nightshift.preview.session import preview
     from nightshift.preview.text import lines
 
