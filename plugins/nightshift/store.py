@@ -191,6 +191,20 @@ def create_numbered(store: ObjectStore, path: Callable[[int], str], number: int,
             return number
 
 
+def list_numbered(store: ObjectStore, folder: str, number_of: Callable[[str], int | None]) -> list[tuple[int, str, int]]:
+    """The objects below a folder that `create_numbered` made, the newest first: number, path, size in bytes.
+
+    number_of: of a path, None for one that is named otherwise. The store's errors pass through.
+    """
+    found = [
+        (number, meta["path"], meta["size"])
+        for page in obstore.list(store, folder)
+        for meta in page
+        if (number := number_of(meta["path"])) is not None
+    ]
+    return sorted(found, reverse=True)
+
+
 def _cloud_storage(
     bucket: str, prefix: str | None, headers: Mapping[str, str], credentials: GCSCredentialProvider | None
 ) -> GCSStore:

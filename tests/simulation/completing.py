@@ -44,7 +44,6 @@ from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable
 from nightshift.warehouse.extract import build_plan
 from tests.builders import bound, opening_of
 from tests.simulation.bigquery import Client
-from tests.simulation.check import Violated
 from tests.simulation.publishing import (
     DAYS,
     RATING,
@@ -57,9 +56,10 @@ from tests.simulation.publishing import (
     Sealed,
     World,
     chunk_of,
-    clocks,
     named,
+    outcome_of,
     prediction_of,
+    run,
 )
 
 EDITED: Final = SPECS[0].model_copy(update={"request": SPECS[0].request.model_copy(update={"user": "{{ text }}!"})})
@@ -511,19 +511,9 @@ def _parquet(rows: list[tuple[int, str]]) -> bytes:
 
 def simulate(seed: int, say: Callable[[str], None] = lambda line: None) -> Report:
     """Runs the schedule of a seed. Raises Violated."""
-    world = Completing(draw(seed), say)
-    with clocks(world):
-        world.run()
-    if world.violations:
-        raise Violated(seed, world.violations)
-    return Report(seed, world.step, world.seen)
+    return run(Completing(draw(seed), say), seed)
 
 
 def outcome(seed: int) -> Report | str:
     """The report of a schedule, or what it violated."""
-    try:
-        return simulate(seed)
-    except Violated as error:
-        return str(error)
-    except Exception as error:  # The simulator's own mistake must not end the others' runs.
-        return f"seed {seed}: {error!r}"
+    return outcome_of(simulate, seed)

@@ -815,7 +815,11 @@ class Report:
 
 def simulate(seed: int, say: Callable[[str], None] = lambda line: None) -> Report:
     """Runs the schedule of a seed. Raises Violated."""
-    world = World(draw(seed), say)
+    return run(World(draw(seed), say), seed)
+
+
+def run(world: World, seed: int) -> Report:
+    """The schedule of a world to its end. Raises Violated."""
     with clocks(world):
         world.run()
     if world.violations:
@@ -825,8 +829,12 @@ def simulate(seed: int, say: Callable[[str], None] = lambda line: None) -> Repor
 
 def outcome(seed: int) -> Report | str:
     """The report of a schedule, or what it violated."""
+    return outcome_of(simulate, seed)
+
+
+def outcome_of(simulated: Callable[[int], Report], seed: int) -> Report | str:
     try:
-        return simulate(seed)
+        return simulated(seed)
     except Violated as error:
         return str(error)
     except Exception as error:  # The simulator's own mistake must not end the others' runs.

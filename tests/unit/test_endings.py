@@ -119,7 +119,7 @@ def test_a_name_that_another_has_taken_meanwhile_is_followed_by_the_next(monkeyp
     store = MemoryStore()
     endings.record(store, RUN, FAILED)
     with monkeypatch.context() as patch:
-        patch.setattr(endings, "_found", lambda *_: iter(()))
+        patch.setattr(endings, "list_numbered", lambda *_: [])
         endings.record(store, RUN, PUBLISHED)
 
     assert endings.latest(store, RUN) == PUBLISHED

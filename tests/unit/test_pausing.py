@@ -120,7 +120,7 @@ class TestWishes:
             return obstore.put(store, path, *rest, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(pauses, "_found", lambda *_: iter(()))  # What a list says that was made before.
+            patch.setattr(pauses, "list_numbered", lambda *_: [])  # What a list says that was made before.
             patch.setattr("nightshift.store.obstore", SimpleNamespace(put=put, exceptions=obstore.exceptions))
             pauses.request_pause(store, RUN, paused=False, by="eve")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from nightshift.cli.airflow_rest import AirflowApi, NoAirflow, Refused, Unreacha
 from nightshift.cli.follow import Follower
 from nightshift.cli.trouble import beside_the_stack
 from nightshift.fields.arguments import flag, option
+from nightshift.fields.mistakes import nearest
 from nightshift.spec import SpecErrors, load, periods
 
 DESCRIPTION: Final = (
@@ -35,7 +35,6 @@ READ_S: Final = 180.0
 POLL_S: Final = 1.0
 ERRORS_EVERY_S: Final = 5.0
 DAGS_MOST: Final = 1000
-NEAR: Final = 0.75
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,8 @@ class _Command:
     def _unknown(self) -> str:
         dags = self._api.get("/dags", tags="nightshift", limit=DAGS_MOST)["dags"]
         names = sorted(str(each["dag_id"]) for each in dags)
-        near = difflib.get_close_matches(self._name, names, 1, NEAR)
-        meant = f" Did you mean {near[0]}?" if near else ""
+        near = nearest(self._name, names)
+        meant = f" Did you mean {near}?" if near else ""
         there = f" It has {', '.join(names[:20])}{' and others' if len(names) > 20 else ''}." if names and not near else ""
         new = "For a file that is new, name the file: nightshift run dags/jobs/NAME.yaml."
         return f"Airflow has no DAG {self._name}.{meant}{there} {new}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from obstore.store import ObjectStore
 from nightshift.formats import ENDING
 from nightshift.run import names
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import StoreUnavailable, create_numbered, get_bytes
+from nightshift.store import StoreUnavailable, create_numbered, get_bytes, list_numbered
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def latest(store: ObjectStore, run: RunRef) -> Ending | None:
     Raises StoreUnavailable.
     """
     try:
-        for _, path, size in sorted(_found(store, run), reverse=True):
+        for _, path, size in list_numbered(store, run.endings_folder, run.parse_ending):
             body = get_bytes(store, path) if size <= BYTES_MOST else b""
             if body is not None and (ending := _read(body, path)) is not None:
                 return ending
@@ -77,7 +77,7 @@ def record(store: ObjectStore, run: RunRef, ending: Ending) -> None:
         return
     body = canonical_json({**ENDING.stamp(), **ending.to_json()})
     try:
-        number = max((number for number, _, _ in _found(store, run)), default=0)
+        number = max((number for number, _, _ in list_numbered(store, run.endings_folder, run.parse_ending)), default=0)
         create_numbered(store, run.ending_path, number + 1, body)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"write how a night of {run.prefix} ended: {error}") from error
@@ -106,11 +106,3 @@ def _check(ending: Ending) -> None:
     )
     if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and count >= 0 for count in counts):
         raise TypeError("a text or a count is neither")
-
-
-def _found(store: ObjectStore, run: RunRef) -> Iterator[tuple[int, str, int]]:
-    """Number, path and size in bytes of each object that is named like an ending."""
-    for page in obstore.list(store, run.endings_folder):
-        for meta in page:
-            if (number := run.parse_ending(meta["path"])) is not None:
-                yield number, meta["path"], meta["size"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,7 +17,7 @@ from obstore.store import ObjectStore
 
 from nightshift.formats import PAUSE, VERSION, UnreadableFormat
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import StoreUnavailable, create_numbered, get_bytes
+from nightshift.store import StoreUnavailable, create_numbered, get_bytes, list_numbered
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ def newest(store: ObjectStore, run: RunRef) -> PauseRequest | None:
     StoreUnavailable.
     """
     try:
-        for _, path, size in sorted(_found(store, run), reverse=True):
+        for _, path, size in list_numbered(store, run.pauses_folder, run.parse_pause):
             body = get_bytes(store, path) if size <= BYTES_MOST else b""
             if body is not None and (request := _read(body, path)) is not None:
                 return request
@@ -81,16 +80,8 @@ def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> 
     request = PauseRequest(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
     body = canonical_json({**PAUSE.stamp(), **request.to_json()})
     try:
-        newest_number = max((number for number, _, _ in _found(store, run)), default=0)
+        newest_number = max((number for number, _, _ in list_numbered(store, run.pauses_folder, run.parse_pause)), default=0)
         create_numbered(store, run.pause_path, newest_number + 1, body)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"write a pause request of {run.prefix}: {error}") from error
     return request
-
-
-def _found(store: ObjectStore, run: RunRef) -> Iterator[tuple[int, str, int]]:
-    """Number, path and size in bytes of each object that is named like a request."""
-    for page in obstore.list(store, run.pauses_folder):
-        for meta in page:
-            if (number := run.parse_pause(meta["path"])) is not None:
-                yield number, meta["path"], meta["size"]

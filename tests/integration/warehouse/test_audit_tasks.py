@@ -24,7 +24,7 @@ from nightshift.planner.sealing import seal_measured
 from nightshift.run import endings
 from nightshift.run.endings import Ending
 from nightshift.run.names import RunRef
-from nightshift.store import StoreUnavailable
+from nightshift.store import StoreUnavailable, list_numbered
 from nightshift.warehouse import publications
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
@@ -99,7 +99,7 @@ class Desk:
     def endings(self, run: RunRef) -> list[Ending]:
         """All that were recorded, in order."""
         found = []
-        for _, path, _ in sorted(endings._found(self.night.store, run)):
+        for _, path, _ in reversed(list_numbered(self.night.store, run.endings_folder, run.parse_ending)):
             ending = endings._read(bytes(obstore.get(self.night.store, path).bytes()), path)
             assert ending is not None
             found.append(ending)
