@@ -34,11 +34,13 @@ _FOREIGN: Final = (
     "VIRTUAL_ENV",
     "VLLM_",
 )
+_OURS: Final = ("NIGHTSHIFT_CACHE",)
+"""Where this machine keeps the environments and models that the parts use, too (`local.environments.cache_dir`)."""
 
 
 def base() -> dict[str, str]:
     """This process's environment, without what would affect the parts, and with what they need if it is bare."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    kept = {name: value for name, value in os.environ.items() if name in _OURS or not name.startswith(_FOREIGN)}
     kept.setdefault("HOME", str(Path.home()))
     kept.setdefault("PATH", os.defpath)
     # No part of the stack is reached through a company's proxy.
