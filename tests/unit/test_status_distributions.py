@@ -144,6 +144,11 @@ class TestOtherTasks:
 
         assert found.warnings[0].startswith("All answers that were read are the same: 'vector ")
 
+    def test_vectors_that_begin_alike_differ(self) -> None:
+        found = with_answers(VECTORS, [array("f", [3.0, 4.0, row]) for row in range(30)])
+
+        assert (found.equal, found.warnings) == (1, ())
+
     def test_scores_are_a_histogram(self) -> None:
         found = with_answers(pa.float32(), [row / 100 for row in range(50)])
 

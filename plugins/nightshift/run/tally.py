@@ -1,7 +1,8 @@
 """Counts answers that hold nothing, and how often the most frequent one occurs: a night of such answers is green otherwise.
 
-Memory: a few counts for each chunk. So the most frequent answer occurs at least so often: a batch of rows in which it is not
-among the first few, or has less than a tenth of them, is left out. What nearly all rows have is counted exactly.
+Memory: a few counts for each chunk, by digests of answers. So the most frequent answer occurs at least so often: a batch of
+rows in which it is not among the first few, or has less than a tenth of them, is left out. What nearly all rows have is counted
+exactly.
 """
 
 from __future__ import annotations
@@ -81,9 +82,20 @@ def _looked_at(answers: pa.Array) -> tuple[pa.Array, pa.Array]:
         return pc.equal(pc.utf8_length(pc.utf8_trim(joined, "\x1f ")), 0), joined
     if pa.types.is_list(kind):
         empty = pc.equal(pc.list_value_length(answers), 0)
-        # Vectors of models are equal if their first numbers are.
-        return empty, pc.list_element(answers.filter(pc.invert(empty)), 0)
+        return empty, _whole(answers.filter(pc.invert(empty)))
     return pa.array([], pa.bool_()), answers
+
+
+def _whole(lists: pa.Array) -> pa.Array:
+    """Each list of numbers as its bytes, and of texts as one text: Arrow compares no lists. Of numbers only offsets are copied.
+    Lists of something else stay as they are."""
+    values = lists.values
+    if pa.types.is_string(values.type):
+        return pc.binary_join(lists, "\x1f")
+    if not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)) or values.null_count:
+        return lists
+    offsets = pc.multiply(pc.add(lists.offsets.cast(pa.int64()), values.offset), values.type.byte_width)
+    return pa.Array.from_buffers(pa.large_binary(), len(lists), [None, offsets.buffers()[1], values.buffers()[1]])
 
 
 def _text(values: pa.Array) -> pa.Array:

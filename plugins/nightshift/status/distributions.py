@@ -5,6 +5,7 @@ A night whose answers are nearly all cut, empty or equal can be green in every c
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -176,7 +177,7 @@ class _Sum:
             self._add("characters", pc.utf8_length(answers).to_pylist())
             self._label("", answers)
         elif pa.types.is_list(kind) and pa.types.is_floating(kind.value_type):
-            self._count(pa.array([value.tobytes().hex() for value in _vectors(answers)], pa.string()), named=False)
+            self._count(pa.array([_vector_name(value) for value in _vectors(answers)], pa.string()))
             self._add("norm", (math.sqrt(sum(each * each for each in value)) for value in _vectors(answers)))
         elif pa.types.is_struct(kind):
             self._struct(answers)
@@ -204,10 +205,10 @@ class _Sum:
         if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
             self._add(name or "value", (each for each in values.to_pylist() if each is not None))
 
-    def _count(self, texts: pa.Array, *, named: bool = True) -> None:
+    def _count(self, texts: pa.Array) -> None:
         for pair in pc.value_counts(texts).to_pylist():
             if len(self._values) < DISTINCT_MOST or pair["values"] in self._values:
-                self._values[pair["values"] if named else f"vector {pair['values'][:16]}"] += pair["counts"]
+                self._values[pair["values"]] += pair["counts"]
 
     def _label(self, name: str, texts: pa.Array) -> None:
         counted = self._labels.setdefault(name, Counter())
@@ -246,6 +247,11 @@ def _vectors(answers: pa.Array) -> Iterable[Any]:
 
     for value in answers:
         yield array("f", value.values.to_pylist())
+
+
+def _vector_name(value: Any) -> str:
+    """By a digest of all its numbers."""
+    return f"vector {hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()}"
 
 
 def _are_labels(counted: Counter[str], answers: int) -> bool:
