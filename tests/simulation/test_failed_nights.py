@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from nightshift.run import opening
+from nightshift.run.redo import Redo
+from nightshift.run.sealed_objects import whole
 from nightshift.settings import Settings
 from nightshift.warehouse import Warehouse
 from nightshift.warehouse.dead_letters import table
@@ -35,6 +37,16 @@ class Place:
         self.sealed: Sealed = self.world._night_sealed(ASKED, run)
         self.run, self.manifest = run, self.sealed.manifest
         self.held: list[Job] = []
+
+    def redo(self) -> None:
+        """From here on, what is published is a redo of the run that failed; nights that fail are still those of this run."""
+        store = self.world._stores["a"]
+        redo = Redo.after(self.manifest, shown="")
+        self.run = opening.open_redo(store, self.sealed.run, ASKED.spec, redo, opened_by="redo")
+        self.world.sealed["a", self.sealed.run.run_id] = self.sealed
+        redone = self.world._redo_sealed(ASKED, self.run, redo)
+        assert redone is not None
+        self.manifest = whole(store, self.run, redone.manifest, redo)
 
     @property
     def warehouse(self) -> Warehouse:
@@ -62,10 +74,10 @@ class Place:
 
     def fails(self) -> None:
         """A night of the run fails when all of its chunks are committed."""
-        chunks = tuple((each.path, each.rows) for each in self.manifest.chunks if each.dead_letters)
+        chunks = tuple((each.path, each.rows) for each in self.sealed.manifest.chunks if each.dead_letters)
         nights, dead = self.warehouse.failed_nights, DeadChunks(chunks)
-        self._finished(nights.start(ASKED.spec, self.run, SOURCE, dead))
-        nights.keep(ASKED.spec, self.run, dead)
+        self._finished(nights.start(ASKED.spec, self.sealed.run, SOURCE, dead))
+        nights.keep(ASKED.spec, self.sealed.run, dead)
 
     def left(self) -> list[tuple[int, str]]:
         """Ordinal and state of each dead letter."""
@@ -102,13 +114,42 @@ def test_a_publication_that_does_not_see_the_failed_night_removes_its_rows_after
     assert place.left() == [(1, "published"), (4, "published")]
 
 
+def test_a_night_that_a_redo_has_completed_leaves_nothing(place: Place) -> None:
+    """The task audit_failure of the night may be repeated long after the redo was published."""
+    place.fails()
+    place.redo()
+    place.finish(place.publication())
+    shown = place.left()
+    assert {state for _, state in shown} <= {"published"}
+
+    place.fails()
+
+    assert place.left() == shown
+
+
+def test_a_redo_that_does_not_see_the_failed_night_removes_its_rows_afterwards(place: Place) -> None:
+    place.redo()
+    job = place.publication()
+    place.held.append(job)
+    while not place.service.database._open:
+        job.step()
+    place.fails()
+    while not job.done:
+        job.step()
+    assert "failed" in {state for _, state in place.left()}, "both were committed"
+
+    place.finish(job)
+
+    assert {state for _, state in place.left()} <= {"published"}
+
+
 def test_a_failed_night_that_does_not_see_the_publication_removes_its_rows_afterwards(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted: Callable[..., tuple[int, int]] = FailedNights._counted
-    seen: list[tuple[int, int]] = []
+    counted: Callable[..., tuple[int, int, int]] = FailedNights._counted
+    seen: list[tuple[int, int, int]] = []
 
-    def count(nights: FailedNights, run: object) -> tuple[int, int]:
+    def count(nights: FailedNights, run: object) -> tuple[int, int, int]:
         found = counted(nights, run)
         seen.append(found)
         if len(seen) == 1:
@@ -118,5 +159,5 @@ def test_a_failed_night_that_does_not_see_the_publication_removes_its_rows_after
     monkeypatch.setattr(FailedNights, "_counted", count)
     place.fails()
 
-    assert seen == [(0, 0), (2, 0), (2, 2)]
+    assert seen == [(0, 0, 0), (2, 0, 1), (2, 2, 1)]
     assert place.left() == [(1, "published"), (4, "published")]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from nightshift.run.names import RunRef
 from nightshift.warehouse import audit, dead_letters, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.failed_nights import FailedNights
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Row
 
     from nightshift.run.manifest import RunManifest
-    from nightshift.run.names import RunRef
     from nightshift.run.plan import ExportedSource
     from nightshift.run.redo import Redo
     from nightshift.settings import Settings
@@ -242,7 +242,8 @@ class Warehouse:
         for name, _ in publish.staging_tables(run, manifest, self._settings):
             self._tables.drop_staging(name)
         self._tables.drop_staging(dead_letters.prompts_table(run, self._settings))
-        self.failed_nights.only_published(run)
+        for run_id in (run.run_id, *(each.run_id for each in manifest.completes)):
+            self.failed_nights.remove_published(RunRef.from_prefix(f"{run.job}/{run.partition}/{run_id}"))
         return {
             "table": table,
             "partition": run.partition,

@@ -5,7 +5,8 @@ Its rows have two states:
 - `PUBLISHED`, which NULL stands for too: of the run that the partition shows. The transaction that publishes a run replaces all
   dead letters of the partition by those of this run (`nightshift.warehouse.publish`).
 - `FAILED`: of a run whose night ended without publishing it. They replace those that the same run had left before, and never
-  touch published ones. A publication of the partition removes them.
+  touch published ones. A publication of the partition removes them; and once the run, or a redo that completes it, has been
+  published, it leaves none: what is still dead then, the publication says.
 
 So whoever reads only published rows sees what they always saw, and a run never has rows of both states for long: whichever of
 the two transactions ends later removes the failed ones (`delete_failed`).
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nightshift.run.names import FAILED, PUBLISHED
-from nightshift.warehouse import schema
+from nightshift.warehouse import publications, schema
 from nightshift.warehouse.errors import NOT_STAGED
 from nightshift.warehouse.schema import quoted
 
@@ -141,8 +142,10 @@ def _failed_of_run(settings: Settings) -> str:
 
 
 def count_of_run(settings: Settings) -> str:
-    """How many rows the run has: published, failed. Parameters: those of `of_partition`, and run_id."""
+    """How many rows the run has: published, failed; and how often it was published, by itself or by a redo that completes it.
+    Parameters: those of `of_partition`, and run_id."""
     return (
-        f"SELECT COUNTIF({IS_PUBLISHED}) AS published, COUNTIF(state = '{FAILED}') AS failed "
-        f"FROM {of_partition(settings)} AND {_OF_RUN}"
+        f"SELECT published, failed, publications FROM (SELECT COUNTIF({IS_PUBLISHED}) AS published, "
+        f"COUNTIF(state = '{FAILED}') AS failed FROM {of_partition(settings)} AND {_OF_RUN}) "
+        f"CROSS JOIN (SELECT COUNT(*) AS publications FROM {publications.of_run(settings)})"
     )

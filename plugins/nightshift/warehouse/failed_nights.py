@@ -71,41 +71,41 @@ class FailedNights:
     def keep(self, spec: JobSpec, run: RunRef, dead: DeadChunks) -> int:
         """Replaces what the run has left by what is staged now, and drops the staging tables.
 
-        Nothing is added if the run's dead letters are published: the partition shows them. Returns how many rows the table has
-        of the run: those, or its published ones.
+        Nothing is added if the run, or a redo that completes it, has been published: the partition shows what is dead. Returns
+        how many rows the table has of the run: those, or its published ones.
         """
         tables = [table for table, _ in self._tables_of(run, dead)]
         prompts = self._prompts_table(run, dead) if dead.prompts and tables else None
         what, parameters = f"The dead letters of run {run.run_id}", publish.count_parameters(run, self._settings)
-        published, failed = self._counted(run)
-        if not published and (tables or failed):
+        shown, failed, published = self._counted(run)
+        if not (shown or published) and (tables or failed):
             script = dead_letters.failed_script(spec, self._settings, schema.union(tables) if tables else None, prompts)
             counts = (("rows", "INT64", dead.rows), ("prompts", "INT64", dead.prompts.rows if dead.prompts else 0))
             if self._statements.rows_if_there(what, script, [*parameters, *schema.scalar_parameters(*counts)]) is None:
                 raise WarehouseUnavailable(f"{what}: another try of the task has dropped what was staged")
-        kept = self.only_published(run)
+        kept = self.remove_published(run)
         for table in [*tables, *([prompts] if prompts else [])]:
             self._tables.drop_staging(table)
         return kept
 
-    def only_published(self, run: RunRef) -> int:
-        """Removes what a failed night of the run has left, if the run's dead letters are published by now.
+    def remove_published(self, run: RunRef) -> int:
+        """Removes what a failed night of the run has left, if the run, or a redo that completes it, is published by now.
 
         The transaction that publishes them and the one that writes failed ones do not see each other's rows. Returns how many
         rows the run has.
         """
-        published, failed = self._counted(run)
-        if not published or not failed:
-            return published + failed
+        shown, failed, published = self._counted(run)
+        if not failed or not (shown or published):
+            return shown + failed
         what, parameters = f"The dead letters of run {run.run_id}", publish.count_parameters(run, self._settings)
         self._statements.rows(what, dead_letters.delete_failed(self._settings), parameters)
-        return published
+        return shown
 
-    def _counted(self, run: RunRef) -> tuple[int, int]:
-        """The rows of the run: published, failed."""
+    def _counted(self, run: RunRef) -> tuple[int, int, int]:
+        """`nightshift.warehouse.dead_letters.count_of_run`."""
         what, parameters = f"The dead letters of run {run.run_id}", publish.count_parameters(run, self._settings)
         (found,) = self._statements.rows(what, dead_letters.count_of_run(self._settings), parameters)
-        return int(found[0]), int(found[1])
+        return int(found[0]), int(found[1]), int(found[2])
 
     def _tables_of(self, run: RunRef, dead: DeadChunks) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
         """Staging tables with their chunks, one for each load job."""

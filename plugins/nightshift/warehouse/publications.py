@@ -89,6 +89,14 @@ def refusals(spec: JobSpec, settings: Settings) -> dict[str, str]:
     return {FOREIGN: _foreign(spec, settings), LATER: _LATER_ROWS, OVERTAKEN: _OVERTAKING_ROWS}
 
 
+def of_run(settings: Settings) -> str:
+    """A FROM clause: the publications of the run, or of redos that complete it, in any table.
+
+    Parameters: bucket, job, run_id and those of `nightshift.warehouse.schema.partition_parameters`.
+    """
+    return f"{quoted(table(settings))} WHERE job = @job AND {schema.OWN_PARTITION} AND {_OWN_BUCKET} AND run_id = @run_id"
+
+
 def insert(settings: Settings, suffix: str = "") -> str:
     """Records the publication, or with the suffix of a `nightshift.warehouse.publish.Part` that it completes this run.
 
