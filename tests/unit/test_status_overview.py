@@ -14,12 +14,13 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.planner.costs.prices import Prices
+from nightshift.run import endings
 from nightshift.run.heartbeats import Ended
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import chunk_footer, overview, survey, workers
 from nightshift.status.overview import RunLook, RunLooks
 from nightshift.status.workers import Attempts
-from tests.chat_run import ChatRun, a_chat_run
+from tests.chat_run import OPENED, ChatRun, a_chat_run
 
 pytestmark = pytest.mark.unit
 
@@ -122,6 +123,19 @@ class TestFirstLook:
 
         with pytest.raises(NoSuchRun):
             RunLook(store, run.run, "memory:///x").look()
+
+    def test_a_failed_run_that_a_redo_has_completed_needs_nobody(self) -> None:
+        run = a_chat_run(MemoryStore())
+        at = "2026-11-21T03:00:00+00:00"
+        endings.record(run.store, run.run, endings.Ending(endings.FAILED, at, "night", "seal", "Too many."))
+        redo = a_chat_run(run.store, digest="e" * 16, opened_at=OPENED + timedelta(hours=1))
+        assert [each.kind for each in look_at(run).look().summary.attention] == ["failed"]
+
+        endings.record(run.store, redo.run, endings.Ending(endings.PUBLISHED, at, "redo"))
+
+        found = look_at(run).look().summary
+        assert (found.state, found.attention, found.completed_by) == ("failed", (), redo.run.run_id)
+        assert look_at(redo).look().summary.completed_by is None
 
     def test_before_the_plan(self) -> None:
         run = a_chat_run(MemoryStore())

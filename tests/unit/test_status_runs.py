@@ -133,13 +133,8 @@ class TestPages:
         ended(again, endings.PUBLISHED)
 
         new, old = Runs(store).page().runs
-        assert (new.state, new.republished, old.state, old.republished, old.attention) == (
-            "published",
-            False,
-            "failed",
-            True,
-            (),
-        )
+        assert (new.state, new.completed_by) == ("published", None)
+        assert (old.state, old.completed_by, old.attention) == ("failed", again.run.run_id, ())
 
 
 class TestSummary:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from nightshift import exits
 from nightshift.cli.terminal import OF_STATES, cut, paint
 from nightshift.status.report import Status
+from nightshift.status.runs import published_beside
 from nightshift.status.summary import Summarizer, Summary
 from nightshift.status.survey import Survey
 from nightshift.status.text import text
@@ -61,6 +62,8 @@ class Seen:
             for each in self.night.attention
             if each.kind not in ("failed", "unreadable")
         ]
+        if self.night.completed_by is not None:
+            lines.append(f"completed by run {self.night.completed_by}, which is published")
         return [part for line in lines for part in line.splitlines()]
 
     def to_json(self) -> dict[str, object]:
@@ -71,6 +74,7 @@ class Seen:
             "failed_task": night.failed_task,
             "error": night.error,
             "due_at": night.due_at,
+            "completed_by": night.completed_by,
             "attention": [{"kind": each.kind, "words": each.words} for each in night.attention],
         }
         return {**self.status.to_json(), "night": said}
@@ -80,6 +84,7 @@ class Watched:
     """One run, looked at again and again."""
 
     def __init__(self, found: Target, prices: Prices) -> None:
+        self._store, self._run = found.store, found.run
         self._survey = Survey(found.store, found.run, found.url, prices)
         self._summarizer = Summarizer(found.store, found.run)
 
@@ -87,7 +92,9 @@ class Watched:
         """Raises NoSuchRun, StoreUnavailable."""
         status = self._survey.refresh()
         night = self._summarizer.summary(lambda _: None, done=lambda: self._survey.progress)
-        return Seen(status, None if night is None or night.state == "unreadable" else night)
+        if night is None or night.state == "unreadable":
+            return Seen(status, None)
+        return Seen(status, night.beside(published_beside(self._store, self._run)))
 
 
 def show(found: Target, prices: Prices, every_s: float | None, *, as_json: bool) -> int:

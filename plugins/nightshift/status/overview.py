@@ -30,7 +30,7 @@ from nightshift.status.folder import RunFolder
 from nightshift.status.progress import Progress
 from nightshift.status.readers import lookers
 from nightshift.status.report import Status
-from nightshift.status.runs import published_before
+from nightshift.status.runs import published_before, published_beside
 from nightshift.status.samples import Samples
 from nightshift.status.shown import as_json
 from nightshift.status.summary import Summarizer, Summary
@@ -153,6 +153,7 @@ class RunLook:
         surveyed = lookers().submit(self._survey.refresh, within_s)
         looked = lookers().submit(self._look_at_workers)
         placed = lookers().submit(pods_kept.load, self._store, self._run)
+        others = lookers().submit(published_beside, self._store, self._run)
 
         def listed() -> Progress | None:
             surveyed.result()
@@ -166,7 +167,7 @@ class RunLook:
         fleets = with_heartbeats(placed.result(), self._attempts.by_pod() if self._attempts else {})
         spoken = [words for each in fleets if (words := each.last_words())]
         return Overview(
-            summary,
+            summary.beside(others.result()),
             status,
             fleets,
             stages(fleets),

@@ -17,6 +17,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.fields.mistakes import nearest
+from nightshift.run import endings
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.status.chunk_footer import unavailable
@@ -107,13 +108,8 @@ class Runs:
         """The runs of a job and partition, the one that was opened last first. A folder without a record is no run."""
         made = [summary for run in asked.runs(job, day) if (summary := self._summarizer(run).summary(asked.note)) is not None]
         made.sort(key=lambda each: each.opened_at, reverse=True)
-        # Of those that were opened before one that was published, none needs anything.
-        over = False
-        found = []
-        for each in made:
-            found.append(each.superseded() if over else each)
-            over = over or each.state == "published"
-        return found
+        published = [(each.opened_at, each.run.run_id) for each in made if each.state == "published"]
+        return [each.beside(published) for each in made]
 
     def _summarizer(self, run: RunRef) -> Summarizer:
         with self._lock:
@@ -210,6 +206,20 @@ def published_before(store: ObjectStore, run: RunRef, *, days: int = 31) -> RunR
         if shown:
             return max(shown, key=lambda each: (each.state == "published", each.opened_at)).run
     return None
+
+
+def published_beside(store: ObjectStore, run: RunRef) -> list[tuple[str, str]]:
+    """The other runs of its partition that were published: when each was opened, and its id, for `Summary.beside`.
+
+    Raises StoreUnavailable.
+    """
+    asked = _Asked(store)
+    found = []
+    for other in asked.runs(run.job, run.partition):
+        ending = None if other == run else endings.latest(store, other)
+        if ending is not None and ending.state == endings.PUBLISHED and (opened := Summarizer(store, other).opened_at()):
+            found.append((opened, other.run_id))
+    return found
 
 
 def _newest_first(store: ObjectStore, runs: Iterable[RunRef]) -> list[RunRef]:

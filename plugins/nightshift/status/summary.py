@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -53,8 +53,8 @@ class Summary:
     unreadable. opened_at, opened_by: when, and by which DAG run. ended_at: when it was published, sealed or failed. rows, done,
     dead_letters: of its plan; committed; of these without an answer: counted by the seal or the ending, else at least so many,
     by workers' notes. rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the
-    deadline of its job, from when its rows were exported. redo_of: the run that it completes. republished: a later run of the
-    partition is published, so nobody needs to look after this one.
+    deadline of its job, from when its rows were exported. redo_of: the run that it completes. completed_by: the id of the run
+    that was opened later and completed the partition, by a redo or anew: nobody needs to look after this one.
     """
 
     run: RunRef
@@ -75,15 +75,17 @@ class Summary:
     error: str | None = None
     failed_task: str | None = None
     attention: tuple[Attention, ...] = ()
-    republished: bool = False
+    completed_by: str | None = None
 
     @property
     def working(self) -> bool:
         return self.state in WORKING
 
-    def superseded(self) -> Summary:
-        """A later run of the partition is published."""
-        return replace(self, attention=(), republished=True)
+    def beside(self, published: Iterable[tuple[str, str]]) -> Summary:
+        """Without what needs attention if one of these runs of its partition was opened later. published: when each was opened,
+        and its id."""
+        later = max((each for each in published if each[0] > self.opened_at), default=None)
+        return self if later is None else replace(self, attention=(), completed_by=later[1])
 
     def to_json(self) -> dict[str, Any]:
         found = as_json(replace(self))

@@ -68,7 +68,8 @@ def _actions(look: dict[str, Any], run: Any, user: Any) -> list[str]:
         elif state in ("unplanned", "open"):
             found.append("pause")
     if may(user, run.job, "POST"):
-        if dead and state in ("published", "failed", "sealed"):
+        # Of the day's other run, the page of that one offers it.
+        if dead and state in ("published", "failed", "sealed") and not look["summary"]["completed_by"]:
             found.append("redo")
         if state in ("published", "sealed"):
             found.append("republish")
