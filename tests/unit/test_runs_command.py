@@ -234,6 +234,21 @@ class TestRows:
 
         assert (code, "has no dead letters of the reason 'too_long'. Its reasons: bad_input." in err) == (2, True)
 
+    def test_a_reason_is_not_denied_before_all_are_read(
+        self, nightshift: Command, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = a_chat_run(store, digest=B, rows=20, chunk_rows=10)
+        for number, reason in enumerate(("bad_input", "too_long")):
+            run.commit(number, lambda row: None if row % 10 == 0 else "a", reason=reason)
+        monkeypatch.setattr("nightshift.status.dead_letters.NOTES_S", -1.0)
+        monkeypatch.setattr("nightshift.status.dead_letters.NOTES_AT_ONCE", 1)
+
+        code, out, _ = nightshift("status", B, "--dead-letters")
+        assert (code, "; the reasons of 1 are not read yet" in out) == (0, True)
+
+        code, out, _ = nightshift("status", B, "--dead-letters", "too_long")
+        assert (code, out.count("too_long  row")) == (0, 1)
+
     def test_dead_letters_beyond_those_that_a_person_gets(
         self, nightshift: Command, failed: ChatRun, monkeypatch: pytest.MonkeyPatch
     ) -> None:

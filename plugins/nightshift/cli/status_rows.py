@@ -35,11 +35,15 @@ def dead_letters(found: Target, reason: str | None, *, as_json: bool) -> int:
             page = source.page(reason=reason, after=page.after, count=PAGE)
             print(json.dumps(page.to_json(), ensure_ascii=False), flush=True)
         return exits.DONE
+    while reason is not None and reason not in page.reasons and page.reasons_of < page.total:
+        page = source.page(reason=reason, count=SHOWN)  # Each reads more reasons: none is denied before all are read.
     if reason is not None and reason not in page.reasons:
         there = ", ".join(page.reasons) or "none"
         raise ValueError(f"{found.run.prefix} has no dead letters of the reason {reason!r}. Its reasons: {there}.")
     said = ", ".join(f"{count:,} {name}" for name, count in page.reasons.items())
     so_far = "" if page.proven else ", as far as its workers have said"
+    if page.reasons_of < page.total:
+        so_far += f"; the reasons of {page.total - page.reasons_of:,} are not read yet"
     print(f"{found.run.prefix}: {n(page.total, 'dead letter')}{f' ({said})' if said else ''}{so_far}")
     # A page of a run with few dead letters in many chunks may be short.
     rows = list(page.rows)
