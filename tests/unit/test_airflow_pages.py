@@ -116,7 +116,7 @@ def a_preview(*jobs: str) -> Preview:
     """Of one row, whose answer is another one in the second job."""
     night = NightEstimate(100, 1000, 500, "cpu")
     variants = tuple(
-        Variant(f"{job}.yaml", job, "m", "d", (PreviewRow({"id": 1}, HOSTILE, HOSTILE),), 10, 5, "0.32", 0.5, night)
+        Variant(f"{job}.yaml", job, "m", "d", (PreviewRow(HOSTILE, HOSTILE, key={"id": 1}),), 10, 5, "0.32", 0.5, night)
         for job in jobs
     )
     pair = Pair({"id": 1}, None, (("-", "ham"), ("+", HOSTILE)))

@@ -29,7 +29,7 @@ def variant(*rows: PreviewRow, file: str = "a.yaml") -> Variant:
 
 
 def row(id_: int, answer: Any = "yes", **more: Any) -> PreviewRow:
-    return PreviewRow({"id": id_}, **{"prompt": f"Is {id_} odd?", "answer": answer, "finish_reason": "stop", **more})
+    return PreviewRow(key={"id": id_}, **{"prompt": f"Is {id_} odd?", "answer": answer, "finish_reason": "stop", **more})
 
 
 def a_preview(*variants: Variant, **changes: Any) -> Preview:

@@ -14,6 +14,7 @@ import obstore
 
 from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.preview.names import is_id, result_folder, result_path
+from nightshift.preview.outcome import Computed
 from nightshift.run.names import canonical_json
 from nightshift.store import StoreUnavailable, get_bytes
 
@@ -36,19 +37,10 @@ class NotAPreview(ValueError):
 
 
 @dataclass(frozen=True)
-class PreviewRow:
-    """key: its columns. The other fields are those of `nightshift.preview.outcome.Computed`, cut to a bounded length."""
+class PreviewRow(Computed):
+    """A computed row with its key, each value cut to a bounded length. key: its columns."""
 
-    key: Mapping[str, Any]
-    prompt: str | None = None
-    answer: Any = None
-    reasoning: str | None = None
-    finish_reason: str | None = None
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    tries: int = 0
-    reason: str | None = None
-    message: str | None = None
+    key: Mapping[str, Any] = field(kw_only=True)
 
 
 @dataclass(frozen=True)

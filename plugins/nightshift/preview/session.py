@@ -154,4 +154,4 @@ def _variant(file: str, spec: JobSpec, partition: str, table: pa.Table, outcome:
 
 
 def _row(key: Mapping[str, Any], row: Computed) -> PreviewRow:
-    return PreviewRow(bounded(key), **{each.name: bounded(getattr(row, each.name)) for each in fields(row)})
+    return PreviewRow(key=bounded(key), **{each.name: bounded(getattr(row, each.name)) for each in fields(row)})
