@@ -3,8 +3,9 @@
 Invariant, beside those of `publishing`:
 
 failed    what a night has left that failed is what its run had committed by then, each row once, with the prompts that were
-          kept, and it is there when the task ends; no run has rows of both states once its tasks have ended; a publication
-          leaves nothing that failed nights had left of its partition before
+          kept, and it is there when the task ends, unless the run was published; a run that was published, by itself or by a
+          redo, has left nothing once its tasks have ended; a publication leaves nothing that failed nights had left of its
+          partition before
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ class FailedAudit:
     world: World
     may_leave: dict[tuple[str, str], list[dict[int, str | None]]] = field(default_factory=dict)
     abandoned: set[tuple[str, str]] = field(default_factory=set)
+    _ever: set[tuple[str, str]] = field(default_factory=set)
+    """The runs that were published, by themselves or by a redo."""
     _seen: dict[tuple[Key, str], int] = field(default_factory=dict)
     """The commit that the rows of a run were seen after first."""
     _rows: dict[tuple[Key, str], dict[int, str | None]] = field(default_factory=dict)
@@ -132,6 +135,10 @@ class FailedAudit:
 
     def published(self, sealed: Sealed) -> None:
         """A transaction was committed just now."""
+        shown: Sealed | None = sealed
+        while shown is not None:
+            self._ever.add((shown.asked.settings.bucket, shown.run.run_id))
+            shown = shown.completes
         began = self.world.service.database.last_began
         for (key, run_id), since in self._seen.items():
             if key == key_of(sealed) and since <= began:
@@ -149,11 +156,10 @@ class FailedAudit:
             self.world.fail("failed", f"run {failure.sealed.run.run_id} has left nothing of {failure.rows}")
 
     def _is_published(self, sealed: Sealed) -> bool:
-        shown = self.world.audit.dead.get(key_of(sealed), frozenset())
-        return any(run_id == sealed.run.run_id for run_id, _ in shown)
+        return (sealed.asked.settings.bucket, sealed.run.run_id) in self._ever
 
     def at_the_end(self, sealed: dict[tuple[str, str], Sealed]) -> None:
         for place, run_id in self._rows:
             run = sealed[place[1], run_id]
             if (place[1], run_id) not in self.abandoned and self._is_published(run):
-                self.world.fail("failed", f"run {run_id} has rows of both states")
+                self.world.fail("failed", f"run {run_id} was published and has rows that failed nights have left")

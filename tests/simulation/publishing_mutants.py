@@ -127,7 +127,7 @@ def _nothing_deleted(script: str) -> str:
 
 def _nobody_looks_afterwards() -> tuple[Change, ...]:
     """A run's rows of both states stay; test_failed_nights.py has each of the two who look."""
-    return ((FailedNights, "only_published", lambda nights, run: 0),)
+    return ((FailedNights, "remove_published", lambda nights, run: 0),)
 
 
 def _failed_rows_are_counted() -> tuple[Change, ...]:
