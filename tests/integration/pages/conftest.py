@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
@@ -21,7 +22,7 @@ from tests.integration.pages.server import READS, ApiServer, start_airflow
 BUCKET = "pages"
 HOSTILE = "<script>document.title='taken'</script><b onclick=alert(1)>"
 TICKETS = [*READS, ["can_read", "DAG:tickets"]]
-USERS = [
+USERS: list[dict[str, Any]] = [
     {"name": "nobody", "permissions": [*READS, ["can_read", "DAG:other"], ["can_read", "XComs"]]},
     {"name": "looker", "permissions": TICKETS},
     {"name": "reader", "permissions": [*TICKETS, *(["can_read", each] for each in ("XComs", "Task Logs", "Plugins"))]},
@@ -35,6 +36,7 @@ USERS = [
             ["can_edit", "DAG Runs"],
         ],
     },
+    {"name": "viewer", "role": "Viewer", "permissions": []},
 ]
 
 

@@ -15,14 +15,15 @@ from typing import Any
 
 
 def users(wanted: list[dict[str, Any]]) -> None:
-    """Roles of FAB's auth manager with exactly these permissions, and one user for each, whose password is its name."""
+    """Roles of FAB's auth manager with exactly these permissions, or one of FAB's own by its name, and one user for each, whose
+    password is its name."""
     # By name, because the environment in which types are checked has no such provider.
     fab = import_module("airflow.providers.fab.auth_manager.cli_commands.utils")
 
     with fab.get_application_builder() as builder:
         manager = builder.sm
         for user in wanted:
-            role = manager.add_role(f"role of {user['name']}")
+            role = manager.find_role(user["role"]) if "role" in user else manager.add_role(f"role of {user['name']}")
             for action, resource in user["permissions"]:
                 manager.add_permission_to_role(role, manager.create_permission(action, resource))
             manager.add_user(user["name"], "A", "User", f"{user['name']}@example.com", role=role, password=user["name"])
