@@ -44,23 +44,9 @@ from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable
 from nightshift.warehouse.extract import build_plan
 from tests.builders import bound, opening_of
 from tests.simulation.bigquery import Client
-from tests.simulation.publishing import (
-    DAYS,
-    RATING,
-    SOURCE,
-    SPECS,
-    Asked,
-    Audit,
-    Report,
-    Scenario,
-    Sealed,
-    World,
-    chunk_of,
-    named,
-    outcome_of,
-    prediction_of,
-    run,
-)
+from tests.simulation.publishing import Report, World, chunk_of, outcome_of, prediction_of, run
+from tests.simulation.publishing_audit import Audit, Sealed, named
+from tests.simulation.publishing_scenario import DAYS, RATING, SOURCE, SPECS, Asked, Scenario
 
 EDITED: Final = SPECS[0].model_copy(update={"request": SPECS[0].request.model_copy(update={"user": "{{ text }}!"})})
 JOBS: Final = (SPECS[0], EDITED, SPECS[1])

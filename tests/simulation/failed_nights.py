@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from nightshift.run.plan import ExportedSource
-    from tests.simulation.publishing import Scenario, Sealed, World
+    from tests.simulation.publishing import World
+    from tests.simulation.publishing_audit import Sealed
+    from tests.simulation.publishing_scenario import Scenario
 
 PROMPTS_MOST: Final = 2
 Key = tuple[str, str, str, str]

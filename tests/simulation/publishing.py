@@ -51,178 +51,30 @@ from nightshift.operators.redo import open_again, take_rows
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
-from nightshift.run.manifest import RunManifest
-from nightshift.run.names import FAILED, RunRef
-from nightshift.run.plan import ExportedSource, InputFile, Plan, save_plan
+from nightshift.run.names import RunRef
+from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.run.redo import NotRedone, Redo
 from nightshift.run.sealed_objects import SealBroken
-from nightshift.settings import Settings
-from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, create_or_read
 from nightshift.triggers.bigquery import jobs_event
-from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable, publications
+from nightshift.warehouse import Warehouse, WarehouseError, WarehouseUnavailable
 from nightshift.warehouse.extract import build_plan
-from tests.builders import a_spec, bound, opening_of
+from tests.builders import bound, opening_of
 from tests.simulation.bigquery import BigQuery, Client, Job
 from tests.simulation.check import Violated
-from tests.simulation.failed_nights import FailedAudit, Failure, JobFailed, Key, key_of, leave, with_failures
+from tests.simulation.failed_nights import Failure, JobFailed, key_of, leave
+from tests.simulation.publishing_audit import Audit, Sealed, named, owner_of
+from tests.simulation.publishing_scenario import RATING, SOURCE, Asked, Scenario, draw
 from tests.simulation.replaced import replaced
 
-DAYS: Final = ("2026-11-20", "2026-11-21")
 BEGAN: Final = datetime(2026, 11, 22, 1, tzinfo=UTC)
 STEPS_MOST: Final = 20_000
 TRIES: Final = 6
 """Of one task, once nothing goes wrong any more: others may still collide with it."""
-SOURCE: Final = ExportedSource({"id": "INT64", "text": "STRING", "rating": "INT64"}, ("p.d.t",))
-RATING: Final = 10
-"""Of a row for each 1 of its id: the column that is passed through."""
-
-_ALPHA: Final = a_spec(
-    job="alpha", task="chat", request={"user": "{{ text }}"}, dead_letters__tolerate="100%", source__pass_through=["rating"]
-)
-SPECS: Final = (
-    _ALPHA,
-    _ALPHA.model_copy(update={"model": _ALPHA.model.model_copy(update={"revision": "r2"})}),
-    _ALPHA.model_copy(update={"job": "beta"}),
-)
-"""A job, the same edited, and another job with the same destination."""
 
 
 class Killed(BaseException):
     """The process of a task is gone."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A DAG run. pace: how often its turn comes. skew_s: how far its clock is ahead. again: it shows a sealed run again.
-    redo: it computes only the dead letters again."""
-
-    settings: Settings
-    spec: JobSpec
-    day: str
-    start_s: float
-    pace: float
-    skew_s: float
-    fresh: bool
-    again: bool
-    rows: int
-    chunk_rows: int
-    dead: frozenset[int]
-    redo: bool = False
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """unavailable, lost_reply, lost_job: probabilities, at each call, of each submit and at each step of a job.
-
-    events: (step, what). calm: the step after which nothing goes wrong. failures: nights of a run that fail while another
-    one publishes it.
-    """
-
-    seed: int
-    asked: tuple[Asked, ...]
-    unavailable: float
-    lost_reply: float
-    lost_job: float
-    events: tuple[tuple[int, str], ...]
-    calm: int
-    failures: int = 0
-
-
-def draw(seed: int) -> Scenario:
-    rng = random.Random(f"publishing {seed}")
-    places = [Settings(bucket="a", project="p", dataset="own")]
-    if rng.random() < 0.25:
-        places.append(Settings(bucket="b", project="p", dataset=rng.choice(("own", "own_b"))))
-    specs = SPECS[: rng.choice((1, 2, 2, 3))]
-    days = DAYS[: rng.choice((1, 1, 2))]
-    skewed = rng.random() < 0.3
-    asked = tuple(_asked(rng, places, specs, days, skewed=skewed) for _ in range(rng.choice((2, 2, 3, 4, 5))))
-    rough = rng.random() < 0.6
-    names = ("kill", "kill", "again", "again", "overwrite", "delete")
-    scenario = Scenario(
-        seed=seed,
-        asked=asked,
-        unavailable=rng.choice((0.0, 0.005, 0.02)) * rough,
-        lost_reply=rng.choice((0.0, 0.1, 0.3)) * rough,
-        lost_job=rng.choice((0.0, 0.01, 0.05)) * rough,
-        events=tuple(sorted((rng.randrange(600), rng.choice(names)) for _ in range(rng.choice((0, 1, 2, 4))))),
-        calm=600,
-    )
-    if seed % 4 == 3:
-        scenario = _with_redos(random.Random(f"redos {seed}"), scenario)
-    if seed % 4 == 1:
-        scenario = with_failures(random.Random(f"failures {seed}"), scenario)
-    return _overtaken(random.Random(f"overtaken {seed}"), scenario) if seed % 8 == 7 else scenario
-
-
-def _asked(
-    rng: random.Random, places: list[Settings], specs: tuple[JobSpec, ...], days: tuple[str, ...], *, skewed: bool
-) -> Asked:
-    rows = rng.choice((0, 1, 3, 5))
-    dead = frozenset(ordinal for ordinal in range(rows) if rng.random() < 0.2)
-    if len({place.dataset for place in places}) > 1:
-        # Their runs may have one id, and they do not see each other's publications. Where one of them has left no rows, it
-        # takes the other's for its own (docs/operate/warehouse.md).
-        rows, dead = max(rows, 1), dead - {0}
-    return Asked(
-        settings=rng.choice(places),
-        spec=rng.choice(specs),
-        day=rng.choice(days),
-        start_s=rng.choice((0.0, 0.0, rng.uniform(0, 200.0))),
-        pace=rng.choice((0.01, 0.2, 1.0, 1.0, 4.0)),
-        skew_s=rng.uniform(-3600, 3600) * skewed,
-        fresh=rng.random() < 0.5,
-        # A person's clock is the scheduler's: beside clocks that differ, who asked later is not defined.
-        again=not skewed and rng.random() < 0.25,
-        rows=rows,
-        chunk_rows=rng.choice((1, 2, 5)),
-        dead=dead,
-    )
-
-
-def _with_redos(rng: random.Random, scenario: Scenario) -> Scenario:
-    """More dead letters, DAG runs that want only these again, and chunks that are altered late."""
-    nights = tuple(
-        replace(each, dead=each.dead | {n for n in range(1, each.rows) if rng.random() < 0.5}) if each.rows else each
-        for each in scenario.asked
-    )
-    again = [replace(rng.choice(nights), start_s=rng.uniform(5.0, 300.0), again=False, redo=True) for _ in range(3)]
-    asked = (*nights, *(replace(each, chunk_rows=rng.choice((1, 2, 5))) for each in again))
-    late = [(rng.randrange(100, 600), rng.choice(("overwrite", "delete", "again"))) for _ in range(rng.choice((0, 2, 4)))]
-    return replace(scenario, asked=asked, events=tuple(sorted((*scenario.events, *late))))
-
-
-def _overtaken(rng: random.Random, scenario: Scenario) -> Scenario:
-    """A redo, shortly before which somebody has asked for a fresh run of its day: either may be published first."""
-    redo = replace(rng.choice([each for each in scenario.asked if each.redo]), pace=0.2)
-    fresh = replace(redo, redo=False, fresh=True, pace=1.0, rows=max(redo.rows, 1), start_s=redo.start_s - rng.uniform(0, 5.0))
-    return replace(scenario, asked=(*scenario.asked, fresh, redo))
-
-
-@dataclass
-class Sealed:
-    """The truth about a run. rows: (id, prediction, run, ordinal), also those of the run that it completes; dead: ordinals.
-
-    ids: of its own rows. completes: the run whose dead letters these are. shown: the run that the day showed when this redo was
-    opened. changed: at which step somebody altered it.
-    """
-
-    asked: Asked
-    run: RunRef
-    manifest: RunManifest
-    ids: tuple[int, ...]
-    rows: frozenset[tuple[int, str, str, int]]
-    dead: frozenset[int]
-    completes: Sealed | None = None
-    shown: str = ""
-    changed: int | None = None
-
-    @property
-    def altered(self) -> int | None:
-        """At which step somebody first altered what it shows."""
-        steps = [self.changed, self.completes.altered if self.completes else None]
-        return min((step for step in steps if step is not None), default=None)
 
 
 @dataclass
@@ -233,137 +85,6 @@ class Actor:
     greenlet: greenlet
     pace: float
     wakes: float
-
-
-Owner = tuple[str, str]
-"""Bucket and job."""
-
-
-class Audit:
-    """Holds what the tables show to the invariants. shown: the run that was published last, by day."""
-
-    def __init__(self, world: World) -> None:
-        self.shown: dict[str, Sealed] = {}
-        self.latest: dict[tuple[Owner, str], int] = {}
-        """The latest of what was published of an owner's day."""
-        self._said: dict[tuple[Owner, str], str] = {}
-        """When it was asked for, by the clocks of those who did: between deployments, the order of runs rests on them alone."""
-        self._world = world
-        self._owners: dict[str, set[Owner]] = {}
-        """Who has had rows there."""
-        self.dead: dict[Key, frozenset[tuple[str, int]]] = {}
-        """By table, bucket, job and day: a deployment keeps its own, also in a dataset that it shares."""
-        self.published: list[Sealed] = []
-        """In turn."""
-        self.failed = FailedAudit(world)
-        self._commits = 0
-        self._recorded: Counter[str] = Counter()
-
-    def look(self) -> None:
-        """After a step."""
-        database = self._world.service.database
-        if database.commits == self._commits:
-            return
-        self._commits = database.commits
-        published = len(self.published)
-        for settings in {
-            sealed.asked.settings.dataset: sealed.asked.settings for sealed in self._world.sealed.values()
-        }.values():
-            self._recorded_of(settings)
-        self._rows()
-        self.failed.look({key_of(sealed)[0] for sealed in self._world.sealed.values()}, self._world.sealed)
-        for sealed in self.published[published:]:
-            self.failed.published(sealed)
-
-    def publications_of(self, key: Key) -> int:
-        return sum(key_of(each) == key for each in self.published)
-
-    def _recorded_of(self, settings: Settings) -> None:
-        """New publications."""
-        table = publications.table(settings)
-        if self._world.service.database.fields(table) is None:
-            return
-        for row in sorted(self._world.service.database.tables.content(table)):
-            number, found = row[0], dict(zip(publications.COLUMNS, row[1:], strict=True))
-            if number <= self._recorded[table]:
-                continue
-            self._recorded[table] = number
-            if found["asked_at"] is None:
-                continue  # A run that a redo completes.
-            sealed = self._world.sealed[found["bucket"], found["run_id"]]
-            self._published(sealed, found["asked_at"])
-
-    def _published(self, sealed: Sealed, asked_at: str) -> None:
-        world, day, owner = self._world, sealed.run.partition, owner_of(sealed)
-        order = world.order_of(sealed, asked_at)
-        world.seen["published"] += 1
-        before = self.shown.get(day)
-        if before is not None and before.rows and owner_of(before) != owner:
-            world.fail("owner", f"{named(sealed)} replaces the rows of {named(before)}")
-        if order < self.latest.get((owner, day), -1):
-            world.fail("order", f"{named(sealed)} replaces a run that was asked for later")
-        if self.overtaken(sealed, order):
-            world.fail("redo", f"{named(sealed)} replaces {named(before) if before else 'nothing'}, which it does not complete")
-        self.published.append(sealed)
-        self.latest[owner, day] = max(order, self.latest.get((owner, day), -1))
-        self._said[owner, day] = max(asked_at, self._said.get((owner, day), ""))
-        if sealed.rows:
-            self._owners.setdefault(day, set()).add(owner)
-        self.shown[day] = sealed
-        self.dead[key_of(sealed)] = frozenset((sealed.run.run_id, ordinal) for ordinal in sealed.dead)
-
-    def _rows(self) -> None:
-        tables = self._world.service.database.tables
-        found: dict[str, list[tuple[Any, ...]]] = {day: [] for day in self.shown}
-        for row in tables.run('SELECT * FROM "p.d.out"') if self.shown else ():
-            found.setdefault(row["partition_date"], []).append(tuple(row))
-        for day, rows in found.items():
-            sealed = self.shown.get(day)
-            expected = (
-                [] if sealed is None else [(key, key * RATING, text, day, run_id, n) for key, text, run_id, n in sealed.rows]
-            )
-            if sorted(rows) != sorted(expected):
-                what = "nothing that was published" if sealed is None else named(sealed)
-                self._world.fail("rows", f"{day} holds {sorted(rows)}, which is not {what}")
-        dead: dict[Key, set[tuple[str, int]]] = {key: set() for key in self.dead}
-        for table in {key[0] for key in self.dead}:
-            for row in tables.run(f"SELECT * FROM \"{table}\" WHERE state != '{FAILED}'"):
-                whose = (table, row["bucket"], row["job"], row["partition_date"])
-                dead.setdefault(whose, set()).add((row["run_id"], row["ordinal"]))
-        if dead != self.dead:
-            self._world.fail("rows", f"the dead letters are {dead}, not {self.dead}")
-
-    def overtaken(self, sealed: Sealed, order: int) -> bool:
-        """Whether a redo that nobody has asked for again was published too late: another run followed what was shown."""
-        if sealed.completes is None or order != self._world.opened(sealed):
-            return False
-        bucket = sealed.asked.settings.bucket
-        own = {(bucket, run_id) for run_id in (sealed.run.run_id, sealed.completes.run.run_id, sealed.shown)}
-        since: list[tuple[str, str]] = []
-        for each in self.published:
-            if (each.run.job, each.run.partition) != (sealed.run.job, sealed.run.partition):
-                continue
-            since.append((each.asked.settings.bucket, each.run.run_id))
-            if since[-1] == (bucket, sealed.shown):
-                since = []
-        return bool(set(since) - own)
-
-    def refused(self, sealed: Sealed, asked_at: str, why: str) -> None:
-        """A task has failed for good."""
-        day, owner, order = sealed.run.partition, owner_of(sealed), self._world.order_of(sealed, asked_at)
-        self._world.seen["refused"] += 1
-        foreign = self._owners.get(day, set()) - {owner}
-        later = self.latest.get((owner, day), -1) > order or any(
-            said > asked_at
-            for (whose, when), said in self._said.items()
-            if whose[1] == owner[1] and whose != owner and when == day
-        )
-        if not foreign and not later and not self.overtaken(sealed, order) and sealed.altered is None:
-            self._world.fail("refusal", f"{named(sealed)} is refused without a reason: {why}")
-
-    def ended_well(self, sealed: Sealed, order: int) -> None:
-        if self.latest.get((owner_of(sealed), sealed.run.partition), -1) < order:
-            self._world.fail("green", f"the task of {named(sealed)} ends well, and that was never shown")
 
 
 class World:
@@ -745,14 +466,6 @@ class World:
 
     def _reply_lost(self) -> bool:
         return not self._calm and self._rng.random() < self.scenario.lost_reply
-
-
-def owner_of(sealed: Sealed) -> Owner:
-    return sealed.asked.settings.bucket, sealed.run.job
-
-
-def named(sealed: Sealed) -> str:
-    return f"run {sealed.run.run_id} of {sealed.run.job} in {sealed.asked.settings.bucket}"
 
 
 def prediction_of(asked: Asked, run: RunRef, ordinal: int, word: str) -> str:

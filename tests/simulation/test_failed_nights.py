@@ -17,7 +17,9 @@ from nightshift.warehouse import Warehouse
 from nightshift.warehouse.dead_letters import table
 from nightshift.warehouse.failed_nights import DeadChunks, FailedNights
 from tests.simulation.bigquery import Client, Job
-from tests.simulation.publishing import SOURCE, SPECS, Asked, Scenario, Sealed, World
+from tests.simulation.publishing import World
+from tests.simulation.publishing_audit import Sealed
+from tests.simulation.publishing_scenario import SOURCE, SPECS, Asked, Scenario
 
 pytestmark = [pytest.mark.simulation, pytest.mark.gate]
 
