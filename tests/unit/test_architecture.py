@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "profiles": set(),
     "settings": set(),
     "store": {"fields"},
+    "tuner": set(),
     "tasks": {"fields"},
     "spec": {"fields", "profiles", "tasks"},
     "run": {"", "formats", "spec", "store"},
