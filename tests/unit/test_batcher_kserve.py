@@ -176,8 +176,8 @@ class TestTheReplyToInfer:
     @pytest.mark.parametrize(
         ("output", "why"),
         [
-            (tensor([2], [1, 2], "y"), r"'y' has the shape \[2\], but 3 rows were sent"),
-            (tensor([1, 3], [1, 2, 3], "y"), "but 3 rows were sent"),
+            (tensor([2], [1, 2], "y"), r"'y' has the shape \[2\], and 3 rows went out"),
+            (tensor([1, 3], [1, 2, 3], "y"), "and 3 rows went out"),
             (tensor([3], [1, 2], "y"), "do not fill its shape"),
             (tensor([3, 2], [[1, 2], [3, 4], [5]], "y"), "do not fill its shape"),
             ({"name": "y", "shape": [3], "parameters": {"binary_data_size": 12}}, "do not fill its shape"),

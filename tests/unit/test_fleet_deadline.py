@@ -104,7 +104,7 @@ class TestCareful:
         decision = careful(self.REPLACE, True, 3)
 
         assert (decision.step, decision.drop) == (Step.STAY, "")
-        assert decision.why == "it works; the night is late, so the 3 pods of spot stay"
+        assert decision.why == "it works; the night is late, so spot keeps 3 pods"
 
     def test_but_lets_new_ones_come(self) -> None:
         decision = careful(replace(self.REPLACE, submit="on-demand"), True, 3)

@@ -14,9 +14,10 @@ import pytest
 from nightshift import exits
 from nightshift.cli import run as command
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
-from nightshift.cli.follow import words_of
+from nightshift.cli.follow import waiting, words_of
 from nightshift.run.endings import Ending, record
 from nightshift.run.names import RunRef
+from nightshift.run.pods_now import JobSetNow, PodNow, Stage
 from nightshift.store import open_store
 
 pytestmark = pytest.mark.unit
@@ -240,6 +241,25 @@ def test_without_an_ending_the_log_has_the_words(airflow: Airflow, ask: Asked, c
 
     assert ask(wait=True) == exits.FAILED
     assert "failed: plan: no such table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stage", "pods", "words"),
+    [
+        (None, (Stage.NODE,), "waiting for a machine"),
+        (None, (Stage.WEIGHTS, Stage.WEIGHTS), "2 waiting for server"),
+        (None, (Stage.WORKING,), "the first rows are computed"),
+        (Stage.QUEUE, (), "waiting for quota (none is left)"),
+        (Stage.PAUSED, (), "none is left"),
+    ],
+)
+def test_before_the_first_row_the_wait_says_what_the_pods_wait_for(
+    stage: Stage | None, pods: tuple[Stage, ...], words: str
+) -> None:
+    found = tuple(PodNow(f"p-{number}", number, each, "2026-11-21T01:00:00+00:00") for number, each in enumerate(pods))
+
+    assert waiting([JobSetNow("t-1", "2026-11-21T01:00:00+00:00", 1, stage, why="none is left", pods=found)]) == words
+    assert waiting([]) == "no pod is there yet"
 
 
 def test_the_last_lines_of_a_log_without_an_error() -> None:

@@ -116,7 +116,7 @@ class TestRuns:
         for day in range(1, 6):
             a_chat_run(store, job="mails", partition=f"2026-11-0{day}", digest=A)
 
-        assert "The newest 1 runs; --since DATE" in nightshift("runs")[1]
+        assert "Shown: the newest 1 run; --since DATE" in nightshift("runs")[1]
         assert [line.split()[1] for line in nightshift("runs", "--since", "2026-11-03")[1].splitlines()[1:]] == [
             f"2026-11-0{day}" for day in (5, 4, 3)
         ]
@@ -294,7 +294,7 @@ class TestEngines:
             "tickets-1 on cpu, at 2026-11-21T02:01:00+00:00: 0 running, 0 finished, 0 failed; waiting for server"
         )
         assert second.startswith(
-            "  tickets-0: weights since 2026-11-21T01:50:00+00:00, to be mended by: author, waits for server "
+            "  tickets-0: weights since 2026-11-21T01:50:00+00:00, to act: who wrote the job, waits for server "
         )
         assert third == "    last words of server, which exited with 1 (Error) at 2026-11-21T02:00:00+00:00:"
         assert lines == ["      Traceback", "      no such model"]

@@ -49,7 +49,7 @@ class TestTexts:
     def test_their_lengths_and_what_they_are_from(self) -> None:
         found = of(chat(lambda row: None if row < 10 else "x" * row))
 
-        assert found.basis == "90 answers from 1 of 1 committed chunks"
+        assert found.basis == "90 answers from 1 of 1 committed chunk"
         [lengths] = found.histograms
         assert (lengths.of, lengths.least, lengths.most, lengths.mean, lengths.median) == ("characters", 10, 99, 54.5, 55)
         assert (sum(lengths.counts), len(lengths.counts)) == (90, distributions.BINS)

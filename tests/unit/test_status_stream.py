@@ -71,7 +71,7 @@ def test_what_is_not() -> None:
 def test_what_prometheus_does_not_have_is_unknown() -> None:
     lines = text(a_stream(), Numbers(None, None, None, None, None, 0, None, None), 60)
 
-    assert "backlog     unknown messages\n" in lines
+    assert "backlog     unknown\n" in lines
     assert json.loads(to_json(a_stream(), numbers(p99_s=None)))["p99_s"] is None
 
 

@@ -469,7 +469,7 @@ def test_the_comments_say_the_formula_and_what_is_missing(tmp_path: Path) -> Non
     text = preview(StreamOptions(path), {"NIGHTSHIFT_POD_PATCH": "/patch.yaml"})
     comments = [line for line in text.splitlines() if line.startswith("# ")]
 
-    assert "one for each 60s x 12.5/s = 750 messages in the backlog of package-texts (project PROJECT)." in comments[1]
+    assert "one for each 60s x 12.5/s = 750 of the messages in the backlog of package-texts (project PROJECT)." in comments[1]
     assert "at most 50 messages a second" in comments[2]
     assert "the Secret package-texts-sink, whose key url" in comments[3]
     assert "# NIGHTSHIFT_PROJECT is not set here: PROJECT is a placeholder." in comments

@@ -349,7 +349,7 @@ class TestAnnouncement:
         assert cut == b""
         assert attributes["kind"] == "k"
         assert attributes["nightshift_left_out"] == (
-            f"1 attribute and {room + 1} bytes of data; the table catalog.texts_dead_letters has the whole message"
+            f"1 attribute and {room + 1:,} bytes of data; the table catalog.texts_dead_letters has the whole message"
         )
 
 

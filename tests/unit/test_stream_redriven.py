@@ -148,8 +148,8 @@ class TestRequests:
         done = Redriven("t_dead_letters", "projects/p/topics/t", False, {"too_long": 2, "rejected": 1}, 7, 1, 1, {"9": "no"})
 
         assert str(done) == (
-            "published 1 dead letters of t_dead_letters (2 too_long, 1 rejected) on projects/p/topics/t; 1 were redriven by "
-            "another process; 1 are refused by Pub/Sub; 7 more are selected: run it again"
+            "published 1 dead letter of t_dead_letters (2 too_long, 1 rejected) on projects/p/topics/t; "
+            "another process redrove 1; Pub/Sub refuses 1; run it again for 7 more"
         )
         assert str(Redriven("t", "x", True, {}, 0)) == "would publish 0 dead letters of t (none) on x"
 

@@ -29,6 +29,7 @@ from nightshift.driver.engine import WrongEngine
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker, WorkerLimits
+from nightshift.fields.text import n
 from nightshift.formats import UnreadableFormat
 from nightshift.run.inputs import InputChanged
 from nightshift.run.ledger import ForeignObject
@@ -99,7 +100,7 @@ class _Command:
                 open_batch, asked, served=about.served, chunk_rows=options.chunk_rows, fresh=options.fresh
             )
             before, saved = await lines_done(batch)
-            lines = f"{batch.plan.rows:,} lines, {before + saved:,} of them already done"
+            lines = f"{n(batch.plan.rows, 'line')}, {before + saved:,} of them already done"
             say(f"{found.source.name}: {lines}; progress is kept in {batch.url}")
             if before < batch.plan.rows:
                 reader = LineReader(found.source, found.index, batch.plan, options.model)

@@ -11,6 +11,7 @@ from typing import Final
 
 from nightshift.batch.output import OutputCounts
 from nightshift.driver.stats import Stats
+from nightshift.fields.text import n
 
 EVERY_S: Final = 5.0
 SILENT_S: Final = 15.0
@@ -86,7 +87,7 @@ class Progress:
             why = self._why()
             left = f"no answer for {format_duration(now - self._moved)}{f' ({why})' if why else ''}"
         failed = f", {stats.rows_dead:,} failed" if stats.rows_dead else ""
-        return f"{done:,} of {self._lines:,} lines, {rate:,.1f}/s, {left}{failed}, {stats.rows_in_flight:,} in flight"
+        return f"{done:,} of {n(self._lines, 'line')}, {rate:,.1f}/s, {left}{failed}, {stats.rows_in_flight:,} in flight"
 
     async def watch(self) -> None:
         """Prints the line every few seconds until cancelled."""
@@ -99,16 +100,16 @@ def summary(counts: OutputCounts, out: str, seconds: float, stats: Stats) -> str
     """What is said of a finished batch: a line of counts, and below it the first messages of each reason."""
     failed = sum(counts.failed.values())
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.failed.items()))
-    tokens = f"; {counts.prompt_tokens:,} prompt and {counts.output_tokens:,} output tokens" if counts.prompt_tokens else ""
+    tokens = f"; {counts.prompt_tokens:,} prompt and {n(counts.output_tokens, 'output token')}" if counts.prompt_tokens else ""
     examples = "".join(
         f"\n  {reason}, line {number:,}: {one_line(message)[:EXAMPLE_CHARS]}"
         for reason, messages in sorted(counts.examples.items())
         for message, number in messages.items()
     )
     return (
-        f"{out}: {counts.answered + failed:,} lines in {format_duration(seconds)}, "
+        f"{out}: {n(counts.answered + failed, 'line')} in {format_duration(seconds)}, "
         f"{counts.answered:,} answered, {failed:,} failed{f' ({reasons})' if reasons else ''}; "
-        f"{stats.requests_sent:,} requests sent{tokens}{examples}"
+        f"{n(stats.requests_sent, 'request')} sent{tokens}{examples}"
     )
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
 from nightshift.cli.airflow_rest import AirflowApi, Refused, Unreachable
 from nightshift.fields.text import minutes, n
-from nightshift.run import endings
+from nightshift.run import endings, pods_kept, pods_now
 from nightshift.run.names import RunRef
+from nightshift.run.pods_now import JobSetNow, Stage
 from nightshift.status.survey import Survey
 from nightshift.store import StoreUnavailable, open_store
 
@@ -121,13 +122,19 @@ class Follower:
         self._rows_at = time.monotonic() + ROWS_EVERY_S
         try:
             status = self._survey.refresh(READ_S)
+            jobsets = self._pods(status)
         except Exception as error:  # The night goes on: that its rows cannot be counted from here is said once.
             self._say(f"its rows cannot be counted from here: {error}")
             self._survey = None
             return
-        if (words := _rows(status)) != self._rows_said:
+        if (words := _rows(status, jobsets)) != self._rows_said:
             self._rows_said = words
             self._say(words)
+
+    def _pods(self, status: Status) -> tuple[JobSetNow, ...]:
+        """Where the run's pods are, while it has no row yet. Raises StoreUnavailable."""
+        store = self._store()
+        return pods_kept.load(store, status.run) if store is not None and not status.rows_done else ()
 
     def _tell(self, state: str, tasks: Mapping[str, Mapping[str, Any]]) -> int:
         states = {name: str(task.get("state")) for name, task in tasks.items()}
@@ -199,12 +206,20 @@ def words_of(content: Any) -> str:
     return "\n".join(line for line in lines if line.strip() and not line.startswith("::"))[-2_000:]
 
 
-def _rows(status: Status) -> str:
-    if not status.planned or not status.rows_done:
-        return (
-            f"0 of {status.rows_total:,} rows: the engine loads the model" if status.planned else "the rows are being exported"
-        )
+def waiting(jobsets: Sequence[JobSetNow]) -> str:
+    """What the pods of a run wait for before it has its first row, as far as the task infer has written it."""
+    if not jobsets:
+        return "no pod is there yet"
+    held = [(each.why or "paused") if each.stage is Stage.PAUSED else pods_now.waiting(each) for each in jobsets]
+    return "; ".join(filter(None, held)) or "the first rows are computed"
+
+
+def _rows(status: Status, jobsets: Sequence[JobSetNow]) -> str:
+    if not status.planned:
+        return "the rows are being exported"
+    if not status.rows_done:
+        return f"0 of {n(status.rows_total, 'row')}: {waiting(jobsets)}"
     rate = f", {status.rate:,.0f} rows/s" if status.rate else ""
     left = f", {minutes((status.rows_total - status.rows_done) / status.rate)} left" if status.rate else ""
     dead = f", {n(status.dead_letters, 'dead letter')}" if status.dead_letters else ""
-    return f"{status.rows_done:,} of {status.rows_total:,} rows{rate}{left}{dead}"
+    return f"{status.rows_done:,} of {n(status.rows_total, 'row')}{rate}{left}{dead}"

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
+from nightshift.cli.given import Wrong, partition_of
 from nightshift.fields.arguments import flag, option, positive
+from nightshift.fields.text import n
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -31,10 +33,6 @@ class NoWarehouse(Exception):
     def __init__(self, why: str, code: int) -> None:
         super().__init__(why)
         self.code = code
-
-
-class Wrong(ValueError):
-    """Bad input: the message says what, where, and what to do."""
 
 
 DESCRIPTION: Final = (
@@ -97,13 +95,10 @@ def _run(options: Options, environment: Mapping[str, str]) -> int:
     from nightshift.planner.costs.prices import load_prices
     from nightshift.profiles.limits import Limits
     from nightshift.settings import SettingsError, workers_max_of
-    from nightshift.spec import load, periods
+    from nightshift.spec import load
 
     spec = load(options.file)
-    try:
-        partition = periods.read(options.partition, spec.every)
-    except periods.NoPartition as error:
-        raise Wrong(f"--partition is {options.partition!r}. {error}") from None
+    partition = partition_of(spec, options.partition)
     prices = load_prices(options.prices or environment.get("NIGHTSHIFT_PRICES"))
     try:
         limits = Limits(workers_max_of(environment.get("NIGHTSHIFT_WORKERS_MAX") or "0"), options.quota)
@@ -229,7 +224,7 @@ def _tell(
         }
         print(json.dumps(said, ensure_ascii=False))
         return code
-    print(f"{spec.job} {partition}: {rows:,} rows within {spec.deadline}")
+    print(f"{spec.job} {partition}: {n(rows, 'row')} within {spec.deadline}")
     for line in lines(shown, spec.deadline_seconds, prices.currency):
         print(line)
     for reason in decision.reasons if decision else ():

@@ -8,17 +8,16 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
+from nightshift.cli.given import Wrong, partition_of
 from nightshift.cli.trouble import NoAccount, beside_the_stack, open_bucket, tell
 from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:
     from nightshift.preview.session import Question, Surroundings
-    from nightshift.spec import JobSpec
 
 DESCRIPTION: Final = (
     "Tries a job on some rows of its query: shows each prompt, answer, finish reason and tokens, the rows that would be dead "
@@ -46,10 +45,6 @@ class Options:
     )
     engine: str | None = option("--engine", metavar="URL", help="a vLLM server that serves the job's model: http://HOST:PORT")
     as_json: bool = flag("--json", "one JSON object (docs/use/preview.md)")
-
-
-class Wrong(ValueError):
-    """Bad input: the message says what, where, and what to do."""
 
 
 def run(
@@ -120,18 +115,6 @@ def _question(options: Options) -> Question:
     if len(files) > 1 and files[1][1].every != files[0][1].every:
         raise Wrong(f"{files[1][0]}: its periods are not those of {files[0][0]} (every). Compare jobs of the same periods.")
     return Question(files, partition, options.rows, getpass.getuser(), options.engine)
-
-
-def partition_of(spec: JobSpec, asked: str | None) -> str:
-    """The partition's name; without one, of the last that is over. Raises Wrong."""
-    from nightshift.spec import periods
-
-    try:
-        if asked is None:
-            return periods.before(periods.holding(datetime.now(UTC), spec.every), spec.every)
-        return periods.read(asked, spec.every)
-    except periods.NoPartition as error:
-        raise Wrong(f"--partition is {asked!r}. {error}") from None
 
 
 def _surroundings(environment: Mapping[str, str]) -> Surroundings:

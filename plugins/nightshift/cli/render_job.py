@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nightshift.cli.given import partition_of
 from nightshift.fields.arguments import flag, option, positive
+from nightshift.fields.text import n
 from nightshift.jobset.identity import digest_name
 from nightshift.jobset.manifest.constants import Role
 from nightshift.jobset.manifest.render import render
@@ -20,7 +22,7 @@ from nightshift.profiles.limits import Limits
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan
 from nightshift.settings import Settings
-from nightshift.spec import JobSpec, load, periods, profile_names
+from nightshift.spec import JobSpec, load, profile_names
 
 ROWS: Final = 1_000_000
 TASK: Final = "infer"
@@ -65,10 +67,7 @@ def preview(options: JobOptions, environment: Mapping[str, str]) -> str:
     spec = load(options.file)
     missing = {name: value for name, value in PLACEHOLDERS.items() if not environment.get(name)}
     settings = Settings.from_environment({**environment, **missing})
-    try:
-        partition = periods.read(options.partition or "", spec.every)
-    except periods.NoPartition as error:
-        raise ValueError(f"--partition is {options.partition!r}. {error}") from None
+    partition = partition_of(spec, options.partition)
     run = RunRef(spec.job, partition, run_digest(spec.job, partition, spec.semantic()))
     rows = ROWS if options.rows is None else options.rows
     decision, problems = _decided(options, spec, rows, settings)
@@ -115,8 +114,8 @@ def _header(
     missing: Mapping[str, str],
     problems: Sequence[str],
 ) -> str:
-    assumed = f"{ROWS:,} rows, assumed: pass --rows" if options.rows is None else f"{options.rows:,} rows"
-    why = f"{options.workers} workers: --workers says so" if options.workers else "; ".join(plan.reasons)
+    assumed = f"{ROWS:,} rows, assumed: pass --rows" if options.rows is None else n(options.rows, "row")
+    why = f"{n(options.workers, 'worker')}: --workers says so" if options.workers else "; ".join(plan.reasons)
     lines = [
         f"Rendered by `nightshift render` from {options.file} for {run.partition}; nothing was contacted or submitted.",
         f"Run {run.url(settings.bucket)}, its first generation.",

@@ -75,7 +75,7 @@ def _header(request: StreamRequest, file: Path, *, missing: bool) -> list[str]:
     project, subscription = request.subscription
     least, most = request.replicas_of_subscribers
     share = f"{request.spec.latency.target} x {scaling.messages_per_second:g}/s"
-    share += f" = {quantity(backlog_per_subscriber(request))} messages"
+    share += f" = {quantity(backlog_per_subscriber(request))} of the messages"
     lines = [
         f"Rendered by `nightshift render` from {file}; nothing was contacted or applied.",
         f"{least} to {most} subscribers: one for each {share} in the backlog of {subscription} (project {project}).",

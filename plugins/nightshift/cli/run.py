@@ -14,10 +14,11 @@ from typing import Any, Final
 from nightshift import exits
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow, Refused, Unreachable
 from nightshift.cli.follow import Follower
+from nightshift.cli.given import Wrong, partition_of
 from nightshift.cli.trouble import beside_the_stack
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.mistakes import nearest
-from nightshift.spec import SpecErrors, load, periods
+from nightshift.spec import SpecErrors, load
 
 DESCRIPTION: Final = (
     "Triggers a job's DAG in Airflow, for one partition; with --wait, follows it to its end and says what was published, or "
@@ -53,10 +54,6 @@ class Options:
     republish: str | None = option("--republish", metavar="RUN", help="show this finished run of the day again")
 
 
-class Wrong(ValueError):
-    """Bad input: the message says what, where, and what to do."""
-
-
 def run(options: Options, environment: Mapping[str, str] | None = None, clock: Callable[[float], None] = time.sleep) -> int:
     """Triggers the DAG, and follows it; the exit code. clock: sleeps."""
     given = os.environ if environment is None else environment
@@ -87,12 +84,8 @@ class _Command:
         self._file = path if path.suffix in (".yaml", ".yml") or path.is_file() else None
         spec = load(self._file) if self._file else None
         self._name = spec.job if spec else options.job
-        self._partition = options.partition
-        if spec and options.partition is not None:
-            try:
-                self._partition = periods.read(options.partition, spec.every)
-            except periods.NoPartition as error:
-                raise Wrong(f"--partition is {options.partition!r}. {error}") from None
+        asked = options.partition
+        self._partition = partition_of(spec, asked) if spec and asked is not None else asked
 
     def run(self) -> int:
         conf = self._conf()

@@ -12,6 +12,7 @@ from nightshift.cli import trouble
 from nightshift.cli.target import bucket_url
 from nightshift.cli.terminal import OF_STATES, paint
 from nightshift.fields.arguments import day, flag, option
+from nightshift.fields.text import n
 from nightshift.store import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(options: Options) -> int:
     elif page.runs:
         print(*lines(page.by_attention), sep="\n")
         if page.after is not None:
-            print(f"The newest {len(page.runs):,} runs; --since DATE or --job J shows others.")
+            print(f"Shown: the newest {n(len(page.runs), 'run')}; --since DATE or --job J shows others.")
     else:
         print("There are no such runs in the bucket." if options.job or options.since else "The bucket has no runs yet.")
     return exits.DONE

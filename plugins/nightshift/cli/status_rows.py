@@ -127,7 +127,7 @@ def _field(name: str, value: Any) -> Iterator[str]:
         return
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if len(text) > WIDE:
-        text = f"{text[:WIDE]}... {len(text) - WIDE:,} more characters"
+        text = f"{text[:WIDE]}... {n(len(text) - WIDE, 'more character')}"
     for number, line in enumerate(text.splitlines() or [""]):
         yield f"  {paint(f'{name:<9}', 'dim') if number == 0 else ' ' * 9} {line}".rstrip()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from nightshift import exits
 from nightshift.cli.trouble import NoAccount, open_bucket, tell
 from nightshift.fields.arguments import option, positive
+from nightshift.fields.text import n
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import SpecErrors, load_stream
 from nightshift.spec.sinks.files import FileSink
@@ -69,12 +70,12 @@ def run(options: Options) -> int:
     except WarehouseError as error:
         print(error, file=sys.stderr)
         return exits.CONFIG
-    print(f"{files} new files are in {spec.sink.bigquery}")
+    print(f"{n(files, 'new file')} loaded into {spec.sink.bigquery}")
     return exits.DONE
 
 
 def _say(batch: Batch) -> None:
-    print(f"batch {batch.digest}: {len(batch.urls)} files", flush=True)
+    print(f"batch {batch.digest}: {n(len(batch.urls), 'file')}", flush=True)
 
 
 def _client(settings: Settings) -> Client:

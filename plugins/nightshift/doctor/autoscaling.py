@@ -12,6 +12,7 @@ from typing import Any, Final
 from nightshift.doctor import cluster_objects
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped
+from nightshift.fields.text import n
 from nightshift.jobset.labels import JOB_LABEL
 from nightshift.stream.manifests.autoscaling import PROJECT_LABEL
 
@@ -57,7 +58,7 @@ def _judged(here: Surroundings, found: dict[str, Any]) -> Finding:
             return Failed(check, f"{kind} is False, {cluster_objects.words(condition)}", BREAKS, _fix(here, found, condition))
     status = found["status"]
     spec = found["spec"]
-    now = f"{status.get('currentReplicas', 0)} replicas now, {spec.get('minReplicas', 1)} to {spec['maxReplicas']}"
+    now = f"{n(status.get('currentReplicas', 0), 'replica')} now, {spec.get('minReplicas', 1)} to {spec['maxReplicas']}"
     limited = cluster_objects.condition(found, "ScalingLimited")
     most = ", as many as it may have" if limited and limited.get("reason") == "TooManyReplicas" else ""
     return Ok(check, f"{now}{most}")

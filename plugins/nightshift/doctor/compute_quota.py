@@ -13,6 +13,7 @@ from nightshift.doctor import gke, google_api, nodes
 from nightshift.doctor.compute_needs import Metric, Need, needs
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped
+from nightshift.fields.text import n
 
 NAME: Final = "compute quotas"
 UNLIMITED: Final = -1
@@ -84,7 +85,8 @@ def _judged(here: Surroundings, need: Need, known: Mapping[str, Limit]) -> Findi
             if metric == need.any_of[-1] and not limits:
                 return Skipped(name, str(error))
     where = "all regions" if need.any_of[0].everywhere else f"{at.region} of {at.project}"
-    wanted = f"{nodes.workers_wanted(here)} workers need {need.amount}"
+    workers = nodes.workers_wanted(here)
+    wanted = f"{n(workers, 'worker')} need{'s' if workers == 1 else ''} {need.amount}"
     for metric, limit in limits.items():
         if limit.limit == UNLIMITED or limit.limit >= need.amount:
             used = f", of which {limit.used} are in use now" if limit.used else ""

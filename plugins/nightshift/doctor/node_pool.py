@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.fields.text import n
 from nightshift.profiles import Provisioning, WorkerShape
 from nightshift.profiles.hardware import Tpu
 
@@ -119,7 +120,7 @@ def _wrong_nodes(pool: Pool, of: Placement) -> str:
         if worker.hosts == 1:
             labels.setdefault("cloud.google.com/gke-tpu-topology", str(worker.topology))
     elif worker.machine and pool.gpus < worker.accelerators:
-        return f"its nodes have {pool.gpus} GPUs, and a worker takes {worker.accelerators}"
+        return f"its nodes have {n(pool.gpus, 'GPU')}, and a worker takes {worker.accelerators}"
     for key, value in wanted.items():
         if labels.get(key) != value:
             return f"its nodes have not the label {key}={value}"
@@ -140,7 +141,7 @@ def _unusable(pool: Pool, of: Placement) -> str:
     ):
         return "its nodes get no GPU driver (gpu-driver-version=disabled)"
     if pool.most < of.worker.hosts:
-        return f"it may have {pool.most} nodes at most, and a worker takes {of.worker.hosts}"
+        return f"it may have {n(pool.most, 'node')} at most, and a worker takes {of.worker.hosts}"
     return ""
 
 

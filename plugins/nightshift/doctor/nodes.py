@@ -15,6 +15,7 @@ from nightshift.doctor.compute_needs import Machines
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.doctor.node_pool import Placement, Pool
+from nightshift.fields.text import n
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.jobset.manifest.pod_template import placement
 from nightshift.profiles import Provisioning, WorkerShape
@@ -93,7 +94,7 @@ def _fitting(here: Surroundings, profile: str, of: Placement, there: list[Pool])
 
 def _roomy(here: Surroundings, name: str, worker: WorkerShape, fit: list[Pool]) -> Finding:
     shown = ", ".join(
-        f"{pool.name} ({pool.config['machineType']}{_WAYS[pool.bought]}, at most {pool.most} nodes)" for pool in fit
+        f"{pool.name} ({pool.config['machineType']}{_WAYS[pool.bought]}, at most {n(pool.most, 'node')})" for pool in fit
     )
     if worker.machine is None:
         return Ok(name, shown)
@@ -102,9 +103,9 @@ def _roomy(here: Surroundings, name: str, worker: WorkerShape, fit: list[Pool]) 
         pool, at = fit[0], gke.place(here)
         more = math.ceil(wanted * worker.hosts * worker.accelerators / (pool.gpus or worker.accelerators))
         update = f"gcloud container clusters update {at.name} {at.flags} --node-pool={pool.name} --enable-autoscaling"
-        wrong = f"{shown} has room for {room} of {wanted} workers"
+        wrong = f"{shown} has room for {room} of {n(wanted, 'worker')}"
         return Failed(name, wrong, "infer: the others wait for a node", f"{update} --total-max-nodes={more}")
-    return Ok(name, f"{shown}: room for {room} workers")
+    return Ok(name, f"{shown}: room for {n(room, 'worker')}")
 
 
 def workers_wanted(here: Surroundings) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 from nightshift.doctor import cluster_objects, queue
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
+from nightshift.fields.text import n
 from nightshift.jobset.kubernetes import rest
 from nightshift.jobset.manifest.patch import PatchError
 
@@ -48,12 +49,12 @@ def pods(here: Surroundings) -> Iterator[Finding]:
     if low:
         first = low[0]
         wrong = (
-            f"{len(low)} of {len(alive)} pods have less than {LEAST}, for example {first['metadata']['name']}: "
+            f"less than {LEAST} for {len(low)} of {n(len(alive), 'pod')}, for example {first['metadata']['name']}: "
             f"{first['spec']['priority']}, of PriorityClass {first['spec'].get('priorityClassName', '(the default)')}"
         )
         yield Failed(PODS, wrong, BREAKS, _again(first["spec"].get("priorityClassName", "nightshift-batch")))
     else:
-        yield Ok(PODS, f"{LEAST} or more for all {len(alive)} pods in namespace {here.settings.namespace}")
+        yield Ok(PODS, f"{LEAST} or more for {n(len(alive), 'pod')} in namespace {here.settings.namespace}")
 
 
 def _names(here: Surroundings) -> set[str]:

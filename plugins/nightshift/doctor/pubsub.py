@@ -14,6 +14,7 @@ from typing import Any, Final
 from nightshift.doctor import google_api, subscriber
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped, Wrong
+from nightshift.fields.text import n
 from nightshift.spec.stream import Messages
 from nightshift.stream.names import full_name
 
@@ -81,7 +82,7 @@ def policy(here: Surroundings) -> Iterator[Finding]:
     elif own == found["topic"]:
         yield Failed(POLICY, f"the policy of {name} sends dead letters back to {own}", breaks, set_it)
     else:
-        yield _taken(here, POLICY, own, f"{own}, after {found['deadLetterPolicy'].get('maxDeliveryAttempts', 5)} attempts")
+        yield _taken(here, POLICY, own, f"{own}, after {n(found['deadLetterPolicy'].get('maxDeliveryAttempts', 5), 'attempt')}")
 
 
 def topic(here: Surroundings) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
+from nightshift.fields.text import n
 from nightshift.jobset.kubernetes import kueue, quota
 from nightshift.jobset.manifest.patch import PatchError
 from nightshift.jobset.runtime import RequestRefused
@@ -51,7 +52,7 @@ def quotas(here: Surroundings) -> Iterator[Finding]:
     job = here.named_job
     assert job.queue
     way = kueue.read_way(here.cluster, here.settings.namespace, job.queue)
-    workers = "1 worker" if job.compute.workers is None else f"{job.compute.workers} workers"
+    workers = n(job.compute.workers or 1, "worker")
     for profile in job.compute.profiles:
         name = f"{QUOTA} {profile}"
         try:

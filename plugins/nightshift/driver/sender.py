@@ -17,6 +17,7 @@ from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.time_limit import Stopped, reading
 from nightshift.driver.window import Window
+from nightshift.fields.text import n
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import (
     Answer,
@@ -318,5 +319,5 @@ class Sender:
         except Exception as error:  # A reply that its kind did not foresee concerns these rows alone.
             raise InvalidReply(f"the reply cannot be read: {error!r}") from error
         if len(answers.rows) != len(payloads):
-            raise InvalidReply(f"{len(answers.rows)} answers for {len(payloads)} rows")
+            raise InvalidReply(f"{n(len(answers.rows), 'answer')} for {n(len(payloads), 'row')}")
         return answers

@@ -26,6 +26,7 @@ from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbac
 from nightshift.driver.scheduler import OpenChunk, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.work_stealing import Ranges
+from nightshift.fields.text import n
 from nightshift.run import tolerance
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Chunks, Ledger
@@ -297,7 +298,7 @@ class Worker:
             return
         noted = await self._patience.outlast(lambda: self._ledger.dead_letters_noted(allowed), "dead letters")
         self.dead_letters = noted
-        tolerance.judge(noted, allowed, f"committed chunks already have {noted} dead letters or more")
+        tolerance.judge(noted, allowed, f"committed chunks already have {n(noted, 'dead letter')} or more")
 
     async def _wait_for_change(self) -> None:
         self._changed.clear()

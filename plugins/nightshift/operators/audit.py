@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from nightshift.fields.text import WIDTH, n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
-from nightshift.operators.failures import WIDTH
 from nightshift.operators.partition import nearest, partition_of
 from nightshift.operators.run import ERROR_KEY, RunOperator, permanent_failures
 from nightshift.run.names import canonical_json
@@ -158,7 +158,7 @@ class AuditFailureOperator(RunOperator):
         spec = JobSpec.model_validate(planned.get("spec") or self.job)
         with permanent_failures():
             rows = warehouse_for(self.settings).failed_nights.keep(spec, self.run, found[1])
-        self.log.info("The table of dead letters has %d rows of run %s", rows, self.run.run_id)
+        self.tell(f"The table of dead letters has {n(rows, 'row')} of run {self.run.run_id}")
 
     def _dead_chunks(self) -> tuple[Plan, DeadChunks] | None:
         """The plan, and the committed chunks with dead letters; None if no rows were planned, or if they cannot be read."""

@@ -7,6 +7,8 @@ import io
 import logging
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.text import n
+
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
@@ -85,7 +87,7 @@ def _rendered(letters: DeadLetters) -> bytes | None:
             break
         after = page.after
     if total > seen:
-        log.info("The first %d of %d dead letters have their prompts in the table", seen, total)
+        log.info("The first %d of %s have their prompts in the table", seen, n(total, "dead letter"))
     if not found:
         return None
     body = io.BytesIO()

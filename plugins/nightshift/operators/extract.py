@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.fields.text import n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
 from nightshift.operators.run import RunOperator, permanent_failures
 
@@ -125,12 +126,8 @@ class ExtractOperator(RunOperator):
 
     def _summary(self, plan: Plan) -> dict[str, Any]:
         self.keep_lineage(rows=plan.rows)
-        self.log.info(
-            "%d rows in %d files, %d chunks, %d workers: %s",
-            plan.rows,
-            len(plan.files),
-            plan.chunk_count,
-            plan.workers,
-            "; ".join(plan.reasons),
-        )
+        parts = ((plan.rows, "row"), (len(plan.files), "file"), (plan.chunk_count, "chunk"), (plan.workers, "worker"))
+        self.tell(f"Planned: {', '.join(n(count, noun) for count, noun in parts)}")
+        for reason in plan.reasons:
+            self.tell(f"Decided: {reason}")
         return {"rows": plan.rows, "chunks": plan.chunk_count, "workers": plan.workers}

@@ -13,11 +13,10 @@ from typing import Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.fields.text import lines
 from nightshift.jobset.fleet.errors import Failure
 
 RUNBOOK: Final = "docs/operate/runbook.md"
-WIDTH: Final = 160
-"""Characters of a line in Airflow's log that a page shows without scrolling."""
 MOST: Final = 10_000
 """Characters of an error."""
 
@@ -123,26 +122,8 @@ def is_permanent(error: BaseException) -> bool:
 
 def told(error: BaseException | str, entry: Entry) -> Iterator[str]:
     """The last lines of a log, none longer than `WIDTH`."""
-    yield from lines(str(error) or type(error).__name__)
+    yield from lines((str(error) or type(error).__name__)[:MOST])
     yield f"More: {RUNBOOK}#{entry}"
-
-
-def lines(text: str) -> Iterator[str]:
-    """A message in lines of at most `WIDTH` characters, one sentence or more in each; of a very long one, its beginning."""
-    for paragraph in text[:MOST].splitlines():
-        line = ""
-        for sentence in paragraph.replace(". ", ".\n").split("\n"):
-            if line and len(line) + 1 + len(sentence) > WIDTH:
-                yield line
-                line = ""
-            line = f"{line} {sentence}".strip()
-            while len(line) > WIDTH:
-                at = line.rfind(" ", 0, WIDTH + 1)
-                at = at if at > 0 else WIDTH
-                yield line[:at].rstrip()
-                line = line[at:].strip()
-        if line:
-            yield line
 
 
 def say(log: logging.Logger, error: BaseException | str) -> None:

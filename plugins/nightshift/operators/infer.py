@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nightshift.fields.text import n
 from nightshift.jobset.fleet.memory import FleetMember, FleetState
 from nightshift.jobset.fleet.work import Waited
 from nightshift.jobset.identity import digest_name
@@ -82,18 +83,18 @@ class InferOperator(JobSetTask, RunOperator):
             missing = self._missing()
             if missing and load_manifest(self.store, self.run) is not None:
                 raise SealBroken(
-                    f"{missing} of {plan.chunk_count} chunks of {self.run.prefix} were deleted after the run was sealed. A "
-                    "sealed run is not computed again. Trigger the DAG with fresh."
+                    f"{missing} of {n(plan.chunk_count, 'chunk')} of {self.run.prefix} were deleted after the run was sealed. "
+                    "A sealed run is not computed again. Trigger the DAG with fresh."
                 )
             if missing and (gone := missing_files(self.store, self.run, plan)):
                 raise PlanError(
-                    f"{len(gone)} of {len(plan.files)} input files of {self.run.prefix} were deleted or overwritten (first: "
-                    f"{gone[0]}), so the {missing} missing chunks cannot be computed. Trigger the DAG with fresh."
+                    f"{len(gone)} of {n(len(plan.files), 'input file')} of {self.run.prefix} were deleted or overwritten "
+                    f"(first: {gone[0]}), so the {n(missing, 'missing chunk')} cannot be computed. Trigger the DAG with fresh."
                 )
             if not missing and (too_many := self._too_many_dead_letters()):
                 raise ToleranceExceeded(too_many)
             if not missing:
-                self.log.info("All %d chunks are committed: nothing is left to compute", plan.chunk_count)
+                self.tell(f"Nothing is left to compute: {plan.chunk_count:,} of {n(plan.chunk_count, 'chunk')} committed")
                 self.drop_jobsets(context)
                 return {"jobset": None}
             result: dict[str, Any] = self.run_jobset(context)
@@ -196,7 +197,7 @@ class InferOperator(JobSetTask, RunOperator):
         seen = policy.Seen(members, event.look, measured, kept.deadline - time.time())
         change = policy.decide(wanted, kept, seen)
         if change.why:
-            self.log.info("%s: %s", change.rule.value.capitalize(), change.why)
+            self.tell(f"{change.rule.value.capitalize()}: {change.why}")
         return change.applied(kept, members, time.time())
 
     def _wanted(self) -> Wanted:
@@ -290,12 +291,12 @@ class InferOperator(JobSetTask, RunOperator):
             # Its drivers end by themselves, and the task seal would refuse the run: this task is the one at fault.
             return Outcome(Ending.APPLICATION, TOO_MANY, too_many, "", outcome.evidence)
         if not missing:
-            done = f"all {chunks} chunks are committed"
+            done = "the only chunk is committed" if chunks == 1 else f"all {chunks} chunks are committed"
             if outcome.ending is not Ending.SUCCEEDED:
                 done = f"{done}, so it does not matter how its pods ended ({outcome.explanation})"
             # Whatever the pods' exit codes: a success has no failed containers, and no evidence of a failure.
             return Outcome(Ending.SUCCEEDED, "ChunksCommitted", done, "Nothing to do.")
-        left = f"{missing} of {chunks} chunks are missing"
+        left = f"{missing} of {n(chunks, 'chunk')} are missing"
         if outcome.ending is Ending.SUCCEEDED:
             words = f"{outcome.explanation}, but {left}: its drivers exited with 0 although work is left"
             return replace(outcome, ending=Ending.UNKNOWN, reason="ChunksMissing", explanation=words)
@@ -321,7 +322,7 @@ class InferOperator(JobSetTask, RunOperator):
         noted = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).dead_letters_noted(allowed))
         try:
             advice = tolerance.what_to_do(str(letters.tolerate))
-            tolerance.judge(noted, allowed, f"{noted} or more of {rows} rows are dead letters", advice)
+            tolerance.judge(noted, allowed, f"{noted} or more of {n(rows, 'row')} are dead letters", advice)
         except tolerance.ToleranceExceeded as error:
             return str(error)
         return ""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
+from nightshift.fields.text import n
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -36,7 +37,7 @@ def orphans(settings: Settings, credentials: GCSCredentialProvider, folder: Path
     found: list[Finding] = [
         Failed(
             NAME,
-            f"{runs} DAG runs of {name} are not over, and no good file in {folder} has this job",
+            f"not over: {n(runs, 'DAG run')} of {name}, and no good file in {folder} has this job",
             "these runs: they wait for ever, and nothing else says so",
             f"airflow dags delete {name}   # or put the file back: they go on",
         )

@@ -107,9 +107,9 @@ def left_out(store: ObjectStore, spec: JobSpec, partition: str, context: Context
     latest, oldest = (periods.bounds(each, spec.every)[0].isoformat() for each in (missed[0], missed[-1]))
     which = missed[0] if len(missed) == 1 else f"{missed[-1]} to {missed[0]}, {len(missed)} in all"
     return (
-        f"Partitions before this one have no run ({which}): Airflow was away or the DAG was paused when they were over, or "
-        f"earlier runs took too long. To compute them: airflow backfill create --dag-id {spec.job} --from-date {oldest} "
-        f"--to-date {latest}"
+        f"Partitions before this one have no run ({which}). Airflow was away or the DAG was paused when they were over, or "
+        "earlier runs took too long. To compute them:\n"
+        f"airflow backfill create --dag-id {spec.job} --from-date {oldest} --to-date {latest}"
     )
 
 
@@ -119,6 +119,6 @@ def not_over(spec: JobSpec, partition: str) -> str | None:
     if datetime.now(UTC) >= end:
         return None
     return (
-        f"Partition {partition} is not over before {end.isoformat(' ', 'minutes')}: this run lacks the rows that arrive until "
-        "then. The first run of it that begins afterwards computes all rows again."
+        f"Partition {partition} is not over before {end.isoformat(' ', 'minutes')}. "
+        "This run lacks the rows that arrive until then. The first run of it that begins afterwards computes all rows again."
     )

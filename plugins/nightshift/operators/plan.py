@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
+from nightshift.fields.text import n
 from nightshift.formats import XCOM
 from nightshift.operators.bigquery_jobs import SHORT_WAIT_S
 from nightshift.operators.due_time import due
@@ -49,9 +50,9 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
     if pins.commit is None and pins.weights is None:
         why = why_unpinned(spec) or "HF_HUB_OFFLINE was set when the run was opened"
         yield (
-            f"The revision {spec.model.revision!r} of {spec.model.uri} is not pinned to a commit: {why}. If it "
-            "moves while the run is open, pods may load different models. To rule that out, write a commit (40 hex digits) "
-            "as model.revision."
+            "Write a commit (40 hex digits) as model.revision, so that all pods load the same model. "
+            f"The revision {spec.model.revision!r} is not pinned to a commit: {why}. "
+            f"If {spec.model.uri} moves while the run is open, pods may load different models."
         )
     if settings.local_folder:
         return  # It has no images.
@@ -60,27 +61,24 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
         image = pinned_image(pins, name) or now
         if "@sha256:" not in image:
             yield (
-                f"The engine's image {image} is named by a tag, which can be pushed again while the run is open. Set "
-                f"{variable} to NAME@sha256:DIGEST; later runs use it."
+                f"Set {variable} to NAME@sha256:DIGEST; later runs use it. "
+                f"The engine's image {image} is named by a tag, which can be pushed again while the run is open."
             )
         if image != now:
             yield (
-                f"The run keeps the engine's image {image} with which it was opened, although {variable} is {now} now. "
-                "To use that one, trigger with fresh."
+                f"Trigger with fresh to use the engine's image {now} ({variable}). "
+                f"The run keeps the engine's image {image}, with which it was opened."
             )
 
 
 def _redone(redo: Redo) -> str:
     """What a redo that is not planned yet will do."""
-    parts = {
-        f"{redo.dead_letters} dead letters": redo.dead_letters,
-        f"{redo.unanswered} rows without a result": redo.unanswered,
-    }
-    what = " and ".join(text for text, count in parts.items() if count)
+    parts = ((redo.dead_letters, "dead letter"), (redo.unanswered, "unanswered row"))
+    what = " and ".join(n(count, noun) for count, noun in parts if count)
     how = (
-        "are read from the source as it is now and computed by the job as it is now" if redo.corrected else "are computed again"
+        "to read from the source as it is now and to compute by the job as it is now" if redo.corrected else "to compute again"
     )
-    return f"The {what} of run {redo.run_id} {how}; its {redo.rows - redo.left} predictions stay"
+    return f"{what} of run {redo.run_id} {how}. {n(redo.rows - redo.left, 'prediction')} of it stay."
 
 
 def _only(context: Context, name: str) -> None:
@@ -151,19 +149,20 @@ class PlanOperator(RunOperator):
             self.run_prefix = run.prefix
             if self.redo is not None and not asked_for:
                 rows = self.redo.left  # Whatever the query has now.
+            self.tell(f"Partition {partition} of {spec.job}: run {run.run_id} in {run.url(self.settings.bucket)}")
+            self._log_start(run, rows)
             asked_at = self._asked_now(context, spec, partition) if asked_for else self.record.opened_at
             self._warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
             decision = None if asked_for else self._decide(spec, run, rows)
             path = save_decision(self.store, run, decision) if decision else None
         self.keep_lineage()
-        if pinned := self.record.pins.to_json():
-            self.log.info("Pinned when the run was opened: %s", ", ".join(f"{name} {value}" for name, value in pinned.items()))
-        for warning in loose_ends(spec, self.record.pins, self.settings):
-            self.log.warning(warning)
-        for warning in filter(None, (left_out(self.store, spec, partition, context), not_over(spec, partition))):
-            self.log.warning(warning)
-        self.log.info("Partition %s of %s: run %s in %s", partition, spec.job, run.run_id, run.url(self.settings.bucket))
-        self._log_start(run, rows)
+        for reason in decision.reasons if decision else ():
+            self.tell(f"Decided: {reason}")
+        about = (left_out(self.store, spec, partition, context), not_over(spec, partition))
+        for warning in (*filter(None, about), *loose_ends(spec, self.record.pins, self.settings)):
+            self.tell(warning, warns=True)
+        for name, value in self.record.pins.to_json().items():
+            self.tell(f"Pinned when the run was opened: {name} {value}")
         found = {"run_prefix": run.prefix, "run_id": run.run_id, "partition": partition, "rows": rows, "asked_at": asked_at}
         return {
             **XCOM.stamp(),
@@ -179,26 +178,25 @@ class PlanOperator(RunOperator):
         every: str | None = self.job.get("every")
         if every is None or not began_by_files(context):
             partition = partition_of(context, every)
-            self.log.info("Partition %s: %s", partition, why(context, every))
+            self.tell(f"Partition {partition}: {why(context, every)}")
             return partition
         named = periods_of_events(context, every, date.fromisoformat(self.job["start_date"]))
         if named.dropped:
-            self.log.warning(
-                "The run's events name periods that are not over yet, or before the job's start_date: %s. These get no run.",
-                ", ".join(named.dropped),
+            self.tell(
+                "These periods get no run, because they are not over yet, or before the job's start_date: "
+                f"{', '.join(named.dropped)}.",
+                warns=True,
             )
         near = within_reach(named.others, named.own)
         if far := [name for name in named.others if name not in near]:
-            self.log.warning(
-                "The run's events name periods that were over more than a day before (from %s to %s, in all: %d). These get no "
-                "run. To compute one, trigger the DAG with its name as the param partition.",
-                far[0],
-                far[-1],
-                len(far),
+            self.tell(
+                f"To compute a period from {far[0]} to {far[-1]}, trigger the DAG with its name as the param partition. "
+                f"The run's events name {n(len(far), 'period')} that ended more than a day before, and get no run.",
+                warns=True,
             )
         for name in [name for name in near if not has_run(self.store, self.job["job"], name)]:
             run_id = start_run(context["dag_run"].dag_id, name)
-            self.log.info("The event of period %s came together with others: the DAG run %s computes it", name, run_id)
+            self.tell(f"The event of period {name} came together with others: the DAG run {run_id} computes it")
         return named.own
 
     def on_time(self, context: Context, event: Any) -> dict[str, Any]:
@@ -222,7 +220,7 @@ class PlanOperator(RunOperator):
         wait_s = (moment - datetime.now(UTC)).total_seconds()
         if run_type == "backfill" or wait_s <= 0:
             return
-        self.log.info("The run is due at %s", moment.isoformat(" ", "minutes"))
+        self.log.info("Waits until the run is due: %s", moment.isoformat(" ", "minutes"))
         if wait_s > SHORT_WAIT_S:
             from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
@@ -316,30 +314,27 @@ class PlanOperator(RunOperator):
 
         plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         if sealed is not None:
-            self.log.info(
-                "The run was sealed at %s with %d rows: nothing is computed again; it is only published again. "
-                "To compute it again, trigger with fresh.",
-                sealed.sealed_at,
-                sealed.rows,
+            self.tell(
+                "To compute the run again, trigger with fresh: nothing is computed again now, only published again. "
+                f"It was sealed at {sealed.sealed_at} with {n(sealed.rows, 'row')}."
             )
         elif plan is not None:
-            self.log.info("The run is already planned with %d rows and continues where it stopped", plan.rows)
+            self.tell(f"The run is already planned with {n(plan.rows, 'row')} and continues where it stopped")
         elif self.redo is not None:
-            self.log.info("%s", _redone(self.redo))
+            self.tell(_redone(self.redo))
         elif rows:
-            self.log.info("The query has %d rows", rows)
+            self.tell(f"The query has {n(rows, 'row')}")
         else:
-            self.log.warning(
-                "The query has no rows for %s: the partition will be published without rows. Is the source late? "
-                "Once it has rows, trigger the DAG again to compute them.",
-                run.partition,
+            self.tell(
+                f"The query has no rows for {run.partition}: the partition will be published without rows. "
+                "Is the source late? Once it has rows, trigger the DAG again to compute them.",
+                warns=True,
             )
         if plan is not None and plan.rows != rows:
-            self.log.warning(
-                "The query has %d rows now, but this run was planned with %d and keeps them. "
-                "To use the source as it is now, trigger with fresh.",
-                rows,
-                plan.rows,
+            self.tell(
+                "To use the source as it is now, trigger with fresh. "
+                f"The query has {n(rows, 'row')} now, but this run was planned with {plan.rows:,} and keeps them.",
+                warns=True,
             )
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
@@ -377,14 +372,12 @@ class PlanOperator(RunOperator):
         prices = load_prices(self.settings.prices)
         shown = table(spec, rows, known, limits, prices.machines)
         for line in lines(shown, spec.deadline_seconds, prices.currency) if rows else ():
-            self.log.info("%s", line)
+            self.tell(line)
         decision = decide(spec, rows, known, limits, prices.machines, prices.currency)
-        for reason in decision.reasons:
-            self.log.info("Decided: %s", reason)
         if rows and decision.speed.basis is Basis.UNKNOWN:
-            self.log.warning(
-                "The job states its workers, and their speed is unknown, so this run may miss its deadline: %s",
-                decision.speed.words,
+            self.tell(
+                f"This run may miss its deadline: the job states its workers, and their speed is {decision.speed.words}",
+                warns=True,
             )
         return decision
 
@@ -412,11 +405,10 @@ class PlanOperator(RunOperator):
         end, asked = periods.bounds(run.partition, spec.every)[1], rows_as_of(self.store, run)
         if asked >= end or datetime.now(UTC) < end:
             return False
-        self.log.warning(
-            "Run %s was opened at %s, before its partition was over at %s, so it may lack rows: all rows are computed again",
-            run.run_id,
-            asked.isoformat(" ", "seconds"),
-            end.isoformat(" ", "minutes"),
+        self.tell(
+            f"All rows are computed again, because run {run.run_id} may lack some. It was opened at "
+            f"{asked.isoformat(' ', 'seconds')}, before its partition was over at {end.isoformat(' ', 'minutes')}.",
+            warns=True,
         )
         return True
 

@@ -82,11 +82,7 @@ class PreviewOperator(BaseOperator):
             )
         try:
             rows = int(self.rows)
-            partition = (
-                periods.read(self.partition, every)
-                if self.partition
-                else periods.before(periods.holding(datetime.now(UTC), every), every)
-            )
+            partition = periods.read(self.partition, every) if self.partition else periods.at(datetime.now(UTC), every)
         except periods.NoPartition as error:
             raise AirflowFailException(f"The param partition is {self.partition!r}. {error}") from None
         if not 1 <= rows <= ROWS_MOST:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.fields.text import n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
 from nightshift.operators.run import RunOperator, permanent_failures
 
@@ -92,13 +93,8 @@ class PublishOperator(RunOperator):
             raise
         with permanent_failures():
             counts = self.warehouse.finish_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
-        self.log.info(
-            "Partition %s of %s shows %d predictions; %d rows are dead letters",
-            counts["partition"],
-            counts["table"],
-            counts["predictions"],
-            counts["dead_letters"],
-        )
+        shown = f"{n(counts['predictions'], 'prediction')} and has {n(counts['dead_letters'], 'dead letter')}"
+        self.tell(f"Partition {counts['partition']} of {counts['table']} shows {shown}")
         for asset in self.outlets:
             context["outlet_events"][asset].extra = {"run_id": self.run.run_id, **counts}
         return counts

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from nightshift.fields.text import n
 from nightshift.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class RedriveOperator(BaseOperator):
         for name, words in done.refused.items():
             self.log.error("Dead letter %s: %s", name, words)
         if done.refused:
-            raise AirflowFailException(f"Pub/Sub refuses {len(done.refused)} dead letters; the log says why. {done}.")
+            raise AirflowFailException(f"Pub/Sub refuses {n(len(done.refused), 'dead letter')}; the log says why. {done}.")
         return done.to_json()
 
     def _spec(self) -> StreamSpec:

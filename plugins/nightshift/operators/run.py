@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.fields.text import lines
 from nightshift.operators.failures import MOST, NightFailed, entry_of, is_permanent, say
 from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
@@ -160,6 +161,11 @@ class RunOperator(BaseOperator):
         if plan is None:
             raise AirflowFailException(f"{self.run.prefix} has no plan.json. Repeat the task 'extract', which writes it.")
         return plan
+
+    def tell(self, text: str, *, warns: bool = False) -> None:
+        """Logs a message in lines that Airflow's page shows whole."""
+        for line in lines(text):
+            (self.log.warning if warns else self.log.info)("%s", line)
 
     def lineage(self, **counts: Any) -> Lineage:
         """What the task reads and writes. counts: what is known at its end, by the names of the task's own lineage."""

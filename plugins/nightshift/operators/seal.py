@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from nightshift.fields.text import n
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
@@ -35,16 +36,11 @@ class SealOperator(RunOperator):
             self.keep_lineage()
             manifest = seal_measured(self.store, self.run, self.spec, self.plan, self.record.pins, self.redo)
         reasons = ", ".join(f"{count} {reason}" for reason, count in manifest.dead_reasons.items()) or "none"
-        self.log.info(
-            "%d rows = %d predictions + %d dead letters (%s); Merkle root %s",
-            manifest.rows,
-            manifest.predictions,
-            manifest.dead_letters,
-            reasons,
-            manifest.merkle_root,
-        )
+        dead = n(manifest.dead_letters, "dead letter")
+        self.tell(f"{n(manifest.rows, 'row')} = {n(manifest.predictions, 'prediction')} + {dead} ({reasons})")
         for warning in _warnings(manifest):
-            self.log.warning(warning)
+            self.tell(warning, warns=True)
+        self.tell(f"Merkle root {manifest.merkle_root}")
         return {name: getattr(manifest, name) for name in ("rows", "predictions", "dead_letters", "merkle_root")}
 
 
@@ -54,16 +50,16 @@ def _warnings(manifest: RunManifest) -> Iterator[str]:
 
     versions = manifest.engine_versions
     if len(versions) > 1:
-        listed = ", ".join(f"{rows} rows by {version}" for version, rows in versions.items())
+        listed = ", ".join(f"{n(rows, 'row')} by {version}" for version, rows in versions.items())
         yield (
-            "Trigger the DAG with fresh to have all rows answered by one version of the engine: several answered them, and may "
-            f"answer the same row differently ({listed})."
+            "Trigger the DAG with fresh to have all rows answered by one version of the engine. "
+            f"Several answered them, and may answer the same row differently ({listed})."
         )
     found = list(concerns(manifest))
     yield from (each.words for each in found)
     if manifest.truncated and not any(each.kind == "cut" for each in found):
         yield (
-            f"Raise request.max_tokens, or write 'truncated: dead_letter' under request: {manifest.truncated} of "
-            f"{manifest.predictions} answers were cut at max_tokens. They are published as they are, some without any text if "
-            "the model reasons first."
+            "Raise request.max_tokens, or write 'truncated: dead_letter' under request. "
+            f"{manifest.truncated} of {n(manifest.predictions, 'answer')} were cut at max_tokens. "
+            "They are published as they are, some without any text if the model reasons first."
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.fields.text import n
 from nightshift.planner import tokens
 from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
 from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
@@ -120,7 +121,7 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         counts = [sum(len(text) / CHARS_PER_TOKEN + SPECIAL_TOKENS for text in row) for row in texts]
         how = f"{CHARS_PER_TOKEN:g} characters per token, because {error}"
     mean = sum(counts) / len(counts) + images
-    source = f"{mean:,.0f} input tokens per row: a sample of {len(texts)} rows, {how}"
+    source = f"{mean:,.0f} input tokens per row: a sample of {n(len(texts), 'row')}, {how}"
     if spec.task != "rerank":
         return mean, 1.0, source
     pairs = sum(len(row) for row in texts) / 2 / len(texts)

@@ -182,11 +182,11 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
     reasons = list(decision.reasons)
     speed = decision.speed.rows_per_second
     if rows != decision.rows:
-        reasons.append(f"{rows:,} rows were exported, but {decision.rows:,} had been counted: the workers stay as decided")
+        reasons.append(f"{n(rows, 'row')} exported, but {decision.rows:,} had been counted: the workers stay as decided")
         work_s = _as_exported(decision, spec, rows) / speed if speed else None
         if work_s is not None and rows > decision.rows and work_s > decision.usable_s:
             problem = (
-                f"the plan has {n(decision.workers, 'worker')} for {decision.rows:,} rows; for the {rows:,} exported rows "
+                f"the plan has {n(decision.workers, 'worker')} for {n(decision.rows, 'row')}; for {n(rows, 'exported row')} "
                 f"each would need {minutes(work_s)}, but the deadline leaves {minutes(decision.usable_s)}"
             )
             raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "", searched=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from nightshift.fields.text import n
 from nightshift.formats import SPEED, UnreadableFormat
 from nightshift.run.heartbeats import NUMBER_MOST
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
@@ -107,7 +108,7 @@ class Record:
             raise NotARecord(f"its performance is {workload.performance!r}")
         record = cls(workload=workload, **own)
         if record.rows and not SPEED_LEAST <= record.rows_per_second <= SPEED_MOST:
-            raise NotARecord(f"its {record.rows} rows in {record.work_s} s are the speed of no worker")
+            raise NotARecord(f"its {n(record.rows, 'row')} in {record.work_s} s are the speed of no worker")
         if record.preemptions * HELD_LEAST_S > record.alive_s:
             raise NotARecord(f"its {record.preemptions} preemptions are too many for {record.alive_s} s")
         return record

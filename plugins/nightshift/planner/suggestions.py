@@ -124,7 +124,7 @@ def _candidates(question: SizingRequest, spec: JobSpec, known: Known) -> Iterato
         most = question.workers or min(question.room, question.useful)
         rows = math.floor(question.speed.rows_per_second * question.usable_s * max(1, most))
         if 0 < rows < question.rows:
-            yield Change.ROWS, f"at most {rows:,} rows", replace(question, rows=rows)
+            yield Change.ROWS, f"at most {n(rows, 'row')}", replace(question, rows=rows)
 
 
 def _same_worker(question: SizingRequest) -> Iterator[Candidate]:

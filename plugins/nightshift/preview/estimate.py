@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.text import n
 from nightshift.planner.inputs import known_of
 from nightshift.planner.plan import table
 from nightshift.planner.speed import Known, tokens_of
@@ -60,7 +61,7 @@ def night_of(spec: JobSpec, rows: int, outcome: Outcome, known: Known, prices: P
     mean_in, mean_out = (outcome.prompt_tokens / sent, outcome.output_tokens / sent) if sent else (0.0, 0.0)
     share = sent / len(outcome.rows) if outcome.rows else 0.0
     if sent:
-        counted = f"{mean_in:,.0f} input tokens per row: the engine's count of {sent} rows"
+        counted = f"{mean_in:,.0f} input tokens per row: the engine's count of {n(sent, 'row')}"
         tokens = tokens_of(spec, mean_in, counted, mean_out, "as those rows had")
         known = replace(known, tokens=replace(tokens, texts=None if spec.task == "rerank" else 1.0))
     of_all = (rows, round(mean_in * share * rows), round(mean_out * share * rows))

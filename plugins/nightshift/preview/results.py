@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
+from nightshift.fields.text import n
 from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.preview.names import is_id, result_folder, result_path
 from nightshift.preview.outcome import Computed
@@ -215,7 +216,7 @@ def _ids(store: ObjectStore, job: str) -> Iterator[str]:
 def bounded(value: Any) -> Any:
     """A value of a row or an answer as JSON of a bounded size; what is left out is said in its place."""
     if isinstance(value, str):
-        return value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]}... {len(value) - TEXT_MOST:,} more characters"
+        return value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]}... {n(len(value) - TEXT_MOST, 'more character')}"
     if isinstance(value, Mapping):
         return {str(name): bounded(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.fields.text import n
 from nightshift.preview import compare, results
 from nightshift.preview.estimate import Knowing, night_of
 from nightshift.preview.names import new_id
@@ -113,12 +114,12 @@ def preview(question: Question, world: Surroundings) -> Preview:
 def _rows(question: Question, spec: JobSpec, world: Surroundings) -> Rows:
     asked = (spec, question.partition, question.rows, world.settings.project)
     if (kept := kept_rows(world.store, *asked)) is not None:
-        world.say(f"{len(kept.table)} of {kept.of_night:,} rows, read at {kept.read_at}")
+        world.say(f"{len(kept.table)} of {n(kept.of_night, 'row')}, read at {kept.read_at}")
         return kept
     source = world.warehouse()
     bytes_ = source.query_bytes(spec, question.partition)
     size = "an unknown number of bytes" if bytes_ is None else f"{bytes_ / GB:,.3f} GB, by a dry run"
-    world.say(f"the query is read once, whole, for {question.rows} of its rows ({size}); the next preview of it reads nothing")
+    world.say(f"the query is read once, whole, for {n(question.rows, 'row')} ({size}); the next preview of it reads nothing")
     return read_rows(world.store, source, *asked, bytes_)
 
 

@@ -39,8 +39,8 @@ def lines(preview: Preview, *, colour: bool = False, width: int | None = None) -
         yield from _sum(variant, named=len(preview.variants) > 1)
     if preview.pairs:
         yield (
-            f"{preview.changed_answers} of {n(len(preview.pairs), 'answer')} changed, and {preview.changed_prompts} prompts "
-            f"({first.file} -> {preview.variants[1].file})"
+            f"{preview.changed_answers} of {n(len(preview.pairs), 'answer')} changed, and "
+            f"{n(preview.changed_prompts, 'prompt')} ({first.file} -> {preview.variants[1].file})"
         )
     took = sum(value for name, value in preview.seconds.items() if name in ("rows", "answers", "estimate"))
     yield f"the engine took {preview.seconds.get('engine', 0):.1f} s of {took:.1f} s; kept as {preview.id}"
@@ -61,7 +61,7 @@ def _one(row: PreviewRow, width: int) -> Iterator[str]:
 def _facts(row: PreviewRow) -> str:
     found = [] if row.finish_reason is None else ["cut at max_tokens" if row.finish_reason == "length" else row.finish_reason]
     if row.prompt_tokens is not None:
-        found.append(f"{row.prompt_tokens:,} + {row.output_tokens or 0:,} tokens")
+        found.append(f"{row.prompt_tokens:,} + {n(row.output_tokens or 0, 'token')}")
     if row.tries > 1:
         found.append(f"{row.tries} tries")
     return f"({', '.join(found)})" if found else ""
@@ -138,7 +138,7 @@ def _wrapped(text: str, width: int) -> list[str]:
         )
         found += textwrap.wrap(safe, width, replace_whitespace=False, drop_whitespace=True) or [""]
     if len(found) > LINES_MOST:
-        found = [*found[: LINES_MOST - 1], f"... {len(found) - LINES_MOST + 1} more lines"]
+        found = [*found[: LINES_MOST - 1], f"... {n(len(found) - LINES_MOST + 1, 'more line')}"]
     return found
 
 
@@ -157,7 +157,7 @@ def _sum(variant: Variant, *, named: bool) -> Iterator[str]:
     cut = f", {variant.truncated} cut at max_tokens" if variant.truncated else ""
     yield (
         f"{head}{len(variant.rows) - variant.dead} answered{cut}, {dead if reasons else 'no dead letter'}; "
-        f"{variant.prompt_tokens:,} prompt tokens and {variant.output_tokens:,} of answers"
+        f"{n(variant.prompt_tokens, 'prompt token')} and {variant.output_tokens:,} of answers"
     )
     yield f"{head}{_night(variant.night)}"
     if variant.night.problem:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from nightshift.fields.text import n
 from nightshift.profiles.catalog import PROFILES, Profile, Provisioning
 from nightshift.profiles.hardware import Gpu, Machine, Slice, Tpu
 from nightshift.profiles.worker import WorkerShape
@@ -77,21 +78,21 @@ def _tpu_misfits(profile: Profile, tpu: Tpu, span: Span) -> Iterator[Misfit]:
     chips = _chips(slice_)
     if slice_.hosts > 1 and profile.provisioning is Provisioning.FLEX_START:
         one = [name for name, each in tpu.slices.items() if each.hosts == 1]
-        problem = f"Flex-start has TPU slices of one host only, and {topology} is {_n(slice_.hosts, 'host')}"
+        problem = f"Flex-start has TPU slices of one host only, and {topology} is {n(slice_.hosts, 'host')}"
         yield Misfit("topology", problem, f"Choose from {', '.join(one)}, or a profile that is bought otherwise")
         return
     if span.hosts not in (None, slice_.hosts):
-        problem = f"Topology {topology} is {_n(slice_.hosts, 'host')} of {_n(slice_.machine.accelerators, 'chip')}"
+        problem = f"Topology {topology} is {n(slice_.hosts, 'host')} of {n(slice_.machine.accelerators, 'chip')}"
         others = [name for name, each in tpu.slices.items() if each.hosts == span.hosts]
-        other = f", or choose a topology of {_n(span.hosts or 0, 'host')} ({', '.join(others)})" if others else ""
-        yield Misfit("hosts", f"{problem}, not {_n(span.hosts or 0, 'host')}", f"Leave it out{other}")
+        other = f", or choose a topology of {n(span.hosts or 0, 'host')} ({', '.join(others)})" if others else ""
+        yield Misfit("hosts", f"{problem}, not {n(span.hosts or 0, 'host')}", f"Leave it out{other}")
     tensor, pipeline = _tpu_parallel(slice_, span)
     if tensor * pipeline != chips:
         others = [name for name, each in tpu.slices.items() if _chips(each) == tensor * pipeline]
         other = f", or choose topology {others[0]}" if others else ""
         yield Misfit(
             "tensor_parallel" if span.tensor_parallel else "pipeline_parallel",
-            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(tensor * pipeline, 'chip')}, "
+            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {n(tensor * pipeline, 'chip')}, "
             f"but {topology} has {chips}",
             f"Leave it out, so that one engine takes the whole slice{other}",
         )
@@ -118,12 +119,12 @@ def _gpu_misfits(profile: Profile, gpu: Gpu, span: Span) -> Iterator[Misfit]:
         spread = f", pipeline_parallel: {tensor // most} and hosts: {tensor // most}"
         fills_hosts = gpu.spans_hosts and tensor % most == 0
         remedy = f"Write tensor_parallel: {most}{spread}" if fills_hosts else f"Write at most {most}"
-        yield Misfit("tensor_parallel", f"{tensor} is more than the {most} GPUs of a host", remedy)
+        yield Misfit("tensor_parallel", f"{tensor} is more than the {n(most, 'GPU')} of a host", remedy)
     elif hosts > 1 and total != hosts * most:
         whole = f", or hosts: {total // most}" if total % most == 0 else ""
         yield Misfit(
             "hosts",
-            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(total, 'GPU')}, but {hosts} hosts of {most} have "
+            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {n(total, 'GPU')}, but {hosts} hosts of {most} have "
             f"{hosts * most}",
             f"Write tensor_parallel: {most} and pipeline_parallel: {hosts}{whole}",
         )
@@ -131,7 +132,7 @@ def _gpu_misfits(profile: Profile, gpu: Gpu, span: Span) -> Iterator[Misfit]:
         several = gpu.spans_hosts and total % most == 0
         yield Misfit(
             "tensor_parallel" if span.tensor_parallel else "pipeline_parallel",
-            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {_n(total, 'GPU')}, but an engine takes "
+            f"tensor_parallel {tensor} x pipeline_parallel {pipeline} is {n(total, 'GPU')}, but an engine takes "
             f"{' or '.join(filter(None, (', '.join(map(str, sizes[:-1])), str(sizes[-1]))))} on one host",
             f"Write hosts: {total // most}" if several else "Choose values whose product is one of these",
         )
@@ -163,7 +164,3 @@ def _machine(profile: Profile, gpu: Gpu, accelerators: int) -> Machine:
     either, except whole kinds."""
     rare = gpu.rare if profile.provisioning in (Provisioning.ON_DEMAND, Provisioning.RESERVATION) else ()
     return next(each for each in gpu.machines if each.accelerators >= accelerators and each.name not in rare)
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

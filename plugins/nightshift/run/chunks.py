@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nightshift.fields.text import n
 from nightshift.formats import CHUNK, UnreadableFormat
 from nightshift.run import parquet_cost
 from nightshift.run.tally import Tally
@@ -192,7 +193,7 @@ def encode(
     groups = (_table(some, list(itertools.islice(rest, len(some))), prediction_type, optional) for some in slices)
     body = to_parquet(schema, groups)
     if next(rest, None) is not None:
-        raise ValueError(f"there are more results than the {len(keys)} keys")
+        raise ValueError(f"there are more results than the {n(len(keys), 'key')}")
     return body
 
 
@@ -334,7 +335,7 @@ def _decoded(
         parquet_cost.check_footer(_footer_size(body))
         file = pq.ParquetFile(pa.BufferReader(body))
         if rows is not None and file.metadata.num_rows > rows:
-            raise NotAChunk(f"not a chunk: it has {file.metadata.num_rows} rows, and there are {rows}")
+            raise NotAChunk(f"not a chunk: it has {n(file.metadata.num_rows, 'row')}, and there are {rows}")
         metadata = file.metadata.metadata or {}
         check_footer(metadata, body[-_footer_size(body) :])
         if _digest(memoryview(body)[: -_footer_size(body)]) != metadata[BODY_DIGEST_KEY]:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.run.inputs import DECLARED
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
@@ -88,7 +89,7 @@ def _counted(wanted: pa.Array, found: Iterable[pa.Array]) -> Counter[int]:
 
 def too_many(redo: Redo) -> NotRedone:
     return NotRedone(
-        f"Run {redo.run_id} has left {redo.left:,} rows without an answer, and at most {MOST:,} can be matched with the "
+        f"Run {redo.run_id} has left {n(redo.left, 'row')} without an answer, and at most {MOST:,} can be matched with the "
         "source. Trigger the DAG with fresh to compute all rows."
     )
 
@@ -135,7 +136,7 @@ def _check_night(left: pa.Table, keys: Sequence[str], times: Mapping[int, int]) 
     """times: how many rows of the night have the key of each row that was left, by its place."""
     if twice := sorted(place for place, count in times.items() if count > 1):
         raise NotMatched(
-            f"{_count(len(twice), 'key')} of rows without an answer {_are(len(twice))} not unique: the night has several rows "
+            f"{n(len(twice), 'key')} of rows without an answer {_are(len(twice))} not unique: the night has several rows "
             f"with {_named(left, keys, twice)}. So these rows cannot be matched with the source. Trigger the DAG with fresh to "
             "compute all rows, or with redo: dead_letters to compute the same rows again."
         )
@@ -145,20 +146,16 @@ def _check_source(left: pa.Table, keys: Sequence[str], times: Mapping[int, int])
     """times: of the source as it is now."""
     if never := [place for place in range(len(left)) if place not in times]:
         raise NotMatched(
-            f"{_count(len(never), 'row')} without an answer {_are(len(never))} missing in the source as it is now: "
+            f"{n(len(never), 'row')} without an answer {_are(len(never))} missing in the source as it is now: "
             f"{_named(left, keys, never)}. Put them back and trigger the DAG with redo: corrected again. If they are gone for "
             "good, trigger it with fresh to compute all rows that there are."
         )
     if twice := sorted(place for place, count in times.items() if count > 1):
         raise NotMatched(
-            f"{_count(len(twice), 'key')} of rows without an answer {_are(len(twice))} not unique in the source as it is now: "
+            f"{n(len(twice), 'key')} of rows without an answer {_are(len(twice))} not unique in the source as it is now: "
             f"{_named(left, keys, twice)}. Delete the copies and trigger the DAG with redo: corrected again. If they are "
             "wanted, trigger it with fresh to compute all rows that there are."
         )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _are(number: int) -> str:

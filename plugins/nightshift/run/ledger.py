@@ -13,6 +13,7 @@ from typing import Final
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.run.names import RunRef, Work, canonical_json
 from nightshift.run.plan import Plan
 from nightshift.store import Objects, ObjectTooLarge
@@ -77,7 +78,7 @@ class Ledger:
         async for path in self._objects.list(self._work.ledger_folder, after):
             chunk = self._work.parse_chunk(path)
             if chunk is None or chunk >= self._chunk_count:
-                raise ForeignObject(f"{path} is not a chunk of this run, which has {self._chunk_count} chunks")
+                raise ForeignObject(f"{path} is not a chunk of this run, which has {n(self._chunk_count, 'chunk')}")
             if chunk >= chunks.stop:
                 return
             known.add(chunk)

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nightshift.fields.text import n
+
 FOOTER_BYTES_MOST: Final = 4 << 20
 PAGE_BYTES_MOST: Final = 320 << 20
 """Of a page, unpacked: a row group's answers and one reply of the engine."""
@@ -57,7 +59,7 @@ def check(body: bytes, file: pq.ParquetFile) -> int:
     """
     metadata = file.metadata
     if metadata.num_columns > COLUMNS_MOST:
-        raise TooLarge(f"it has {metadata.num_columns} columns, more than {COLUMNS_MOST}")
+        raise TooLarge(f"it has {n(metadata.num_columns, 'column')}, more than {COLUMNS_MOST}")
     for field in file.schema_arrow:
         _check_type(field.type, TYPE_DEPTH_MOST)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]

@@ -16,6 +16,7 @@ from typing import Any
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.formats import PLAN
 from nightshift.run.names import CHUNKS_MAX, RunRef, canonical_json
 from nightshift.store import create_or_read, get_bytes
@@ -37,7 +38,7 @@ class InputFile:
 
     def __post_init__(self) -> None:
         if sum(self.row_groups) != self.rows:
-            raise PlanError(f"{self.path}: row groups hold {sum(self.row_groups)} rows, but the file {self.rows}")
+            raise PlanError(f"{self.path}: row groups hold {n(sum(self.row_groups), 'row')}, but the file {self.rows}")
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,12 @@ class Plan:
             raise PlanError(f"chunk_rows {self.chunk_rows} and workers {self.workers} must be at least 1")
         if self.chunk_count > CHUNKS_MAX:
             raise PlanError(
-                f"{self.chunk_count} chunks are more than {CHUNKS_MAX}; use larger ones (chunk_rows {self.chunk_rows})"
+                f"{n(self.chunk_count, 'chunk')} are more than {CHUNKS_MAX}; use larger ones (chunk_rows {self.chunk_rows})"
             )
         if sum(file.rows for file in self.files) != self.rows:
-            raise PlanError(f"the files hold {sum(file.rows for file in self.files)} rows, but the plan says {self.rows}")
+            raise PlanError(f"the files hold {n(sum(file.rows for file in self.files), 'row')}, but the plan says {self.rows}")
         if self.workers > max(1, self.chunk_count):
-            raise PlanError(f"{self.workers} workers for {self.chunk_count} chunks")
+            raise PlanError(f"{n(self.workers, 'worker')} for {n(self.chunk_count, 'chunk')}")
 
     @property
     def exported(self) -> ExportedSource:

@@ -195,12 +195,16 @@ def in_words(now: JobSetNow) -> str:
     counts = ", ".join(parts)
     if now.stage is Stage.PAUSED:
         return f"{now.why}; {counts}" if now.why else f"paused; {counts}"
+    return "; ".join(filter(None, (counts, waiting(now))))
+
+
+def waiting(now: JobSetNow) -> str:
+    """What a JobSet that is not paused waits for: "waiting for quota", "2 waiting for server (...)"; '' if for nothing."""
     if now.stage is Stage.QUEUE:
-        return f"{counts}; waiting for quota{f' ({now.why})' if now.why else ''}"
+        return f"waiting for quota{f' ({now.why})' if now.why else ''}"
     waits = Counter(pod.waits_for for pod in now.pods if pod.waits_for)
     several = sum(waits.values()) > 1
-    waiting = ", ".join(f"{f'{count} ' if several else ''}waiting for {what}" for what, count in waits.most_common(2))
-    return f"{counts}; {waiting}" if waiting else counts
+    return ", ".join(f"{f'{count} ' if several else ''}waiting for {what}" for what, count in waits.most_common(2))
 
 
 def merged(before: JobSetNow | None, now: JobSetNow) -> JobSetNow:

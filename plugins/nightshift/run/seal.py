@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.run import chunks, redo_rows, tolerance
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
@@ -204,8 +205,8 @@ async def _check_all(
         rows = sum(len(plan.chunk_range(chunk)) for chunk in missing)
         named = ", ".join(str(chunk) for chunk in missing[:NAMED]) + (", ..." if len(missing) > NAMED else "")
         raise ConservationError(
-            f"{len(missing)} of {plan.chunk_count} chunks are not committed ({named}): {rows} of {plan.rows} rows have "
-            "no answer. Repeat the task 'infer': it computes only these."
+            f"{len(missing)} of {n(plan.chunk_count, 'chunk')} are not committed ({named}): "
+            f"{rows} of {n(plan.rows, 'row')} have no answer. Repeat the task 'infer': it computes only these."
         )
     checked: dict[int, _Checked] = {}
     present = [chunk for chunk in range(plan.chunk_count) if chunk in committed]
@@ -323,6 +324,6 @@ def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
     tolerance.judge(
         dead,
         spec.dead_letters.allowed(plan.rows),
-        f"{dead} of {plan.rows} rows are dead letters ({listed})",
+        f"{dead} of {n(plan.rows, 'row')} are dead letters ({listed})",
         tolerance.what_to_do(str(spec.dead_letters.tolerate)),
     )

@@ -14,6 +14,7 @@ from typing import Final
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.run.manifest import RunManifest, SealedChunk, load_completed
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
@@ -40,7 +41,7 @@ def check_sealed(store: ObjectStore, run: RunRef, manifest: RunManifest) -> None
     if altered:
         named = ", ".join(altered[:NAMED]) + (", ..." if len(altered) > NAMED else "")
         raise SealBroken(
-            f"{len(altered)} of {len(manifest.chunks)} chunks of run {manifest.run_id} were overwritten or deleted after "
+            f"{len(altered)} of {n(len(manifest.chunks), 'chunk')} of run {manifest.run_id} were overwritten or deleted after "
             f"the run was sealed: {named}. Nothing is published, because these rows are not the ones that were proven. Find "
             "out who may write into the bucket, then trigger the DAG with fresh."
         )

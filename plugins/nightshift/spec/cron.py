@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from nightshift.fields.mistakes import mistake
+from nightshift.fields.text import n
 
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -57,7 +58,7 @@ def schedule(value: str) -> str:
     longest = max(_MONTH_LENGTHS[month - 1] for month in fields["month"])
     # With a weekday as well, cron takes days that match either, and every weekday exists.
     if parts[4] == "*" and min(fields["day"]) > longest:
-        raise mistake(f"{value!r} never matches a date: those months have at most {longest} days", _FORM)
+        raise mistake(f"{value!r} never matches a date: those months have at most {n(longest, 'day')}", _FORM)
     return value
 
 

@@ -28,6 +28,7 @@ from pydantic import AfterValidator, Field, ValidationError, create_model
 
 from nightshift.fields.mistakes import Finding, nearest, sentence
 from nightshift.fields.section import Section
+from nightshift.fields.text import n
 from nightshift.profiles import PROFILES, Profile, Provisioning, ways
 from nightshift.profiles.hardware import Gpu, Machine, Nodes, Peak
 from nightshift.spec import values
@@ -139,7 +140,7 @@ def unknown(name: str) -> tuple[str, str] | None:
         mine = own()
     except ProfilesError as error:
         first, *others = str(error).splitlines()
-        more = f" (and {len(others)} more mistakes)" if others else ""
+        more = f" (and {n(len(others), 'more mistake')})" if others else ""
         return (
             f"{name!r} is no profile of this release, and {SETTING} cannot be used: {first}{more}",
             "Its operator corrects it",

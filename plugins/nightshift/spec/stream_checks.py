@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from nightshift.fields.mistakes import FieldPath, Finding
+from nightshift.fields.text import n
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, MOMENT_PATTERN, duration_seconds, moment_seconds
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
@@ -163,7 +164,7 @@ def _scaling(document: Document) -> Iterator[Finding]:
     count = _count(document.get("scaling", "subscribers", end))
     if count is not None and count > answered:
         keep = "keep" if servers > 1 else "keeps"
-        problem = f"{_n(servers, 'server')} {keep} {_n(answered, 'subscriber')} busy, not {count}: the others would only wait"
+        problem = f"{n(servers, 'server')} {keep} {n(answered, 'subscriber')} busy, not {count}: the others would only wait"
         remedy = f"Write {answered} or less, or raise scaling.servers.max if the quota allows it"
         yield Finding(("scaling", "subscribers", end), problem, remedy)
 
@@ -171,10 +172,6 @@ def _scaling(document: Document) -> Iterator[Finding]:
 def _count(value: Any) -> int | None:
     """A whole number of at least 0; None for what the model refuses."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.formats import CHUNK, UnreadableFormat
 from nightshift.run.chunks import FORMAT_KEY, METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
 from nightshift.spec.columns import DEAD_REASON, PREDICTION
@@ -123,17 +124,16 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     parts = _parts(metadata)
     dead = count(provenance.get("dead_letters"))
     rows = metadata.num_rows
-    if count(provenance.get("predictions")) + dead != rows:
-        raise NotReadable(
-            f"it holds {rows} rows but claims {provenance.get('predictions')} predictions and {dead} dead letters"
-        )
+    predictions = count(provenance.get("predictions"))
+    if predictions + dead != rows:
+        raise NotReadable(f"it holds {n(rows, 'row')} but claims {n(predictions, 'prediction')} and {n(dead, 'dead letter')}")
     reasons = Counter[str]()
     if dead and (known := _reasons_by_statistics(metadata)) is not None:
         reasons = known
     elif dead:
         reasons = _reasons_by_rows(store, entry)
     if reasons.total() != dead:
-        raise NotReadable(f"it holds {reasons.total()} dead letters but claims {dead}")
+        raise NotReadable(f"it holds {n(reasons.total(), 'dead letter')} but claims {dead}")
     return Footer(
         rows=rows,
         merged=sum(count(rows) for rows in merged.values()) if isinstance(merged, dict) else None,

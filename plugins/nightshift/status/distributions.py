@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import PREDICTION
@@ -80,7 +81,7 @@ class Distribution:
     @property
     def basis(self) -> str:
         """What it is from, for people."""
-        return f"{self.answers:,} answers from {self.read:,} of {self.committed:,} committed chunks"
+        return f"{n(self.answers, 'answer')} from {self.read:,} of {n(self.committed, 'committed chunk')}"
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.names import RunRef
@@ -136,7 +137,7 @@ def key_of(text: str, columns: tuple[str, ...]) -> dict[str, str]:
     found = dict(part.split("=", 1) for part in text.split(",") if "=" in part)
     if set(found) != set(columns):
         wanted = ",".join(f"{name}=VALUE" for name in columns)
-        raise ValueError(f"the key of this job has {len(columns)} columns: write {wanted}")
+        raise ValueError(f"the key of this job has {n(len(columns), 'column')}: write {wanted}")
     return {name: found[name] for name in columns}
 
 
@@ -157,8 +158,8 @@ def ordinals_of(folder: RunFolder, key: Mapping[str, str], *, seconds: float = S
         for start, count in _groups_with(folder.store, run, plan, key):
             if time.monotonic() > end:
                 raise NoSuchRow(
-                    f"No row with {said} among the first {start:,} of {plan.rows:,} rows; there was no time to look on. Name "
-                    "the row's ordinal instead, which the destination table does not have, but dead letters and samples do."
+                    f"No row with {said} among the first {start:,} of {n(plan.rows, 'row')}; there was no time to look on. "
+                    "Name the row's ordinal instead, which dead letters and samples have, and the destination table has not."
                 )
             table = reader.rows(range(start, start + count))
             columns = [[_text(value) for value in table.column(name)] for name in key]
@@ -168,7 +169,7 @@ def ordinals_of(folder: RunFolder, key: Mapping[str, str], *, seconds: float = S
                 return found[:FOUND_MOST]
     except (InputChanged, InputBroken, ObjectChanged) as error:
         raise NoSuchRow(f"The exported rows of {run.prefix} cannot be searched: {error}") from error
-    raise NoSuchRow(f"None of the {plan.rows:,} rows of {run.prefix} has {said}.")
+    raise NoSuchRow(f"None of the {n(plan.rows, 'row')} of {run.prefix} has {said}.")
 
 
 def _text(value: pa.Scalar) -> str:

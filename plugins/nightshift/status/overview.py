@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.planner.bills import bill_seen
 from nightshift.planner.costs.prices import Prices
 from nightshift.run import pods_kept
@@ -77,7 +78,7 @@ class Overview:
     def counted(self) -> str:
         """What dead letters, tokens and waste are from."""
         read, committed = self.status.chunks_read, self.status.chunks_committed
-        return f"from {read:,} of {committed:,} committed chunks" if self.status.partial else "from all committed chunks"
+        return f"from {read:,} of {n(committed, 'committed chunk')}" if self.status.partial else "from all committed chunks"
 
     def to_json(self) -> dict[str, Any]:
         return {

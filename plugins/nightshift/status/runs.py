@@ -17,6 +17,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.fields.mistakes import nearest
+from nightshift.fields.text import n
 from nightshift.run import endings
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
@@ -181,10 +182,10 @@ def _by_id(asked: _Asked, jobs: Sequence[str], text: str) -> RunRef:
     if len(digests) == 1:
         exact = [run for run in found if run.run_id == text and "-g" in text]
         return exact[0] if exact else max(found, key=lambda run: run.generation)
-    where = f"the newest {len(looked_at):,} of {len(days):,} days" if len(days) > len(looked_at) else f"{len(days):,} days"
+    where = f"{f'the newest {len(looked_at):,} of ' if len(days) > len(looked_at) else ''}{n(len(days), 'day')}"
     if not found:
         raise NoSuchRun(
-            f"There is no job {text!r}, and no run whose id begins so, in {where} of {len(jobs):,} jobs. "
+            f"There is no job {text!r}, and no run whose id begins so, in {where} of {n(len(jobs), 'job')}. "
             f"{_instead(text, jobs, 'The jobs are')}"
         )
     raise NoSuchRun(

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
+from nightshift.fields.text import n
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, ORDINAL, PREDICTION, REASONING
@@ -64,7 +65,7 @@ class Samples:
     @property
     def basis(self) -> str:
         """What the samples are from, for people."""
-        return f"{len(self.rows):,} rows from {self.read:,} of {self.committed:,} committed chunks"
+        return f"{n(len(self.rows), 'row')} from {self.read:,} of {n(self.committed, 'committed chunk')}"
 
     def to_json(self) -> dict[str, Any]:
         return {**as_json(self), "rows": [each.to_json() for each in self.rows], "basis": self.basis}

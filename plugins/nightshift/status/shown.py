@@ -9,6 +9,8 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
+from nightshift.fields.text import n
+
 TEXT_MOST: Final = 4_000
 """Characters of one text."""
 ITEMS_MOST: Final = 32
@@ -24,7 +26,7 @@ def shown(value: Any, most: int = TEXT_MOST) -> Any:
     if isinstance(value, str):
         return cut(value, most)
     if isinstance(value, bytes | bytearray | memoryview):
-        return f"<{len(value):,} bytes>"
+        return f"<{n(len(value), 'byte')}>"
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -38,7 +40,7 @@ def shown(value: Any, most: int = TEXT_MOST) -> Any:
 
 
 def cut(text: str, most: int = TEXT_MOST) -> str:
-    return text if len(text) <= most else f"{text[:most]}... {len(text) - most:,} more characters"
+    return text if len(text) <= most else f"{text[:most]}... {n(len(text) - most, 'more character')}"
 
 
 def as_json(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
-from nightshift.fields.text import minutes
+from nightshift.fields.text import minutes, n
 from nightshift.formats import UnreadableFormat
 from nightshift.run import endings, pauses, pods_kept
 from nightshift.run.endings import Ending
@@ -291,7 +291,7 @@ def _attention(found: Summary, spec: JobSpec, now: float, due: float | None, sin
     """Of a run that works or is paused. since: of its last sign of life, Unix time."""
     allowed = spec.dead_letters.allowed(found.rows or 0)
     if (found.dead_letters or 0) > allowed:
-        yield Attention("dead_letters", f"{found.dead_letters:,} dead letters; the job tolerates {allowed:,}.")
+        yield Attention("dead_letters", f"{n(found.dead_letters or 0, 'dead letter')}; the job tolerates {allowed:,}.")
     if found.state != "open" or due is None:
         return
     if now > due:

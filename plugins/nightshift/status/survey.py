@@ -19,6 +19,7 @@ import obstore
 from obstore.store import ObjectStore
 from pydantic import ValidationError
 
+from nightshift.fields.text import n
 from nightshift.formats import SPEC, UnreadableFormat
 from nightshift.planner.bills import bill_of
 from nightshift.planner.costs.bill import Bill
@@ -184,7 +185,7 @@ class Survey:
     def _count_chunk(self, plan: Plan, chunk: int, entry: ListedObject, footer: Footer) -> None:
         _check_run(plan, footer)
         if footer.rows != (planned := len(plan.chunk_range(chunk))):
-            raise NotReadable(f"it holds {footer.rows} rows, but the plan says {planned}")
+            raise NotReadable(f"it holds {n(footer.rows, 'row')}, but the plan says {planned}")
         self._committed.add(chunk)
         self._rows += footer.rows
         self._reasons += footer.reasons

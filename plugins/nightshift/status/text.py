@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from nightshift.fields.text import n
 from nightshift.planner.costs.bill import Bill, units
 from nightshift.run.pod_startup import in_order
 from nightshift.status.rate import WINDOW_S
@@ -47,13 +48,13 @@ def _progress(status: Status) -> list[str]:
     # Rounded down: 100% means that no row is left.
     percent = int(1000 * share) / 10
     lines = [
-        f"[{'#' * full}{'.' * (BAR - full)}] {percent:.1f}%  {status.rows_done:,} of {_n(status.rows_total, 'row')}",
-        f"rows      {_n(status.rows_done - status.dead_letters, 'prediction')}, {_n(status.dead_letters, 'dead letter')}"
+        f"[{'#' * full}{'.' * (BAR - full)}] {percent:.1f}%  {status.rows_done:,} of {n(status.rows_total, 'row')}",
+        f"rows      {n(status.rows_done - status.dead_letters, 'prediction')}, {n(status.dead_letters, 'dead letter')}"
         + _listed(status.dead_reasons),
     ]
     if status.rows_saved or status.partials_bad:
-        bad = f", {_n(status.partials_bad, 'partial')} not readable" if status.partials_bad else ""
-        lines.append(f"saved     {_n(status.rows_saved, 'row')} of open chunks in partials{bad}")
+        bad = f", {n(status.partials_bad, 'partial')} not readable" if status.partials_bad else ""
+        lines.append(f"saved     {n(status.rows_saved, 'row')} of open chunks in partials{bad}")
     lines.append(
         f"chunks    {status.chunks_committed:,} of {status.chunks_total:,} committed, {status.chunks_left:,} left"
         + _apart(status)
@@ -62,7 +63,7 @@ def _progress(status: Status) -> list[str]:
     lines.append(f"tokens    {status.prompt_tokens:,} in, {status.output_tokens:,} out")
     share_lost = "" if status.waste_percent is None else f" ({status.waste_percent:.2f}% of those done)"
     lines.append(
-        f"waste     {_n(status.waste_rows, 'row')}{share_lost}: {status.waste_lost_rows:,} computed twice, "
+        f"waste     {n(status.waste_rows, 'row')}{share_lost}: {status.waste_lost_rows:,} computed twice, "
         f"{status.waste_partial_rows:,} in partials that no chunk used"
     )
     lines += _workers(status)
@@ -76,27 +77,27 @@ def _measured(found: Mapping[str, Any] | None) -> list[str]:
         return []
     lines = []
     for each in found["profiles"]:
-        rows, work_s, attempts = each["rows"], each["work_s"], _n(each["attempts"], "attempt")
+        rows, work_s, attempts = each["rows"], each["work_s"], n(each["attempts"], "attempt")
         tokens = (each["input_tokens"] + each["output_tokens"]) / work_s if work_s else 0.0
         speed = f"{rows / work_s:,.1f} rows/s and {tokens:,.0f} tokens/s per worker" if work_s else "nothing computed"
         stages = ", ".join(f"{name.replace('_', '-')} {_duration(seconds)}" for name, seconds in in_order(each["start_up_s"]))
         killed = f", {each['ended']['killed']:,} killed" if "killed" in each["ended"] else ""
-        lines.append(f"{each['profile'] or 'unknown profile'}: {_n(each['workers'], 'worker')}, {speed}; {attempts}{killed}")
+        lines.append(f"{each['profile'] or 'unknown profile'}: {n(each['workers'], 'worker')}, {speed}; {attempts}{killed}")
         if stages:
             lines.append(f"  start-up: {stages}")
     if found["not_seen"]:
-        lines.append(f"{_n(found['not_seen'], 'attempt')} left no heartbeat")
+        lines.append(f"{n(found['not_seen'], 'attempt')} left no heartbeat")
     return [f"{'' if number else 'measured':<10}{line}" for number, line in enumerate(lines)]
 
 
 def _apart(status: Status) -> str:
     parts = []
     if status.chunks_bad:
-        parts.append(f"{status.chunks_bad:,} that cannot be counted ({_n(status.rows_bad, 'row')})")
+        parts.append(f"{status.chunks_bad:,} that cannot be counted ({n(status.rows_bad, 'row')})")
     if status.foreign_objects:
-        parts.append(f"{_n(status.foreign_objects, 'foreign object')}")
+        parts.append(f"{n(status.foreign_objects, 'foreign object')}")
     if status.unanswered:
-        parts.append(f"{_n(status.unanswered, 'object')} not read: the store did not answer")
+        parts.append(f"{n(status.unanswered, 'object')} not read: the store did not answer")
     return "".join(f", {part}" for part in parts)
 
 
@@ -114,12 +115,12 @@ def _rate(status: Status) -> str:
 
 def _workers(status: Status) -> list[str]:
     live = sum(status.observed_at - attempt.last_seen <= WINDOW_S for attempt in status.attempts)
-    seen = f"{_n(len(status.attempts), 'attempt')} seen, {live:,} in the last {WINDOW_S / 60:.0f} min"
+    seen = f"{n(len(status.attempts), 'attempt')} seen, {live:,} in the last {WINDOW_S / 60:.0f} min"
     lines = [f"workers   {status.workers_planned:,} planned, {seen}"]
     for attempt in status.attempts[:SHOWN_ATTEMPTS]:
         lost = f", {attempt.lost_rows:,} lost" if attempt.lost_rows else ""
         saved = f", {attempt.partial_rows:,} saved" if attempt.partial_rows else ""
-        did = f"{_n(attempt.chunks, 'chunk')}, {_n(attempt.rows, 'row')}{saved}{lost}"
+        did = f"{n(attempt.chunks, 'chunk')}, {n(attempt.rows, 'row')}{saved}{lost}"
         ago = _duration(status.observed_at - attempt.last_seen)
         lines.append(f"          {attempt.name} on {attempt.node}: {did}, {ago} ago")
     if (more := len(status.attempts) - SHOWN_ATTEMPTS) > 0:
@@ -129,10 +130,6 @@ def _workers(status: Status) -> list[str]:
 
 def _listed(reasons: dict[str, int]) -> str:
     return f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _duration(seconds: float) -> str:
@@ -179,7 +176,7 @@ def _costs(found: Bill) -> Iterator[str]:
                 ]
                 yield f"{rung.profile or 'unknown profile'}{name}: {_each(seconds, costs, 'paid')} = {' + '.join(shares)}"
     if found.not_seen:
-        yield f"without {found.not_seen:,} attempts that left no heartbeat"
+        yield f"without {n(found.not_seen, 'attempt')} that left no heartbeat"
 
 
 def _each(seconds: Mapping[str, float], costs: Mapping[str, int] | None, part: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from nightshift.fields.text import n
 from nightshift.stream.messages import Dead, Message
 
 ATTRIBUTES_MOST: Final = 100
@@ -51,10 +52,10 @@ class Announcement:
         kept = dict(list(theirs.items())[:room])
         data, left_out = message.data, []
         if lacking := len(message.attributes) - len(kept):
-            left_out.append(f"{lacking} attribute{'s' * (lacking > 1)}")
+            left_out.append(f"{n(lacking, 'attribute')}")
         size = len(data) + sum(len(name.encode()) + len(value.encode()) for name, value in (kept | attributes).items())
         if size > MESSAGE_BYTES_MOST:
-            left_out.append(f"{len(data)} bytes of data")
+            left_out.append(f"{n(len(data), 'byte')} of data")
             data = b""
         if left_out:
             attributes[f"{PREFIX}left_out"] = _cut(f"{' and '.join(left_out)}; {self.place} has the whole message")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.pubsub_v1.types import PubsubMessage
 
+from nightshift.fields.text import n
 from nightshift.stream import redriven_ids
 from nightshift.stream.dead_letters import DeadLetterTable, Selection
 from nightshift.stream.messages import Message
@@ -70,12 +71,12 @@ class Redriven:
 
     def __str__(self) -> str:
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.selected.items()) or "none"
-        of = f"dead letters of {self.table} ({reasons})"
-        done = f"would publish {sum(self.selected.values())} {of}" if self.dry_run else f"published {self.published} {of}"
+        how, count = ("would publish", sum(self.selected.values())) if self.dry_run else ("published", self.published)
+        done = f"{how} {n(count, 'dead letter')} of {self.table} ({reasons})"
         rest = [
-            f"{self.passed_over} were redriven by another process" if self.passed_over else "",
-            f"{len(self.refused)} are refused by Pub/Sub" if self.refused else "",
-            f"{self.more} more are selected: run it again" if self.more else "",
+            f"another process redrove {self.passed_over}" if self.passed_over else "",
+            f"Pub/Sub refuses {len(self.refused)}" if self.refused else "",
+            f"run it again for {self.more} more" if self.more else "",
         ]
         return "; ".join([f"{done} on {self.topic}", *filter(None, rest)])
 

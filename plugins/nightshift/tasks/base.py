@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
+from nightshift.fields.text import n
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
 from nightshift.tasks._values import STYLES, Large, NoProcess
 
@@ -326,7 +327,7 @@ def numbered(reply: Any, key: str, count: int) -> list[Mapping[str, Any]]:
     """The items of a reply's list in the order of their ``index``. Raises InvalidReply unless that is 0 to count - 1."""
     items = reply.get(key) if isinstance(reply, dict) else None
     if not isinstance(items, list) or len(items) != count:
-        raise InvalidReply(f"asked for {count} answers, got {len(items) if isinstance(items, list) else 'none'}")
+        raise InvalidReply(f"asked for {n(count, 'answer')}, got {len(items) if isinstance(items, list) else 'none'}")
     try:
         ordered = sorted(items, key=lambda item: int(item["index"]))
         if [item["index"] for item in ordered] == list(range(count)):

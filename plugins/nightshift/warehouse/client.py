@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from nightshift.fields.text import n
 from nightshift.run.names import RunRef
 from nightshift.warehouse import audit, dead_letters, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
@@ -235,9 +236,9 @@ class Warehouse:
         table, shown = schema.destination_table(spec, self._settings), manifest.totals
         if job is None or not self._shows(spec, run, manifest):
             raise WarehouseError(
-                f"Partition {run.partition} of {table} does not show run {run.run_id} with {shown.predictions} "
-                "predictions. Another run was published in between, or someone changed the table. Repeat the task 'publish' "
-                "to show it."
+                f"Partition {run.partition} of {table} does not show run {run.run_id} with "
+                f"{n(shown.predictions, 'prediction')}. Another run was published in between, or someone changed the table. "
+                "Repeat the task 'publish' to show it."
             )
         for name, _ in publish.staging_tables(run, manifest, self._settings):
             self._tables.drop_staging(name)

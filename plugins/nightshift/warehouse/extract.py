@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.text import n
 from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError, load_plan, new_uid, save_plan
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def build_plan(
         found = sum(file.rows for file in files)
         if rows is not None and rows != found:
             raise PlanError(
-                f"BigQuery exported {rows} rows, but the files in {run.inputs_folder} hold {found}: some were deleted or "
+                f"BigQuery exported {n(rows, 'row')}, but the files in {run.inputs_folder} hold {found}: some were deleted or "
                 "added since. Trigger the DAG with fresh."
             )
         workers, chunk_rows, reasons = fix(found, sum(file.size for file in files))

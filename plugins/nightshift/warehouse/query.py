@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.mistakes import nearest
 from nightshift.warehouse.errors import WarehouseError
 from nightshift.warehouse.schema import CARRIED_TYPES, ORDINAL_COLUMN, RUN_ID_COLUMN, scalar_parameters, sql_type
 
@@ -186,6 +186,5 @@ def _check_names(spec: JobSpec) -> None:
 
 
 def _near(name: str, columns: Iterable[str]) -> str:
-    by_lower = {column.lower(): column for column in columns}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f" (did you mean {by_lower[near[0]]}?)." if near else "."
+    near = nearest(name, columns)
+    return f" (did you mean {near}?)." if near else "."

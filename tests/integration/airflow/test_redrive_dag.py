@@ -80,7 +80,7 @@ def test_a_run_publishes_what_its_form_selects(
     form = {"stream": "texts", "reasons": ["too_long"], "since": "2026-01-01T00:00:00Z", "most": 2}
     said = airflow(home, "dags", "test", "nightshift_redrive", "--conf", json.dumps(form), **deployment)
 
-    assert f"published 2 dead letters of {place.table}_dead_letters (2 too_long) on {topic}; 1 more are selected" in said
+    assert f"published 2 dead letters of {place.table}_dead_letters (2 too_long) on {topic}; run it again for 1 more" in said
     marked = place.ask("SELECT redriven_as FROM {}_dead_letters WHERE redriven_at IS NOT NULL ORDER BY 1")
     assert marked == [("0.r1",), ("1.r1",)]
     assert pubsub.statistics(subscription)["num_undelivered_messages"] == 2

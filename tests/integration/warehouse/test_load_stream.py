@@ -337,7 +337,7 @@ def test_the_command(
     texts.write(replace(an_answer("a"), message=replace(a_message("a"), published=now - timedelta(hours=1))))
 
     assert cli.main(["stream", "load", str(file)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"1 new files are in {texts.settings.bucket}.vectors"
+    assert capsys.readouterr().out.splitlines()[-1] == f"1 new file loaded into {texts.settings.bucket}.vectors"
     assert cli.main(["stream", "load", str(file), "--days", "1"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"0 new files are in {texts.settings.bucket}.vectors"]
+    assert capsys.readouterr().out.splitlines() == [f"0 new files loaded into {texts.settings.bucket}.vectors"]
     assert [name for name, _ in texts.shown()] == ["a"]

@@ -51,7 +51,7 @@ class Planner:
         began = SimpleNamespace(run_id=dag_run, run_type=run_type, start_date=datetime.now(UTC))
         context: Any = {"params": {"partition": day, **params}, "dag_run": began}
         found = task.execute(context)
-        self.log = "\n".join(lines)
+        self.log = " ".join(lines)
         assert found["spec"] == self._night.spec.model_dump(mode="json")
         return found
 
@@ -88,7 +88,7 @@ def test_a_run_keeps_what_it_pinned_and_the_log_says_so(night: Night, planner: P
     run = planner.plan(PARTITION)
     image = night.settings.cpu_server_image
     assert "Pinned when the run was opened: " in planner.log
-    assert f", cpu_server_image {image}" in planner.log
+    assert f"cpu_server_image {image}" in planner.log
     assert "is not pinned to a commit: HF_HUB_OFFLINE is set" in planner.log
 
     night.settings = replace(night.settings, cpu_server_image="vllm@sha256:1")
@@ -96,7 +96,7 @@ def test_a_run_keeps_what_it_pinned_and_the_log_says_so(night: Night, planner: P
     assert planner.plan(PARTITION) == run
     assert f"keeps the engine's image {image}" in planner.log
     planner.plan(PARTITION, dag_run="again", fresh=True)
-    assert ", cpu_server_image vllm@sha256:1" in planner.log
+    assert "cpu_server_image vllm@sha256:1" in planner.log
 
 
 @pytest.mark.parametrize("fresh", [False, True])

@@ -72,7 +72,7 @@ class TestPools:
     def test_a_machine_with_fewer_gpus_than_an_engine_spans(self) -> None:
         four, one = worker_of("gpu-l4-spot", tensor_parallel=4), worker_of("gpu-l4-spot")
 
-        assert "have 1 GPUs, and a worker takes 4" in misfit(a_pool(one), placed(four))
+        assert "have 1 GPU, and a worker takes 4" in misfit(a_pool(one), placed(four))
         assert misfit(a_pool(four), placed(one)) == ""
         assert (room(a_pool(four), one), room(a_pool(one), one)) == (64, 16)
 

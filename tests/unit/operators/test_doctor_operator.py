@@ -163,7 +163,7 @@ class TestRunsWhoseJobFileIsGone:
         (problem,) = self.found("renamed", "package-embeddings", "_workers/x", "over")
 
         assert isinstance(problem, Failed)
-        assert problem.problem.startswith("2 DAG runs of renamed are not over, and no good file in ")
+        assert problem.problem.startswith("not over: 2 DAG runs of renamed, and no good file in ")
         assert problem.fix.startswith("airflow dags delete renamed ")
 
     def test_none(self, running: dict[str, int]) -> None:

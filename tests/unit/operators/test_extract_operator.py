@@ -77,7 +77,7 @@ def test_fewer_rows_than_were_counted_are_computed_by_the_same_workers(store: Me
     plan = load_plan(store, RUN)
     assert plan is not None
     assert (plan.rows, plan.workers) == (ROWS, 3)
-    assert "1,000 rows were exported, but 1,300 had been counted: the workers stay as decided" in plan.reasons
+    assert "1,000 rows exported, but 1,300 had been counted: the workers stay as decided" in plan.reasons
 
 
 def test_more_rows_than_the_workers_can_compute_in_time_are_refused(store: MemoryStore) -> None:

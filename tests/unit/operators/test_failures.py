@@ -12,10 +12,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import nightshift
+from nightshift.fields.text import WIDTH, lines
 from nightshift.jobset.fleet.errors import Failure, JobSetFailed
 from nightshift.jobset.verdict.outcome import CANNOT_START
 from nightshift.operators import failures, infer
-from nightshift.operators.failures import OF_JOBSETS, OF_REASONS, PASSING, PERMANENT, RUNBOOK, WIDTH, Entry, entry_of, lines
+from nightshift.operators.failures import OF_JOBSETS, OF_REASONS, PASSING, PERMANENT, RUNBOOK, Entry, entry_of
 from nightshift.operators.jobset_errors import raised_for
 from nightshift.operators.run import keep_error, permanent_failures
 from nightshift.run.tolerance import ToleranceExceeded
@@ -115,5 +116,6 @@ def test_a_log_ends_with_the_error_in_lines_that_fit_the_page(caplog: pytest.Log
 
 def test_lines_keep_sentences_together() -> None:
     assert list(lines("One. Two.\nThree.")) == ["One. Two.", "Three."]
-    assert list(lines(f"One {'x' * 152}. Two.")) == [f"One {'x' * 152}.", "Two."]
+    assert list(lines(f"One {'x' * 112}. Two.")) == [f"One {'x' * 112}.", "Two."]
+    assert list(lines(f"{'a' * 80}; {'b' * 60}")) == [f"{'a' * 80};", "b" * 60]
     assert list(failures.told("", Entry.STORE))[-1] == "More: docs/operate/runbook.md#store"

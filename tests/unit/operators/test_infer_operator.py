@@ -296,7 +296,7 @@ class TestInputs:
         else:
             obstore.put(night.store, path, b"")
 
-        with pytest.raises(AirflowFailException, match=r"1 of 1 input files of .* so the 2 missing chunks cannot be computed"):
+        with pytest.raises(AirflowFailException, match=r"1 of 1 input file of .* so the 2 missing chunks cannot be computed"):
             night.task().execute(night.context)
         assert night.agent.names() == []
 

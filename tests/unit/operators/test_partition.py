@@ -135,7 +135,7 @@ class TestPartitionsThatWereLeftOut:
         said = self.said(self.PERIODS, "2026-11-20T0000", "2026-11-19T2340")
 
         assert said is not None
-        assert said.startswith("Partitions before this one have no run (2026-11-19T2350): ")
+        assert said.startswith("Partitions before this one have no run (2026-11-19T2350). ")
         moment = "2026-11-19T23:50:00+00:00"
         assert said.endswith(f"airflow backfill create --dag-id job --from-date {moment} --to-date {moment}")
 
@@ -143,7 +143,7 @@ class TestPartitionsThatWereLeftOut:
         said = self.said(self.NIGHTS, "2026-11-20", "2026-11-16")
 
         assert said is not None
-        assert "have no run (2026-11-17 to 2026-11-19, 3 in all): Airflow was away or the DAG was paused" in said
+        assert "have no run (2026-11-17 to 2026-11-19, 3 in all). Airflow was away or the DAG was paused" in said
         assert said.endswith("--from-date 2026-11-17T00:00:00+00:00 --to-date 2026-11-19T00:00:00+00:00")
 
     def test_nights_that_the_cron_leaves_out_are_not_missed(self) -> None:
@@ -153,7 +153,7 @@ class TestPartitionsThatWereLeftOut:
         assert self.said(weekly, "2026-11-22", "2026-11-15") is None
         said = self.said(weekly, "2026-11-22")
         assert said is not None
-        assert "have no run (2026-11-15): " in said
+        assert "have no run (2026-11-15). " in said
 
     def test_nothing_is_said_if_the_one_before_has_a_run(self) -> None:
         assert self.said(self.PERIODS, "2026-11-20T0000", "2026-11-19T2350") is None
@@ -184,7 +184,7 @@ def test_a_partition_that_is_not_over_is_told_with_its_end() -> None:
     said = not_over(a_spec(), today.isoformat())
 
     assert said is not None
-    assert said.startswith(f"Partition {today} is not over before {today + timedelta(days=1)} 00:00+00:00: this run lacks")
+    assert said.startswith(f"Partition {today} is not over before {today + timedelta(days=1)} 00:00+00:00. This run lacks")
     assert not_over(a_spec(), (today - timedelta(days=1)).isoformat()) is None
     hour = a_spec(every="1h", source__query="SELECT id, text FROM `d.t` WHERE at >= @partition")
     assert not_over(hour, f"{today - timedelta(days=1)}T2300") is None

@@ -89,7 +89,7 @@ def test_it_says_how_much_of_long_rows_the_engine_reads(
     spec = a_spec(engine__max_model_len=most, request__overlong=overlong)
 
     source = known_of(spec, Pins(), sample=Rows({"text": "a a a"}), environment=hub).tokens.source
-    assert source == f"3 input tokens per row: a sample of 1 rows, the model's tokenizer{said}"
+    assert source == f"3 input tokens per row: a sample of 1 row, the model's tokenizer{said}"
 
 
 def test_without_a_tokenizer_characters_count(hub: dict[str, str], tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_each_document_is_read_with_the_query(hub: dict[str, str]) -> None:
     known = known_of(spec, Pins(), sample=rows, environment=hub)
 
     assert (known.tokens.input, known.tokens.texts) == (13.0, 3.0)
-    assert known.tokens.source == "13 input tokens per row: a sample of 1 rows, the model's tokenizer, 3 documents per row"
+    assert known.tokens.source == "13 input tokens per row: a sample of 1 row, the model's tokenizer, 3 documents per row"
     assert known_of(spec, Pins(), input_tokens=9000, environment=hub).tokens.texts is None
 
 

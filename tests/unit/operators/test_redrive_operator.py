@@ -125,7 +125,7 @@ class TestItsEnd:
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         Asked(monkeypatch, Redriven("t", "x", False, {"rejected": 2}, 0, 1, 0, {"17": "too many attributes"}))
-        with pytest.raises(AirflowFailException, match=r"Pub/Sub refuses 1 dead letters; the log says why\. published 1 "):
+        with pytest.raises(AirflowFailException, match=r"Pub/Sub refuses 1 dead letter; the log says why\. published 1 "):
             a_task().execute(CONTEXT)
 
 

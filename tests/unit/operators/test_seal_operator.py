@@ -59,7 +59,7 @@ def log(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) ->
     return Log(caplog, capsys)
 
 
-ENGINES = "several answered them, and may answer the same row differently ("
+ENGINES = "Several answered them, and may answer the same row differently ("
 CUT = "answers were cut at max_tokens"
 
 

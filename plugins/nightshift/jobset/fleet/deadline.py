@@ -110,7 +110,7 @@ def _help(forecast: Forecast, jobsets: Mapping[str, Asked], terms: Terms, why: s
     names = [name for name, each in jobsets.items() if each.profile == profile]
     following = terms.profiles[terms.profiles.index(profile) + 1 :]
     wanted, runs = sum(jobsets[name].wanted for name in names), sum(forecast.fleets[name].workers for name in names)
-    of = f"{runs:.0f} of {wanted:,} workers"
+    of = f"{runs:.0f} of {n(wanted, 'worker')}"
     if len(used) == 1 and following and runs < enough(wanted):
         return Keeping(f"{why}; {profile} runs {of}, so the fallback rule decides")
     if any(forecast.fleets[name].workers < GIVES * jobsets[name].wanted for name in names):
@@ -138,7 +138,7 @@ def careful(decision: FallbackDecision, late: bool, running: int) -> FallbackDec
     """Falling back, without taking workers from a late run. running: pods of the profile to be dropped."""
     if decision.step is not Step.REPLACE or not late or not running:
         return decision
-    why = f"{decision.why}; the night is late, so the {running} pods of {decision.drop} stay"
+    why = f"{decision.why}; the night is late, so {decision.drop} keeps {n(running, 'pod')}"
     return replace(decision, step=Step.HELP if decision.submit else Step.STAY, why=why, drop="")
 
 

@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from nightshift.fields.text import n
+
 PATIENCE_S: Final = 900.0
 """How long a JobSet may be short. Flex-start and Spot commonly come within minutes or not for hours."""
 PATIENCE_SHARE: Final = 4
@@ -119,7 +121,7 @@ def decide(profiles: Sequence[str], live: Sequence[Measured], *, left_s: float) 
     after = _position(profiles, new) + 1
     following = profiles[after] if after < len(profiles) else ""
     if not trouble:
-        return FallbackDecision(Step.STAY, f"{old.profile} has {old.running} of {old.wanted} pods at work")
+        return FallbackDecision(Step.STAY, f"{old.profile} has {old.running} of {n(old.wanted, 'pod')} at work")
     if old is not new:
         return _with_helper(old, new, trouble, following, patience_s, left_s)
     if not following:
@@ -160,14 +162,14 @@ def _with_helper(
     lacking = old.workers - new.workers
     if lacking > 0 and left_s > START_S:
         # It was added to keep the deadline, not to take over.
-        why = f"{trouble}, and {new.profile} was asked for {new.workers} workers: {lacking} more help there"
+        why = f"{trouble}, and {new.profile} was asked for {n(new.workers, 'worker')}: {lacking} more help there"
         return FallbackDecision(Step.HELP, why, submit=new.profile, workers=lacking)
     if new.held_s >= HOLD_S:
         why = f"{trouble}, and {new.profile} has had enough pods for {new.held_s:.0f} s: it replaces {old.profile}"
         return FallbackDecision(Step.REPLACE, why, drop=old.profile)
     second = _trouble(new, patience_s)
     if not second:
-        return FallbackDecision(Step.STAY, f"{trouble}; {new.profile} helps with {new.running} of {new.wanted} pods")
+        return FallbackDecision(Step.STAY, f"{trouble}; {new.profile} helps with {new.running} of {n(new.wanted, 'pod')}")
     if not following or left_s <= START_S:
         return FallbackDecision(Step.STAY, f"{trouble}; {second}; and nothing after it could still start")
     drop = min((old, new), key=lambda each: each.running).profile
@@ -177,8 +179,8 @@ def _with_helper(
 def _trouble(jobset: Measured, patience_s: float) -> str:
     """How it fails, as a sentence's beginning; '' when it does not."""
     if jobset.short_s >= patience_s:
-        of = f"{jobset.running} of {jobset.wanted} pods"
-        return f"{jobset.profile} has had fewer than {enough(jobset.wanted)} pods for {jobset.short_s:.0f} s ({of})"
+        of = f"{jobset.running} of {n(jobset.wanted, 'pod')}"
+        return f"{jobset.profile} has had fewer than {n(enough(jobset.wanted), 'pod')} for {jobset.short_s:.0f} s ({of})"
     lost_s = jobset.disruptions * jobset.cost_s
     if jobset.disruptions >= DISRUPTIONS_MIN and lost_s > jobset.useful_s:
         spent = f"{lost_s:.0f} s of work to {jobset.disruptions} disruptions and kept {jobset.useful_s:.0f} s"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
+from nightshift.fields.text import n
 from nightshift.jobset.runtime import JobSetNotFound, Runtime, RuntimeUnavailable
 from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import jobset_now, pod_now, with_log
@@ -75,7 +76,7 @@ class Shown:
         if state == self._told and now - self._told_at < STILL_S:
             return ""
         self._told, self._told_at = state, now
-        done = f"{rows.done:,} of {rows.done + rows.left:,} rows done"
+        done = f"{rows.done:,} of {n(rows.done + rows.left, 'row')} done"
         idle = _idle(seen, now)
         if forecast.end_s is None:
             return f"{done}. No forecast yet: {idle or 'nothing has been committed so far'}."

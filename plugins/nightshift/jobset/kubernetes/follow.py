@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, Protocol
 
+from nightshift.fields.text import n
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi, WatchExpired
 from nightshift.jobset.kubernetes.logs import Logs
 from nightshift.jobset.kubernetes.on_kill import owner_of, signed
@@ -367,7 +368,7 @@ class Follower:
                 return "deadline", ""
             limit = self._limits.disruptions
             if limit is not None and self.pods.disruptions >= limit:
-                return "disrupted", f"{self.pods.disruptions} pods were taken away"
+                return "disrupted", f"the cluster took {n(self.pods.disruptions, 'pod')} away"
             self._log_pods()
             if self._limits.broken and (broken := self._cannot_start()):
                 self._stuck = broken

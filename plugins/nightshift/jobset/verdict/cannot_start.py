@@ -20,6 +20,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from nightshift.fields.text import n
 from nightshift.jobset.verdict.exit_codes import in_words
 from nightshift.run.pods_now import LastWords, PodEnding, PodNow, Stage
 
@@ -159,4 +160,4 @@ def _age(pod: PodNow, now: float) -> float:
 def _pods(some: int, every: int) -> str:
     if some == every:
         return "the only pod" if every == 1 else f"all {every} pods that tried"
-    return f"{some} of {every} pods"
+    return f"{some} of {n(every, 'pod')}"

@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from nightshift import exits
+from nightshift.fields.text import n
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import text
 from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, CannotStart
@@ -149,7 +150,7 @@ class _Judge:
             return self._application(reason, own, taken, raw)
         if taken:
             causes = Counter(end.reason for end in taken)
-            listed = ", ".join(f"{cause} ({text.count_pods(count)})" for cause, count in causes.items())
+            listed = ", ".join(f"{cause} ({n(count, 'pod')})" for cause, count in causes.items())
             explanation = f"JobSet {name} failed ({reason}) only because pods were taken away or refused: {listed}"
             return Outcome(Ending.PREEMPTED, causes.most_common(1)[0][0], explanation, _AT_ONCE, _evidence(raw, taken))
         return Outcome(
@@ -176,7 +177,7 @@ class _Judge:
             advice = f"Nothing says why pod {own[0].name} failed; look at the namespace's events."
         # Later ones may have been stopped by the Job because of this failure.
         earlier = [end for end in taken if end.since < max(end.since for end in own)]
-        besides = f"; before that, {text.count_pods(len(earlier))} had been taken away" if earlier else ""
+        besides = f"; before that, {n(len(earlier), 'pod')} had been taken away" if earlier else ""
         return Outcome(
             Ending.APPLICATION,
             "OOMKilled" if memory and len(memory) == len(containers) else reason,

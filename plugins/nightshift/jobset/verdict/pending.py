@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.fields.text import n
 from nightshift.jobset.labels import QUEUE_LABEL
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import indexes
 from nightshift.jobset.verdict.exit_codes import in_words
 from nightshift.jobset.verdict.pod_ends import EndCause, FailedContainer, PodEnd, failed_container
-from nightshift.jobset.verdict.text import count_pods, fact, look_at, shorten
+from nightshift.jobset.verdict.text import fact, look_at, shorten
 
 LATER: Final = "Try again later, or on another compute profile."
 
@@ -146,7 +147,7 @@ def _not_created(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
     of = event["involvedObject"]
     line = f"{of['kind'].lower()}/{of['name']}: {event['reason']}: {shorten(event.get('message', ''))}"
     advice = "Change what rejects its pods: a quota, an admission policy, or the manifest."
-    subject = f"{count_pods(lacking)} cannot be created" if seen.jobs else "its Jobs cannot be created"
+    subject = f"{n(lacking, 'pod')} cannot be created" if seen.jobs else "its Jobs cannot be created"
     return Waiting(event["reason"], subject, shorten(event.get("message", "")), (line,), advice)
 
 
@@ -202,4 +203,4 @@ def _count(some: int, every: int) -> str:
     """For a sentence: "the pod waits", "all 8 pods wait", "2 of 8 pods wait"."""
     if some == every:
         return "the pod waits" if every == 1 else f"all {every} pods wait"
-    return f"{some} of {every} pods {'waits' if some == 1 else 'wait'}"
+    return f"{some} of {n(every, 'pod')} {'waits' if some == 1 else 'wait'}"

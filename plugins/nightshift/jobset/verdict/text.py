@@ -33,10 +33,6 @@ def fact(condition: Mapping[str, Any]) -> str:
     return f"{condition['type']}={condition['status']} {why}".strip()
 
 
-def count_pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
-
-
 def some(names: Sequence[str]) -> str:
     """ "a, b, c and 5 more"."""
     shown = ", ".join(names[:NAMES_MAX])

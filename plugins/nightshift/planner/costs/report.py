@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nightshift.fields.text import n
+
 MILLION: Final = 1_000_000
 FAILED: Final = "failed"
 
@@ -120,7 +122,7 @@ def lines(jobs: Mapping[str, Sums], total: Sums) -> Iterator[str]:
     for row in table:
         yield "  ".join([row[0].ljust(wide[0]), *(cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True))])
     if total.unpriced:
-        yield f"{total.unpriced:,} of the runs have no cost: a machine has no price."
+        yield f"Without a cost: {n(total.unpriced, 'run')}, because a machine has no price."
 
 
 def _cells(name: str, sums: Sums) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from nightshift.fields.text import n
 from nightshift.stream.batcher.endpoint import (
     Asked,
     WrongReply,
@@ -142,8 +143,8 @@ def _predictions(reply: bytes, count: int) -> tuple[list[Any], dict[str, Any]]:
     whole = parsed_reply(reply)
     predictions = whole.pop("predictions", None)
     if not isinstance(predictions, list) or len(predictions) != count:
-        found = len(predictions) if isinstance(predictions, list) else "no list of"
-        raise WrongReply(f"it has {found} predictions for {count} instances")
+        found = n(len(predictions), "prediction") if isinstance(predictions, list) else "no list of predictions"
+        raise WrongReply(f"it has {found} for {count} instances")
     return predictions, same_for_all(whole)
 
 
@@ -156,7 +157,7 @@ def _outputs(reply: bytes, count: int) -> tuple[list[dict[str, Any]], dict[str, 
     for each in outputs:
         shape = each.get("shape")
         if not _is_shape(shape) or shape[0] != count:
-            raise WrongReply(f"the output {each.get('name')!r} has the shape {shape}, but {count} rows were sent")
+            raise WrongReply(f"the output {each.get('name')!r} has the shape {shape}, and {n(count, 'row')} went out")
         if not _fits(each.get("data"), shape):
             raise WrongReply(f"the output {each.get('name')!r} has data that do not fill its shape {shape}")
         same_for_all({name: value for name, value in each.items() if name not in ("shape", "data")})

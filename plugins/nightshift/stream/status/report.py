@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from nightshift.fields.text import n
 from nightshift.settings import Settings
 from nightshift.spec import StreamSpec
 from nightshift.spec.stream import Messages
@@ -121,15 +122,15 @@ def text(spec: StreamSpec, numbers: Numbers, window_s: float) -> str:
     """Lines for a terminal, without a newline at the end."""
     scaling = spec.scaling
     most = f"; {scaling.subscribers_max:,} can answer {_rate(scaling.messages_per_second_max)}" if scaling else ""
-    who = f"{numbers.subscribers:,} subscriber{'' if numbers.subscribers == 1 else 's'}"
+    who = f"{n(numbers.subscribers, 'subscriber')}"
     oldest = f", the oldest {numbers.oldest_s:,.0f} s old" if numbers.backlog and numbers.oldest_s is not None else ""
     lines = [
         f"{spec.job}  {spec.task} by {spec.model.name} {spec.summary}",
-        f"backlog     {_number(numbers.backlog)} messages{oldest}",
+        f"backlog     {_messages(numbers.backlog)}{oldest}",
         f"arriving    {_rate(numbers.arriving)}, over the last {window_s:,.0f} s",
         f"answered    {_rate(numbers.answered)} by {who}{most}",
         f"latency     p50 {_number(numbers.p50_s, '.2f')} s, p99 {_number(numbers.p99_s, '.2f')} s",
-        f"dead        {_number(numbers.dead)} messages",
+        f"dead        {_messages(numbers.dead)}",
     ]
     return "\n".join([*lines, *(f"WARNING     {warning}" for warning in warnings(spec, numbers))])
 
@@ -145,6 +146,10 @@ def to_json(spec: StreamSpec, numbers: Numbers) -> str:
 def _rate(value: float | None) -> str:
     """Of a stream that answers thousands a second, or one in a minute."""
     return "unknown" if value is None else f"{value:,.1f}/s" if value >= 10 else f"{value:.2g}/s"
+
+
+def _messages(count: float | None) -> str:
+    return "unknown" if count is None else n(round(count), "message")
 
 
 def _number(value: float | None, form: str = ".0f") -> str:
