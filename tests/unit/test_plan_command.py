@@ -310,3 +310,24 @@ def test_a_broken_job_ends_with_2(tmp_path: Path, plan: Plan) -> None:
 
     assert done.returncode == 2
     assert f"{path}:" in done.stderr
+
+
+def test_a_model_that_the_local_runtime_does_not_have_is_said_and_ends_with_1(job: Path, plan: Plan, tmp_path: Path) -> None:
+    """Also where the job states its workers, which is all that such a plan needs."""
+    body = yaml.safe_load(job.read_text())
+    body["model"]["uri"] = "hf://nobody/no-such-model"
+    body["compute"] = {"profile": "gpu-l4-spot", "workers": 1}
+    job.write_text(yaml.safe_dump(body))
+    (tmp_path / "models--org--m/snapshots/c").mkdir(parents=True)
+    local = {"NIGHTSHIFT_RUNTIME": "local:/state", "HF_HUB_CACHE": str(tmp_path)}
+
+    told = plan(str(job), *DAY, *ROWS, **local)
+    as_json = plan(str(job), *DAY, *ROWS, "--json", **local)
+    elsewhere = plan(str(job), *DAY, *ROWS, NIGHTSHIFT_RUNTIME="kubernetes", HF_HUB_CACHE=str(tmp_path))
+
+    (line,) = told.stderr.splitlines()
+    assert line.startswith("The engine will not find hf://nobody/no-such-model: HF_HUB_OFFLINE is set, ")
+    assert "Name one of these in model.uri: org/m; " in line
+    assert (told.returncode, as_json.returncode) == (1, 1)
+    assert json.loads(as_json.stdout)["problems"] == [line]
+    assert elsewhere.returncode == 0, "a cluster's pods may ask the Hub"

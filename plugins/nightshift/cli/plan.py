@@ -43,7 +43,8 @@ DESCRIPTION: Final = (
 )
 EPILOG: Final = (
     "Exit codes: 0 the run fits, or the job states its workers and their speed is unknown; 1 it does not fit, or the speed of"
-    " a worker is unknown, so nothing is planned; 2 bad input; 75 the warehouse cannot be reached; 78 it refuses."
+    " a worker is unknown, so nothing is planned, or no engine will find the model; 2 bad input; 75 the warehouse cannot be"
+    " reached; 78 it refuses."
 )
 
 
@@ -209,14 +210,17 @@ def _tell(
         refused, ways, code = error, error.ways, exits.FAILED
     except SpeedUnknown as error:
         refused, code = error, exits.FAILED
+    if known.absent:
+        code = exits.FAILED
     if options.as_json:
+        problems = list(refused.problems) if isinstance(refused, Refused) else [str(refused)] if refused else []
         said = {
             "job": spec.job,
             "partition": partition,
             "rows": rows,
             "deadline_s": spec.deadline_seconds,
             "decision": decision and decision.to_json(),
-            "problems": list(refused.problems) if isinstance(refused, Refused) else [str(refused)] if refused else [],
+            "problems": [known.absent, *problems] if known.absent else problems,
             "ways": [{"words": way.words, "sentence": way.sentence} for way in ways],
             "table": [asdict(row) for row in shown],
             "currency": prices.currency,
@@ -229,11 +233,13 @@ def _tell(
         print(line)
     for reason in decision.reasons if decision else ():
         print(f"Plan: {reason.rstrip('.')}.")
+    if known.absent:
+        print(known.absent, file=sys.stderr)
     if isinstance(refused, Refused):
         print(*refusal(refused), sep="\n", file=sys.stderr)
     elif refused:
         print(refused, file=sys.stderr)
-    elif decision and rows and decision.speed.basis is Basis.UNKNOWN:
+    elif decision and rows and decision.speed.basis is Basis.UNKNOWN and not known.absent:
         print("Whether the run ends in time is not known: the job states its workers, and not their speed.", file=sys.stderr)
     return code
 

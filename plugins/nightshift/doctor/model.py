@@ -10,7 +10,8 @@ from typing import Final
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.run import hub_revision, weights
-from nightshift.run.pins import is_commit, offline
+from nightshift.run.hub_cache import absent, offline
+from nightshift.run.pins import is_commit
 
 NAME: Final = "model"
 
@@ -28,6 +29,9 @@ def ask(here: Surroundings) -> Iterator[Finding]:
             yield Failed(NAME, str(error), breaks, f"gcloud storage ls {shlex.quote(f'gs://{bucket}')}")
         else:
             yield Ok(NAME, f"{job.model.uri}: {_gib(found.size)}")
+        return
+    if missing := absent(place, job.model.revision, here.environment):
+        yield Failed(NAME, missing.problem, f"infer of {job.job}: its engine cannot start", missing.advice)
         return
     if offline(here.environment):
         yield Skipped(NAME, "HF_HUB_OFFLINE is set, so the Hub is not asked")

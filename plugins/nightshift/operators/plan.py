@@ -364,6 +364,8 @@ class PlanOperator(RunOperator):
             records=records_if_any(self.store, spec, self.log.warning) if rows else None,
             credentials=self.storage_credentials if spec.model.uri.startswith("gs://") else None,
         )
+        if known.absent:
+            self.log.warning("%s", known.absent)
         limits = Limits(self.settings.workers_max)
         if rows:
             limits = limits_of(

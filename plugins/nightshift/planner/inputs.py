@@ -48,16 +48,16 @@ def known_of(
     """
 
     variables = os.environ if environment is None else environment
-    absent: list[model_files.NoFile] = []
+    missing: list[model_files.NoFile] = []
 
     def read(name: str) -> bytes:
         # Where one file cannot be had, the client would try the other for half a minute, too.
-        if absent:
-            raise absent[0]
+        if missing:
+            raise missing[0]
         try:
             return model_files.read_file(spec, name, pins, environment=variables, credentials=credentials)
         except model_files.NoFile as error:
-            absent.append(error)
+            missing.append(error)
             raise
 
     model, why_not = _model(spec, pins, read)
@@ -71,12 +71,15 @@ def known_of(
         output_tokens = min(measured[0].output_tokens / measured[0].rows, getattr(spec.request, "max_tokens", 0))
         output_source = f"measured in run {measured[0].run}"
     mean = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
-    return Known(replace(mean, texts=texts), model, why_not, records)
+    absent = next((str(each) for each in missing if isinstance(each, model_files.NoModel)), "")
+    return Known(replace(mean, texts=texts), model, why_not, records, absent)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
     try:
         return model_for(spec, _config(read(model_files.CONFIG))), ""
+    except model_files.NoModel:
+        why_not = "there is no such model"
     except (model_files.NoFile, UnknownModel) as error:
         why_not = str(error)
     except Exception as error:  # The file is foreign: whatever is in it, planning goes on without it.

@@ -98,13 +98,15 @@ class Known:
     """What is known of a job's work besides its file.
 
     model: None if its config cannot be had; why_not has the reason. tokens: of a mean row. records: the nearest record by the
-    name of a profile; a profile that is not in it has none.
+    name of a profile; a profile that is not in it has none. absent: why no engine will find the model, and what to do; '' as
+    far as is known.
     """
 
     tokens: Tokens
     model: Model | None = None
     why_not: str = "its config.json was not read"
     records: Mapping[str, Record] | None = None
+    absent: str = ""
 
 
 def tokens_of(

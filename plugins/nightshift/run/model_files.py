@@ -5,14 +5,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
 from nightshift import pip
-from nightshift.run.pins import Pins, offline
+from nightshift.run import weights
+from nightshift.run.hub_cache import absent, offline
+from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
-from nightshift.store import open_folder
+from nightshift.store import StoreUnavailable, open_folder
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
@@ -30,6 +34,10 @@ class NoFile(Exception):
     """It is missing or cannot be read; the message has the reason. Planning continues without it."""
 
 
+class NoModel(NoFile):
+    """The model itself is not there, so no engine will load it: the message says so, and what to do."""
+
+
 def read_file(
     spec: JobSpec,
     name: str,
@@ -41,7 +49,7 @@ def read_file(
     """A file of the job's model: from its bucket, or as Hugging Face's own client finds it (its cache, then the Hub).
 
     environment: that client's variables HF_ENDPOINT, HF_TOKEN, HF_HUB_CACHE, HF_HOME and HF_HUB_OFFLINE. credentials: as
-    `nightshift.store.open_store` takes them. Raises NoFile.
+    `nightshift.store.open_store` takes them. Raises NoFile and NoModel.
     """
     scheme, _, place = spec.model.uri.partition("://")
     if scheme != "gs":
@@ -52,9 +60,19 @@ def read_file(
         _not_too_large(f"{spec.model.uri}/{name}", name, found.meta["size"])
         return bytes(found.bytes())
     except FileNotFoundError as error:
+        _must_have_files(spec.model.uri, credentials)
         raise NoFile(f"there is no {spec.model.uri}/{name}") from error
     except (obstore.exceptions.BaseError, OSError) as error:
         raise NoFile(f"{spec.model.uri}/{name} cannot be read: {_first_line(error)}") from error
+
+
+def _must_have_files(uri: str, credentials: GCSCredentialProvider | None) -> None:
+    """Raises NoModel for a folder without any."""
+    with suppress(StoreUnavailable):
+        try:
+            weights.look(uri, credentials)
+        except weights.NoWeights as error:
+            raise NoModel(str(error)) from error
 
 
 def _not_too_large(words: str, name: str, size: int) -> None:
@@ -64,8 +82,11 @@ def _not_too_large(words: str, name: str, size: int) -> None:
 
 
 def _from_hub(repository: str, revision: str, name: str, environment: Mapping[str, str]) -> bytes:
+    if missing := absent(repository, revision, environment):
+        raise NoModel(str(missing))
     try:
         from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
     except ModuleNotFoundError as error:
         raise NoFile(f"the package huggingface-hub is not installed here: {pip('airflow')}") from error
     home = environment.get("HF_HOME")
@@ -90,6 +111,14 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
         return body
     except NoFile:
         raise
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        if error.response.status_code != HTTPStatus.NOT_FOUND:
+            # It may be there for who has the token.
+            raise NoFile(f"{words} cannot be downloaded: {_first_line(error)}") from error
+        raise NoModel(
+            f"The engine will not find hf://{repository} at {revision}: the Hub has no such model or revision. Correct "
+            "model.uri or model.revision."
+        ) from error
     except Exception as error:  # The client has a dozen of its own, and those of its HTTP library.
         raise NoFile(f"{words} cannot be downloaded: {_first_line(error)}") from error
 

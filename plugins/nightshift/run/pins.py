@@ -15,14 +15,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.run import hub_revision, weights
+from nightshift.run.hub_cache import offline
 from nightshift.spec import JobSpec
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
-_OFFLINE: Final = ("1", "ON", "YES", "TRUE")
-"""What Hugging Face's own clients take for true in HF_HUB_OFFLINE."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,3 @@ def why_unpinned(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> 
 def is_commit(revision: str) -> bool:
     """Whether it is a commit already, which needs no request to the Hub."""
     return _COMMIT.fullmatch(revision) is not None
-
-
-def offline(environment: Mapping[str, str]) -> bool:
-    """Whether HF_HUB_OFFLINE forbids asking the Hub."""
-    return environment.get("HF_HUB_OFFLINE", "").upper() in _OFFLINE

@@ -127,6 +127,25 @@ class TestModel:
 
         assert found == Skipped("model", "HF_HUB_OFFLINE is set, so the Hub is not asked")
 
+    def test_the_local_runtime_has_only_the_models_of_its_cache(self, tmp_path: Path) -> None:
+        (tmp_path / "models--org--m/snapshots" / ("a" * 40)).mkdir(parents=True)
+        environment = {
+            "HF_HUB_OFFLINE": "1",
+            "HF_HUB_CACHE": str(tmp_path),
+            "NIGHTSHIFT_RUNTIME": "local:/state",
+        }
+
+        [other] = model.ask(here(job=a_spec(model__uri="hf://nobody/no-such-model"), environment=environment))
+        [unknown] = model.ask(here(job=a_spec(model__revision="b" * 40), environment=environment))
+        [there] = model.ask(here(job=a_spec(model__revision="a" * 40), environment=environment))
+
+        assert isinstance(other, Failed)
+        assert other.problem.startswith("The engine will not find hf://nobody/no-such-model: ")
+        assert other.fix.startswith("Name one of these in model.uri: org/m; `make chat-model` makes")
+        assert isinstance(unknown, Failed)
+        assert unknown.problem.endswith(f"has it only at {'a' * 40}")
+        assert isinstance(there, Skipped)
+
     def test_a_folder_in_a_bucket(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spec = a_spec(model__uri="gs://models/m")
         monkeypatch.setattr(weights, "look", lambda uri, credentials: weights.Weights("f", 2**29))

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from obstore.store import MemoryStore
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from nightshift.planner import tokens
@@ -149,6 +152,35 @@ def test_the_size_of_the_weights_stands_for_a_config(tmp_path: Path) -> None:
     assert stated.model.weights_bytes == 16 << 30
     assert nothing.model is None
     assert "config.json of hf://org/m at 'r1' cannot be downloaded" in nothing.why_not
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "gone"),
+    [(RevisionNotFoundError, 404, True), (RepositoryNotFoundError, 404, True), (RepositoryNotFoundError, 401, False)],
+)
+def test_a_model_that_the_hub_does_not_have_is_not_just_a_config_that_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, kind: type[HfHubHTTPError], status: int, gone: bool
+) -> None:
+    """A refusal for want of a token is: the pods may have one."""
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise kind("no", response=httpx2.Response(status, request=httpx2.Request("GET", "https://huggingface.co")))
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refused)
+
+    known = known_of(a_spec(model__revision=COMMIT), Pins(), environment={})
+
+    assert bool(known.absent) is gone
+    assert not gone or known.absent.startswith(f"The engine will not find hf://org/m at {COMMIT}: the Hub has no such")
+
+
+def test_a_folder_without_a_file_is_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightshift.run.model_files.open_folder", lambda *_: MemoryStore())
+    monkeypatch.setattr("nightshift.run.weights.open_folder", lambda *_: MemoryStore())
+
+    known = known_of(a_spec(model__uri="gs://models/m"), Pins(), environment={})
+
+    assert known.absent.startswith("model.uri: there are no files in gs://models/m.")
 
 
 def words(unknown: str | None = None) -> Tokenizer:
