@@ -205,7 +205,8 @@ def permanent_failures() -> Iterator[None]:
     except Exception as error:
         if not is_permanent(error):
             raise
-        # Without the stack of where it was noticed, which says nothing to who reads the log.
+        # Without the stack of where it was noticed, which says nothing to who reads the log. The frames of Airflow's own task
+        # runner stay: it logs every error with all that it passed through. `keep_error` ends the log with the sentence instead.
         raise NightFailed(str(error), entry_of(error)) from None
 
 

@@ -104,7 +104,13 @@ def test_a_misspelt_param_computes_nothing_and_its_row_says_why(deployment: Depl
 
     row = deployment.audit()
     assert (row.state, row.failed_task) == ("failed", "plan"), said[-4000:]
-    assert "keys that are no params: 'parition' (did you mean partition?)" in row.error
+    wrong = "keys that are no params: 'parition' (did you mean partition?)"
+    assert wrong in row.error
+    plan_said = said.partition("Task failed with exception")[2].partition("::endgroup::")[0]
+    stack, _, end = plan_said.partition("::group::Post Execute")
+    assert wrong in stack
+    assert wrong in end
+    assert 'File "' not in end, "the log ends with what is wrong, not with Airflow's frames"
     assert [table.table_id for table in deployment.client.list_tables(deployment.name)] == ["packages"]
 
 
