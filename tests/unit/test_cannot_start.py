@@ -94,6 +94,7 @@ def test_an_image_that_cannot_be_had_is_over_after_minutes_on_every_pod_with_a_m
         (spoken(said.OFFLINE), Cause.MODEL),
         (spoken(said.FLAG), Cause.FLAG),
         (spoken(said.ENGINE), Cause.MEMORY),
+        (spoken(said.CACHE), Cause.MEMORY),
         (spoken(said.PYDANTIC), Cause.WEIGHTS),
         (spoken(said.UNREACHABLE), Cause.UNREACHABLE),
         (spoken("", exit_code=127), Cause.PROGRAM),

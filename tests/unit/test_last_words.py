@@ -28,6 +28,9 @@ ENGINE = """\
 (EngineCore pid=77) ValueError: Free memory on device cuda:0 (1.0 GiB) is less.
 (APIServer pid=1) Traceback (most recent call last):
 (APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"""
+CACHE = """\
+ValueError: Available memory on node 0 (14.2/23.5 GiB) on kv cache allocation is less than requested memory for kv (100000.0\
+ GiB). Decrease --kv-cache-memory-bytes, VLLM_CPU_KVCACHE_SPACE, or reduce CPU memory used by other processes."""
 PYDANTIC = """\
 pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
   Value error, Invalid repository ID or local directory specified: '/models/x'. [type=value_error]

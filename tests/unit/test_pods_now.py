@@ -206,3 +206,22 @@ def test_a_follower_forgets_no_pod_that_it_saw() -> None:
     (after,) = pods.now(NOW)
     assert (before.stage, before.restarts) == (Stage.WEIGHTS, 1)
     assert (after.stage, after.ending) == (Stage.ENDED, PodEnding.TAKEN)
+
+
+def test_only_events_say_that_a_volume_cannot_be_mounted() -> None:
+    """Its containers only wait. A trigger asks for events once a minute."""
+    found, pods = recorded("missing-volume"), Pods()
+    for pod in found.pods:
+        pods.update(pod)
+    (before,) = pods.now(NOW)
+
+    pods.events = found.events
+
+    (after,) = pods.now(NOW)
+    assert (before.stuck, before.why) == (False, "")
+    assert (after.stage, after.acts, after.stuck) == (Stage.IMAGE, Acts.CLUSTER, True)
+    assert after.why.startswith("FailedMount: MountVolume.SetUp failed for volume ")
+    (pod,) = copy.deepcopy(found.pods)
+    for condition in pod["status"]["conditions"]:
+        condition["status"] = "True"
+    assert pod_now(pod, NOW, events=found.events).why == "", "it was mounted since"

@@ -15,7 +15,7 @@ from nightshift.jobset.labels import FAILURES_ANNOTATION, INDEX_ANNOTATION, JOB_
 
 _ANNOTATIONS: Final = (INDEX_ANNOTATION, FAILURES_ANNOTATION)
 _LABELS: Final = (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, RESTART_LABEL)
-_CONDITIONS: Final = ("DisruptionTarget", "PodScheduled", "Ready")
+_CONDITIONS: Final = ("DisruptionTarget", "PodReadyToStartContainers", "PodScheduled", "Ready")
 _CONTAINER_KEYS: Final = ("name", "ready", "started", "restartCount", "state", "lastState")
 _STATUS_LISTS: Final = ("initContainerStatuses", "containerStatuses")
 

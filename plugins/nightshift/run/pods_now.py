@@ -107,7 +107,7 @@ class PodNow:
 
     since: when the stage began, ISO 8601 in UTC. why: what it waits for, in the words of scheduler or kubelet; '' if they have
     none. ending: None until it has ended. words: of the last container that failed; None if none has. restarts: of the
-    container that was restarted most. stuck: a container cannot be made: its image, or a secret that it needs.
+    container that was restarted most. stuck: a container cannot be made: its image, a volume, or a secret that it needs.
     """
 
     name: str

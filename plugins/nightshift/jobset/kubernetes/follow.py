@@ -413,8 +413,8 @@ class Follower:
         with suppress(RequestRefused, JobSetNotFound):
             workload = await api.get_workload(self._uid) if self._queued and self._suspended else None
             self._workload = workload
-            events = tuple(await api.list_events(self._name))
-            seen = Observation(self._jobset, pods=self.pods.pending(), workload=workload, events=events)
+            self.pods.events = tuple(await api.list_events(self._name))
+            seen = Observation(self._jobset, pods=self.pods.pending(), workload=workload, events=self.pods.events)
             waiting = waiting_of(seen, [end_of(pod, resume_codes=(), permanent_codes=()) for pod in seen.pods])
             detail = f"{waiting.subject}: {waiting.words}" if waiting else ""
             if detail and detail != self._detail:

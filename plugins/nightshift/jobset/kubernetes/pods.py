@@ -40,7 +40,7 @@ class Seen:
 
 
 class Pods:
-    """All pods of a JobSet, by uid."""
+    """All pods of a JobSet, by uid. events: of them, when they were asked for last."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
@@ -48,6 +48,7 @@ class Pods:
         self._pending: dict[str, dict[str, Any]] = {}
         self._now: dict[str, PodNow] = {}
         self.disruptions = 0
+        self.events: tuple[Mapping[str, Any], ...] = ()
 
     def update(self, pod: Mapping[str, Any], *, deleted: bool = False) -> None:
         uid = pod["metadata"]["uid"]
@@ -90,7 +91,7 @@ class Pods:
     def now(self, at: float) -> list[PodNow]:
         """Where each pod is, the newest `ENDED_MAX` of those that have ended included. at: Unix time."""
         # Who has to act for those that wait depends on how long they have.
-        found = {**self._now, **{uid: pod_now(pod, at) for uid, pod in self._pending.items()}}
+        found = {**self._now, **{uid: pod_now(pod, at, events=self.events) for uid, pod in self._pending.items()}}
         over = sorted((each for each in found.values() if each.stage is Stage.ENDED), key=lambda each: each.since)
         return [*over[-ENDED_MAX:], *(each for each in found.values() if each.stage is not Stage.ENDED)]
 

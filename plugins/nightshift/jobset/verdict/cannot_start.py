@@ -8,7 +8,8 @@ A night is over when, in one of its JobSets,
 - on one of them it has exited `TRIES` times; and, if the cause may pass by itself (a Hub that does not answer, a SIGKILL that
   is not the memory limit's), its pod has had its machine for `PASSING_S` seconds by then.
 
-An image that cannot be pulled, or a container that cannot be made, is given `IMAGE_S` seconds on every pod that has a machine.
+An image that cannot be pulled, a volume that cannot be mounted, or a container that cannot be made, is given `IMAGE_S`
+seconds on every pod that has a machine.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ _SAID: Final = (
         Cause.MEMORY,
         ("out ?of ?memory", "no available memory", "free memory on device", "cannot allocate memory", "memoryerror"),
     ),
-    (Cause.MEMORY, ("available kv cache memory", "kv cache is needed", "gpu_memory_utilization", "bad_alloc")),
+    (Cause.MEMORY, ("available kv cache memory", "kv cache is needed", "gpu[_ ]memory[_ ]utilization", "bad_alloc")),
+    (Cause.MEMORY, ("less than requested memory", "not enough (?:gpu )?memory")),
     (Cause.WEIGHTS, ("safetensors", "cannot find any model weights", "no such file or directory", "filenotfound", "nosuchkey")),
     (Cause.WEIGHTS, ("invalid repository id or local", "repo id must be in the form", "does not appear to have a file")),
     (Cause.FLAG, ("validation errors? for", "unexpected keyword", "unsupported", "not supported")),
@@ -117,11 +119,7 @@ def cannot_start(pods: Sequence[PodNow], now: float) -> CannotStart | None:
         return None
     if not all(pod.words for pod in tried):
         return None
-    over = [
-        pod
-        for pod in tried
-        if pod.words and pod.words.exits >= TRIES and (not _passes(pod.words) or _age(pod, now) >= PASSING_S)
-    ]
+    over = [pod for pod in tried if pod.words and _is_over(pod.words, _age(pod, now))]
     if not over:
         return None
     pod = max(over, key=lambda each: (bool(each.words and each.words.cause), each.name))

@@ -23,7 +23,8 @@ _BROKEN: Final = frozenset(
     }
 )
 """Why a container waits if waiting does not help: a wrong name, a missing secret, a program that always exits."""
-_POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+POD_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+"""Why a pod that has a node has no volumes or no network: its own status has no words for it."""
 _OWNER_EVENTS: Final = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
 """Events of Jobs and JobSets."""
 
@@ -141,7 +142,7 @@ def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None
 def _not_created(seen: Observation, ends: Sequence[PodEnd]) -> Waiting | None:
     """Only events explain why a Job's pods are missing. An old event may be about pods that have been created since."""
     lacking = _wanted(seen.jobs) - sum(end.cause in (EndCause.WAITING, EndCause.RUNNING) for end in ends)
-    event = _latest(seen.events, _OWNER_EVENTS)
+    event = latest(seen.events, _OWNER_EVENTS)
     if event is None or (seen.jobs and lacking <= 0):
         return None
     of = event["involvedObject"]
@@ -167,7 +168,7 @@ def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str
         return None
     names = {pod["metadata"]["name"] for pod in pods}
     troubles = [each for each in seen.events if each["involvedObject"]["name"] in names]
-    event = _latest(troubles, _POD_EVENTS)
+    event = latest(troubles, POD_EVENTS)
     lines = tuple(f"pod/{pod['metadata']['name']}: {_progress(pod)}" for pod in pods)
     if event:
         return Waiting(event["reason"], f"{subject} to start", shorten(event.get("message", "")), lines)
@@ -194,7 +195,8 @@ def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from pod.get("status", {}).get(part) or ()
 
 
-def _latest(events: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> Mapping[str, Any] | None:
+def latest(events: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> Mapping[str, Any] | None:
+    """The newest of those with one of the reasons."""
     found = [each for each in events if each.get("reason") in reasons]
     return max(found, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "", default=None)
 

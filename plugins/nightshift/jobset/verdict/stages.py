@@ -12,6 +12,7 @@ from nightshift.jobset.labels import PAUSED_ANNOTATION, PROFILE_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.observation import Observation, condition, finished, moment
 from nightshift.jobset.verdict.last_words import Words
+from nightshift.jobset.verdict.pending import POD_EVENTS, latest
 from nightshift.jobset.verdict.pod_ends import EndCause, end_of, index_of
 from nightshift.jobset.verdict.text import shorten
 from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage
@@ -66,8 +67,8 @@ def with_log(pod: PodNow, spoken: Words | None) -> PodNow:
     return replace(pod, words=words)
 
 
-def pod_now(pod: Mapping[str, Any], now: float, *, deleted: bool = False) -> PodNow:
-    """pod: slim or whole. deleted: it no longer exists. now: Unix time."""
+def pod_now(pod: Mapping[str, Any], now: float, *, deleted: bool = False, events: Sequence[Mapping[str, Any]] = ()) -> PodNow:
+    """pod: slim or whole. deleted: it no longer exists. now: Unix time. events: of its JobSet's pods, as far as known."""
     meta = pod["metadata"]
     words = last_words(pod)
     restarts = max((int(each.get("restartCount") or 0) for each in _containers(pod)), default=0)
@@ -89,7 +90,7 @@ def pod_now(pod: Mapping[str, Any], now: float, *, deleted: bool = False) -> Pod
         why = ": ".join(filter(None, (end.reason, shorten(end.message)))) if ending is not PodEnding.DONE else ""
         since = _finished(pod) or end.since or meta.get("deletionTimestamp") or moment(now)
         return PodNow(**common, stage=Stage.ENDED, since=since, acts=acts, why=why, ending=ending)
-    stage, since, acts, why = _alive(pod, words, now)
+    stage, since, acts, why = _alive(pod, words, now, events)
     stuck = stage is Stage.IMAGE and acts is Acts.CLUSTER
     return PodNow(**common, stage=stage, since=since or moment(now), acts=acts, why=why, stuck=stuck)
 
@@ -124,7 +125,9 @@ def last_words(pod: Mapping[str, Any]) -> LastWords | None:
     )
 
 
-def _alive(pod: Mapping[str, Any], words: LastWords | None, now: float) -> tuple[Stage, str, Acts, str]:
+def _alive(
+    pod: Mapping[str, Any], words: LastWords | None, now: float, events: Sequence[Mapping[str, Any]]
+) -> tuple[Stage, str, Acts, str]:
     meta, driver, server = pod["metadata"], _container(pod, DRIVER), _engine(pod)
     if pod.get("status", {}).get("phase") == "Running" or "running" in (driver.get("state") or {}):
         return Stage.WORKING, _started(driver), Acts.NOBODY, ""
@@ -147,6 +150,8 @@ def _alive(pod: Mapping[str, Any], words: LastWords | None, now: float) -> tuple
             # The driver's, too, whose image is pulled when the engine answers.
             why = f"{each['name']}: {waits['reason']}: {shorten(waits.get('message', ''))}".strip(": ")
             return Stage.IMAGE, placed, Acts.CLUSTER, why
+    if trouble := _trouble(pod, events):
+        return Stage.IMAGE, placed, Acts.CLUSTER, trouble
     if "running" in (server.get("state") or {}):
         return Stage.WEIGHTS, _started(server), Acts.NOBODY, ""
     return Stage.IMAGE, placed, Acts.NOBODY, ""
@@ -165,6 +170,15 @@ def _after_patience(since: str, now: float) -> Acts:
     except ValueError:
         return Acts.NOBODY
     return Acts.CLUSTER if waited > PATIENCE_S else Acts.NOBODY
+
+
+def _trouble(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> str:
+    """Why its volumes or its network cannot be made, for which a kubelet has no place but an event; '' if they can."""
+    ready = [each for each in pod.get("status", {}).get("conditions") or () if each["type"] == "PodReadyToStartContainers"]
+    if not ready or ready[0]["status"] != "False":
+        return ""
+    event = latest([each for each in events if each["involvedObject"]["name"] == pod["metadata"]["name"]], POD_EVENTS)
+    return f"{event['reason']}: {shorten(event.get('message', ''))}" if event else ""
 
 
 def _unplaced(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
