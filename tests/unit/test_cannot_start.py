@@ -74,6 +74,7 @@ def test_too_little_memory_does_not_pass() -> None:
 
     assert found is not None
     assert found.cause is Cause.MEMORY
+    assert found.explanation == "the engine cannot start: exit code 137 (SIGKILL, out of memory), 3 times, on the only pod"
 
 
 def test_an_image_that_cannot_be_had_is_over_after_minutes_on_every_pod_with_a_machine() -> None:

@@ -94,7 +94,9 @@ class CannotStart:
         if self.words is None:
             return f"a container cannot be started on {_pods(self.pods, self.tried)}: {self.why}"
         code, where = in_words(self.words.exit_code, self.words.reason), _pods(self.pods, self.tried)
-        return f"the engine cannot start: {self.why} (exit code {code}, {self.words.exits} times, on {where})"
+        how = f"exit code {code}, {self.words.exits} times, on {where}"
+        spoke = self.words.cause or self.words.lines
+        return f"the engine cannot start: {self.why} ({how})" if spoke else f"the engine cannot start: {how}"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
