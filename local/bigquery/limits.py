@@ -18,7 +18,9 @@ from fastapi.responses import JSONResponse
 from local_bigquery import errors
 from local_bigquery.catalog import tables
 from local_bigquery.errors import BigQueryError
-from local_bigquery.jobs import runner
+from local_bigquery.jobs import query, runner
+from local_bigquery.sql.translate import translate
+from sqlglot import exp
 
 from local.bigquery import partitions
 
@@ -35,6 +37,7 @@ class TableLimits:
     writes_per_day: load, copy and query jobs that write into it, failed ones included; DML does not count.
     partitions_per_job: into how many a load, a copy or the result of a query goes.
     dml_running, dml_queued: UPDATE, DELETE, MERGE and TRUNCATE outside of transactions.
+    rows_sorted: of an EXPORT DATA with an ORDER BY that reads the table; BigQuery's limit is one of memory, and not a number.
     conflict_wait_s: the emulator's own: how long such a statement waits for a table that a transaction has changed.
     """
 
@@ -42,6 +45,7 @@ class TableLimits:
     partitions_per_job: int = 4_000
     dml_running: int = 2
     dml_queued: int = 20
+    rows_sorted: int | None = None
     conflict_wait_s: float = 60
 
 
@@ -54,7 +58,11 @@ def install() -> None:
     """Call after `partitions.install` and `jobs.install`, whose corrections this one uses."""
     errors.STATUSES["quotaExceeded"] = (403, "RESOURCE_EXHAUSTED")
     errors.STATUSES["resourcesExceeded"] = (400, "RESOURCE_EXHAUSTED")
-    write, submit = tables.write, runner.submit
+    write, submit, run = tables.write, runner.submit, query._run
+
+    def run_what_can_be_sorted(cursor: Any, tree: Any, context: Any, *rest: Any) -> Any:
+        _check_sorted(cursor, tree, context)
+        return run(cursor, tree, context, *rest)
 
     def write_few_partitions(
         cursor: Any, query: str, params: Any, reference: tuple[str, str, str], config: Any, *rest: Any, **options: Any
@@ -75,6 +83,7 @@ def install() -> None:
 
     tables.write = write_few_partitions
     runner.submit = submit_within_limits
+    query._run = run_what_can_be_sorted
 
 
 def of(table: Sequence[str]) -> TableLimits:
@@ -134,6 +143,23 @@ def _check_writes(table: tuple[str, str, str]) -> None:
             "quotaExceeded",
             "Quota exceeded: Your table exceeded quota for imports or query appends per table. For more information, see "
             "https://cloud.google.com/bigquery/docs/troubleshoot-quotas",
+        )
+
+
+def _check_sorted(cursor: Any, tree: Any, context: Any) -> None:
+    """ "Troubleshoot queries": resources exceeded. Whoever has lowered no limit may sort as much as this machine can."""
+    if not isinstance(tree, exp.Export) or tree.this.args.get("order") is None:
+        return
+    position = context.position
+    sql, bound = translate(tree.this, context)
+    context.position = position
+    limits = [of(table).rows_sorted for table in context.referenced]
+    most = min((limit for limit in limits if limit is not None), default=None)
+    if most is not None and cursor.execute(f"SELECT count(*) FROM ({sql})", bound).fetchone()[0] > most:
+        raise BigQueryError(
+            "resourcesExceeded",
+            "Resources exceeded during query execution: The query could not be executed in the allotted memory. Peak usage: "
+            "130% of limit. Top memory consumer(s): ORDER BY operations: 99% other/unattributed: 1%",
         )
 
 

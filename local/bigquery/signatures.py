@@ -98,6 +98,8 @@ def _of_node(node: exp.Expr) -> str | None:
         return _conditional(node)
     if isinstance(node, exp.Array) and node.expressions and not _agree(node.expressions):
         return f"Array elements of types {_set(node.expressions)} do not have a common supertype"
+    if isinstance(node, exp.Ordered) and (kind := _kind(node.this)) in ("ARRAY", "GEOGRAPHY", "JSON", "STRUCT"):
+        return f"ORDER BY does not support expressions of type {kind}"
     if isinstance(node, exp.SetOperation) and not isinstance(kinds.outer(node), exp.SetOperation):
         return _set_operation(node)
     return _condition(node)

@@ -1,6 +1,9 @@
 """A statement is checked before it runs, and in a dry run: the types of its expressions, and the names of its columns.
 
 - *Types*: `signatures`.
+- *Partitions of a new table*: an INT64 column for RANGE_BUCKET ("Create partitioned tables"), and at most 10,000 of them
+  ("Quotas and limits").
+- *Temporary tables*: in a script or a session ("Multi-statement queries").
 - *Names of a result's columns.* Two columns may not have one name, whatever its case; DuckDB would rename the second. BigQuery
   says so of any query, since each result is a table. No name of a table's column begins with a reserved prefix ("Specify a
   schema", column names): not in a result, in CREATE TABLE, through the API or in a load.
@@ -22,6 +25,8 @@ from sqlglot import exp
 from local.bigquery import signatures
 
 PREFIXES: Final = ("_PARTITION", "_TABLE_", "_FILE_", "_ROW_TIMESTAMP", "__ROOT__", "_COLIDENTIFIER")
+PARTITIONS_MOST: Final = 10_000
+"""Of a table."""
 
 _fields = names.fields
 
@@ -30,11 +35,14 @@ def install() -> None:
     """Call last: it wraps what the other corrections have made of local-bigquery's execution of a statement."""
     run = query._run
 
-    def checked(cursor: Any, tree: exp.Expression, context: Any, *rest: Any) -> Any:
+    def checked(
+        cursor: Any, tree: exp.Expression, context: Any, destination: Any, config: Any, dry_run: bool, isolated: bool
+    ) -> Any:
         if not isinstance(tree, exp.Command):
             check_types(tree, context)
             check_names(cursor, tree, context)
-        return run(cursor, tree, context, *rest)
+            check_table(cursor, tree, context, alone=not isolated)
+        return run(cursor, tree, context, destination, config, dry_run, isolated)
 
     project = load._projection
 
@@ -114,7 +122,7 @@ def check_names(cursor: Any, tree: exp.Expression, context: Any) -> None:
         return
     found: dict[str, str] = {}
     duplicates = []
-    for name in _result_names(cursor, result, context):
+    for name, _ in _result_columns(cursor, result, context):
         check_prefix(name, "invalidQuery")
         if name.casefold() in found:
             duplicates.append(name)
@@ -128,11 +136,38 @@ def check_names(cursor: Any, tree: exp.Expression, context: Any) -> None:
         )
 
 
-def _result_names(cursor: Any, result: exp.Query, context: Any) -> list[str]:
+def check_table(cursor: Any, tree: exp.Expression, context: Any, *, alone: bool) -> None:
+    """Raises BigQueryError for a table that may not be created so. alone: the statement is in no script and no session."""
+    if not isinstance(tree, exp.Create) or (tree.args.get("kind") or "").upper() != "TABLE":
+        return
+    if alone and tree.find(exp.TemporaryProperty) is not None:
+        raise BigQueryError("invalid", "Use of CREATE TEMPORARY TABLE requires a script or session")
+    by = tree.find(exp.PartitionedByProperty)
+    # local-bigquery has functions of its own for these two.
+    if by is None or not isinstance(by.this, exp.Anonymous) or not by.this.name.endswith("range_bucket"):
+        return
+    column, ranges = by.this.expressions
+    first, end, *steps = (int(bound.sql()) for bound in ranges.expressions)
+    step = steps[0] if steps else 1
+    if step < 1 or -(-(end - first) // step) > PARTITIONS_MOST:
+        raise BigQueryError("invalidQuery", f"Too many partitions: an integer range has at most {PARTITIONS_MOST}")
+    kinds = {column.name.casefold(): column.kind.sql("duckdb") for column in tree.find_all(exp.ColumnDef) if column.kind}
+    if isinstance(tree.expression, exp.Query):
+        kinds.update((name.casefold(), kind) for name, kind in _result_columns(cursor, tree.expression, context))
+    if not isinstance(column, exp.Column) or kinds.get(column.name.casefold()) != "BIGINT":
+        raise BigQueryError(
+            "invalidQuery",
+            "PARTITION BY expression must be DATE(<timestamp_column>), DATE(<datetime_column>), a DATE column, or "
+            "RANGE_BUCKET(<int64_column>, GENERATE_ARRAY(<int64_value>, <int64_value>[, <int64_value>]))",
+        )
+
+
+def _result_columns(cursor: Any, result: exp.Query, context: Any) -> list[tuple[str, str]]:
+    """Their names and DuckDB's types."""
     position = context.position
     sql, bound = translate(result, context)
     context.position = position  # of the next parameter without a name
-    return [row[0] for row in cursor.execute(f"DESCRIBE {sql}", bound).fetchall()]
+    return [(row[0], row[1]) for row in cursor.execute(f"DESCRIBE {sql}", bound).fetchall()]
 
 
 def fields(schema: list[Any]) -> None:

@@ -255,3 +255,35 @@ def test_export_needs_one_wildcard(warehouse: Warehouse, bucket: Bucket) -> None
 def test_export_to_a_missing_bucket_fails(warehouse: Warehouse) -> None:
     with pytest.raises(Exception, match="no-such-bucket"):
         warehouse.run(export_sql("gs://no-such-bucket/*.parquet", "SELECT 1 AS id"))
+
+
+def test_a_script_exports_buckets_of_a_temporary_table(warehouse: Warehouse, bucket: Bucket) -> None:
+    """Each statement is a child job, which says how many rows it wrote."""
+    warehouse.load("t", records(0, 60))
+    exports = [
+        export_sql(
+            bucket.uri(f"run/{part}-*.parquet"), f"SELECT * EXCEPT (part) FROM parts WHERE part = {part} ORDER BY id DESC"
+        )
+        for part in range(3)
+    ]
+    source = f"SELECT id, MOD(id, 3) AS part FROM `{warehouse.name('t')}`"
+    create = f"CREATE TEMP TABLE parts PARTITION BY RANGE_BUCKET(part, GENERATE_ARRAY(0, 3, 1)) AS {source}"
+    job = warehouse.run("; ".join([create, *exports, "DROP TABLE parts"]))
+
+    assert bucket.parquet("run/").column("id").to_pylist() == [id_ for part in range(3) for id_ in range(57 + part, -1, -3)]
+    children = list(warehouse.client.list_jobs(parent_job=job.job_id))
+    wrote = [child._properties["statistics"]["query"].get("exportDataStatistics") for child in children]
+    assert sorted(int(each["rowCount"]) for each in wrote if each) == [20, 20, 20]
+    assert (job.num_child_jobs, len(children)) == (5, 5)
+
+
+def test_more_rows_than_a_worker_can_sort_fail_the_export(warehouse: Warehouse, bucket: Bucket) -> None:
+    warehouse.load("t", records(0, 30))
+    warehouse.limit(rows_sorted=29)
+    query = f"SELECT id FROM `{warehouse.name('t')}`"
+
+    with pytest.raises(BadRequest, match=r"Resources exceeded .* ORDER BY operations"):
+        warehouse.run(export_sql(bucket.uri("run/*.parquet"), f"{query} ORDER BY id"))
+    assert bucket.names() == []
+    warehouse.run(export_sql(bucket.uri("run/*.parquet"), query))
+    warehouse.run(export_sql(bucket.uri("run2/*.parquet"), f"{query} WHERE id > 0 ORDER BY id"))

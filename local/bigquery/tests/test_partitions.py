@@ -89,3 +89,33 @@ def test_a_table_without_partitions_has_none(warehouse: Warehouse) -> None:
 
     with pytest.raises(BadRequest, match="not partitioned"):
         warehouse.load("t$20260301", records(0, 1, FIRST))
+
+
+@pytest.mark.parametrize(
+    ("column", "ranges", "said"),
+    [
+        ("text", "GENERATE_ARRAY(0, 10, 1)", "PARTITION BY expression must be"),
+        ("embedding", "GENERATE_ARRAY(0, 10, 1)", "PARTITION BY expression must be"),
+        ("id", "GENERATE_ARRAY(0, 10001, 1)", "at most 10000"),
+        ("id", "GENERATE_ARRAY(0, 100010, 10)", "at most 10000"),
+    ],
+)
+@pytest.mark.parametrize("temporary", ["", "TEMP "])
+def test_an_integer_range_is_of_an_integer_and_has_so_many_partitions(
+    warehouse: Warehouse, temporary: str, column: str, ranges: str, said: str
+) -> None:
+    warehouse.load("t", records(0, 1))
+    name = "parts" if temporary else f"`{warehouse.name('new')}`"
+    create = (
+        f"CREATE {temporary}TABLE {name} PARTITION BY RANGE_BUCKET({column}, {{}}) AS SELECT * FROM `{warehouse.name('t')}`"
+    )
+
+    with pytest.raises(BadRequest, match=said):
+        warehouse.run(f"{create.format(ranges)}; SELECT 1")
+    warehouse.run(f"{create.replace(column, 'id').format('GENERATE_ARRAY(0, 10000, 1)')}; SELECT 1")
+
+
+def test_a_temporary_table_needs_a_script_or_a_session(warehouse: Warehouse) -> None:
+    with pytest.raises(BadRequest, match="Use of CREATE TEMPORARY TABLE requires a script or session"):
+        warehouse.run("CREATE TEMP TABLE t AS SELECT 1 AS x")
+    assert warehouse.rows("CREATE TEMP TABLE t AS SELECT 1 AS x; SELECT x FROM t") == [(1,)]

@@ -224,6 +224,10 @@ def test_a_condition_that_bigquery_refuses_is_refused(condition: str, said: str)
         ),
         ("SELECT s FROM p.d.t, UNNEST(words) AS w WHERE w = 1", "operator = for argument types: STRING, INT64"),
         ("EXPORT DATA OPTIONS(uri='gs://b/*') AS SELECT s FROM p.d.t WHERE at = @partition", "operator = for argument types"),
+        (
+            "EXPORT DATA OPTIONS(uri='gs://b/*') AS SELECT s FROM p.d.t ORDER BY words",
+            "ORDER BY does not support expressions of type ARRAY",
+        ),
         ("CREATE TABLE p.d.x AS SELECT COALESCE(i, s) AS c FROM p.d.t", "function COALESCE"),
         (
             "INSERT INTO p.d.t (s, day) SELECT s, at FROM p.d.t",
