@@ -69,6 +69,7 @@ OTHERS: Final[dict[str, list[Any]]] = {
     "request__timeout": ["10m", "1h"],
     "source__watch": [None, "gs://shop/texts"],
     "source__settle": [None, "2m"],
+    "source__order": ["auto", "none", ["id"]],
     "deadline": ["2h", "9h"],
     "compute": [{"profile": "cpu"}, {"profile": "gpu-l4-spot", "workers": 9}],
     "owner": ["team", "others"],

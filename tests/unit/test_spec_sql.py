@@ -260,3 +260,22 @@ def test_words_stand_where_they_stand_in_the_query() -> None:
     ]
     assert all(query[word.start : word.end] == word.text for word in found)
     assert lexer.without_comments(query) == "SELECT 'a\\'b', `c d`     \n    \n   , @p"
+
+
+@pytest.mark.parametrize(
+    ("query", "sorted_"),
+    [
+        ("SELECT a FROM t", False),
+        ("SELECT a FROM t ORDER BY a", True),
+        ("(SELECT a FROM t ORDER BY a);", True),
+        ("(SELECT a FROM t ORDER BY a) UNION ALL (SELECT b FROM u)", False),
+        ("(SELECT a FROM t) UNION ALL (SELECT b FROM u) ORDER BY 1 -- all", True),
+        ("WITH x AS (SELECT a FROM t ORDER BY a LIMIT 3) SELECT a FROM x", False),
+        ("SELECT ARRAY_AGG(a ORDER BY a), SUM(b) OVER (ORDER BY c) FROM t", False),
+        ("SELECT `order` AS a, by FROM t -- ORDER BY a", False),
+        ("SELECT 'ORDER BY a' FROM t", False),
+        ("FROM t |> ORDER BY a |> LIMIT 3", True),
+    ],
+)
+def test_whether_a_query_sorts_its_result(query: str, sorted_: bool) -> None:
+    assert shape.is_sorted(lexer.words(query)) is sorted_

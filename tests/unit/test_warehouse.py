@@ -60,7 +60,7 @@ def test_a_query_loses_what_follows_its_end_and_nothing_else(sql: str, bare: str
 def test_the_export_keeps_a_comment_from_swallowing_the_wrapping() -> None:
     spec = a_spec(source={"query": "SELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition;", "key": ["id", "text"]})
 
-    assert query.export_statement(spec, "lake", RUN.export_pattern(2)) == (
+    assert query.plain_export(spec, "lake", RUN.export_pattern(2)) == (
         "EXPORT DATA OPTIONS (uri='gs://lake/job/2026-11-20/0123456789abcdef/inputs/2-part-*.parquet', "
         "format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
         "SELECT id, text -- all of it\nFROM `d.t` WHERE day = @partition"

@@ -117,9 +117,10 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
 
     from nightshift.planner.inputs import known_of, model_for
     from nightshift.planner.model import UnknownModel
+    from nightshift.planner.order import candidates
     from nightshift.run.pins import Pins
 
-    rows, sample, credentials = options.rows, None, None
+    rows, sample, credentials, counts = options.rows, None, None, None
     if rows is None:
         from nightshift.cli.trouble import beside_the_stack, warehouse_of
         from nightshift.hooks.connections import AirflowConnections
@@ -129,7 +130,9 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
         try:
             connections = AirflowConnections(Settings.from_environment(environment))
             warehouse = warehouse_of(connections)
-            rows = warehouse.count_rows(spec, partition)
+            columns = candidates(spec, warehouse.read_source(spec, partition).columns)
+            counts = warehouse.count_prefixes(spec, partition, columns) if columns else None
+            rows = counts.rows if counts else warehouse.count_rows(spec, partition)
             credentials = connections.storage_credentials()
         except SettingsError as error:
             raise Wrong(f"{error} Or pass --rows N, which needs no warehouse.{beside_the_stack()}") from error
@@ -146,6 +149,7 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
         input_tokens=options.input_tokens,
         output_tokens=options.output_tokens,
         records=_records(spec, environment, credentials),
+        counts=counts,
         environment=environment,
         credentials=credentials if spec.model.uri.startswith("gs://") else None,
     )

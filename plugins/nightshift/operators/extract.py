@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -10,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from nightshift.fields.text import n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
 from nightshift.operators.run import RunOperator, permanent_failures
+from nightshift.run.order import Order
 
 DECISION_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan').get('decision') or '' }}"
 """The path of what the task ``plan`` decided."""
@@ -42,11 +45,8 @@ class ExtractOperator(RunOperator):
         self.decision = decision
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.hooks.warehouse import warehouse_for
         from nightshift.operators.redo import take_rows
-        from nightshift.run import corrected_rows
         from nightshift.run.opening import planned
-        from nightshift.warehouse.extract import exported
 
         with permanent_failures():
             self.keep_lineage()
@@ -56,11 +56,27 @@ class ExtractOperator(RunOperator):
                 return self._summary(plan)
             redo = self.redo
             if redo is not None and not redo.corrected:
-                source = take_rows(self.store, self.run, redo)
-                return self._planned(source, redo.left)
+                earlier = take_rows(self.store, self.run, redo)
+                return self._planned(earlier.exported, redo.left, earlier.order)
+        return self._export(context)
+
+    def _export(self, context: Context) -> dict[str, Any]:
+        from nightshift.hooks.warehouse import warehouse_for
+        from nightshift.run import corrected_rows
+        from nightshift.warehouse.extract import exported
+
+        redo = self.redo
+        with permanent_failures():
             warehouse = warehouse_for(self.settings)
             files, into = (corrected_rows.exported, self.run.source_pattern) if redo else (exported, self.run.export_pattern)
-            job = warehouse.start_extract(self.spec, self.run, into=into, holds=lambda: bool(files(self.store, self.run)))
+            job = warehouse.start_extract(
+                self.spec,
+                self.run,
+                into=into,
+                holds=lambda: bool(files(self.store, self.run)),
+                # Few rows are taken of those that a corrected redo exports.
+                order=None if redo else self._decided_order,
+            )
             self.log.info("BigQuery job %s exports the query to %s", job, self.run.url(self.settings.bucket))
             event = finished_soon(warehouse, [job])
         if event is None:
@@ -69,12 +85,30 @@ class ExtractOperator(RunOperator):
 
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""
+        from nightshift.warehouse import JobState
+
         self.keep_lineage()
+        for state in (JobState(**job) for job in event["jobs"]):
+            if state.too_large_to_sort:
+                self.log.warning("BigQuery could not sort the rows, so they are exported without an order: %s", state.error)
+                return self._export(context)
         (statistics,) = finished_jobs(event)
         with permanent_failures():
             if self.redo is None:
-                return self._planned(None, statistics.get("exported_rows"))
+                order = self._order(Order.from_json(statistics.get("order")))
+                return self._planned(None, statistics.get("exported_rows"), order)
             return self._planned(self._matched(self.redo), self.redo.left)
+
+    def _order(self, found: Order | None) -> Order | None:
+        """The order of the exported rows, and why. found: what their job did; None if it sorted nothing."""
+        decided = self._decided_order
+        if found is None:
+            if decided is None or not decided.buckets:
+                return decided
+            return Order(why=f"not {decided.why}: BigQuery could not sort these rows, or they were exported before")
+        if decided is not None and decided.columns == found.columns:
+            return replace(found, why=decided.why)
+        return replace(found, why=f"ordered by {', '.join(found.columns)}, as another DAG run of this run had begun to export")
 
     def _matched(self, redo: Redo) -> ExportedSource:
         """Takes the corrected rows from the export; returns what the query returns now."""
@@ -85,10 +119,10 @@ class ExtractOperator(RunOperator):
         take_corrected(self.store, self.run, redo, self.spec.source.key, source.columns)
         return source
 
-    def _planned(self, source: ExportedSource | None, rows: int | None) -> dict[str, Any]:
+    def _planned(self, source: ExportedSource | None, rows: int | None, order: Order | None = None) -> dict[str, Any]:
         """Fixes the plan of the files that are there.
 
-        source: None if the query has to be asked. rows: the expected number, if known.
+        source: None if the query has to be asked. rows: the expected number, if known. order: of these rows.
         """
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.plan import fixed
@@ -103,13 +137,22 @@ class ExtractOperator(RunOperator):
             opening=self.record.uid,
             decision=self.decision,
             rows=rows,
+            order=order,
         )
         return self._summary(plan)
 
-    def _decided(self) -> Decision:
+    @cached_property
+    def _decision(self) -> Decision | None:
         from nightshift.planner.decisions import load_decision
 
-        found = load_decision(self.store, self.decision) if self.decision else None
+        return load_decision(self.store, self.decision) if self.decision else None
+
+    @property
+    def _decided_order(self) -> Order | None:
+        return self._decision.order if self._decision else None
+
+    def _decided(self) -> Decision:
+        found = self._decision
         if found is None:
             raise AirflowFailException(
                 f"The task 'plan' left no decision for {self.run.prefix}: there is no {self.decision or 'decision'}. "

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
     from nightshift.run.names import RunRef
+    from nightshift.run.order import Counts
     from nightshift.run.pins import Pins
+    from nightshift.run.plan import ExportedSource
     from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
@@ -116,6 +118,7 @@ class PlanOperator(RunOperator):
     def __init__(self, *, spec: dict[str, Any], **kwargs: Any) -> None:
         super().__init__(run_prefix="", terms="", **kwargs)
         self.job = spec
+        self._counts: Counts | None = None
 
     def pre_execute(self, context: Context) -> None:
         """Refuses a DAG run whose conf has unknown keys. What an earlier try has passed on is replaced."""
@@ -243,7 +246,7 @@ class PlanOperator(RunOperator):
         reservation.check(spec, self.settings)
         fresh = bool(context["params"].get("fresh"))
         source = self._warehouse.check_query(spec, partition)
-        rows = self._warehouse.count_rows(spec, partition)
+        rows = self._count(spec, partition, source).rows
         run = open_run(
             self.store,
             spec,
@@ -257,6 +260,17 @@ class PlanOperator(RunOperator):
             pin=lambda: self._pin(spec),
         )
         return run, rows
+
+    def _count(self, spec: JobSpec, partition: str, source: ExportedSource) -> Counts:
+        """The query's rows, and what is counted with them to order them."""
+        from nightshift.planner.order import candidates
+        from nightshift.run.order import Counts
+
+        columns = candidates(spec, source.columns)
+        if not columns:
+            return Counts(self._warehouse.count_rows(spec, partition))
+        self._counts = self._warehouse.count_prefixes(spec, partition, columns)
+        return self._counts
 
     def _sealed(self, context: Context, spec: JobSpec, partition: str, run_id: str) -> tuple[RunRef, JobSpec, int]:
         """The run with the requested id, its spec under the job's present terms, and its rows."""
@@ -362,6 +376,8 @@ class PlanOperator(RunOperator):
             # The query may have other rows than those of a redo.
             sample=None if self.redo else sample,
             records=records_if_any(self.store, spec, self.log.warning) if rows else None,
+            # Those of the query as it is now, and a redo has only some of its rows.
+            counts=None if self.redo else self._counts,
             credentials=self.storage_credentials if spec.model.uri.startswith("gs://") else None,
         )
         if known.absent:

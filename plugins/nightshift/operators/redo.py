@@ -236,9 +236,9 @@ def _same_types(base: _Base, spec: JobSpec, source: ExportedSource) -> None:
         )
 
 
-def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource:
-    """Writes the input files of the redo `run`, unless it is a corrected one; returns what the query returned when they were
-    exported first.
+def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> Plan:
+    """Writes the input files of the redo `run`, unless it is a corrected one; returns the plan of the run that they are copied
+    from, whose order they keep.
 
     Raises NotRedone, StoreUnavailable.
     """
@@ -246,4 +246,4 @@ def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> ExportedSource:
 
     earlier, plan, manifest = load_earlier(store, run, redo)
     copy_rows(store, run, earlier, plan, manifest)
-    return plan.exported
+    return plan

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider
 
     from nightshift.planner.record import Record
+    from nightshift.run.order import Counts
     from nightshift.run.pins import Pins
     from nightshift.spec import JobSpec
 
@@ -38,13 +39,15 @@ def known_of(
     input_tokens: float | None = None,
     output_tokens: float | None = None,
     records: Mapping[str, Record] | None = None,
+    counts: Counts | None = None,
     environment: Mapping[str, str] | None = None,
     credentials: GCSCredentialProvider | None = None,
 ) -> Known:
     """Everything that a plan can be made from, as far as it can be had. sample: None if the warehouse must not be asked.
 
     input_tokens, output_tokens: of a mean row, if the user states them. records: of the same work, by profile; their answers'
-    mean length stands for the task's limit where a profile has no record. Raises what `sample` raises.
+    mean length stands for the task's limit where a profile has no record. counts: of the query's rows.
+    Raises what `sample` raises.
     """
 
     variables = os.environ if environment is None else environment
@@ -72,7 +75,7 @@ def known_of(
         output_source = f"measured in run {measured[0].run}"
     mean = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
     absent = next((str(each) for each in missing if isinstance(each, model_files.NoModel)), "")
-    return Known(replace(mean, texts=texts), model, why_not, records, absent)
+    return Known(replace(mean, texts=texts), model, why_not, records, absent, counts)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.fields.text import minutes, n
 from nightshift.formats import DECISION, UnreadableFormat
 from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, cost, rate
+from nightshift.planner.order import order_of
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
 from nightshift.planner.speed import Basis, Known, Speed, speed_of
 from nightshift.planner.suggestions import Suggestion, suggestions_for
 from nightshift.profiles.limits import Limits
+from nightshift.run.order import Order
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
@@ -62,7 +64,8 @@ class SpeedUnknown(ValueError):
 class Decision:
     """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
     work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
-    exported. row_tokens: input tokens of a mean row; None if no rows were sampled."""
+    exported. row_tokens: input tokens of a mean row; None if no rows were sampled. order: of the rows; None if nothing was
+    decided, as for a redo."""
 
     profile: str
     rows: int
@@ -75,6 +78,7 @@ class Decision:
     speed: Speed
     reasons: tuple[str, ...]
     row_tokens: float | None = None
+    order: Order | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {**DECISION.stamp(), **asdict(self)}
@@ -87,8 +91,9 @@ class Decision:
         try:
             DECISION.check(value, "the decision")
             value = {"row_tokens": None, **value}  # Earlier ones lack it.
-            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons")}
-            return cls(**plain, speed=Speed.from_json(value["speed"]), reasons=tuple(value["reasons"]))
+            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons", "order")}
+            speed, order = Speed.from_json(value["speed"]), Order.from_json(value.get("order"))
+            return cls(**plain, speed=speed, reasons=tuple(value["reasons"]), order=order)
         except UnreadableFormat as error:
             raise NotADecision(str(error)) from error
         except (KeyError, TypeError, ValueError) as error:
@@ -157,6 +162,7 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
         question = question_of(spec, rows, replace(known, model=None, why_not=cannot_start), limits)
     found = answer(question)
     chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
+    order = order_of(spec, rows, known)
     decision = Decision(
         profile=spec.compute.profile,
         rows=rows,
@@ -167,8 +173,9 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
         work_s=found.work_s,
         finish_s=found.finish_s,
         speed=question.speed,
-        reasons=tuple(_reasons(question, found)),
+        reasons=(*_reasons(question, found), *([order.why] if order else [])),
         row_tokens=None if known.tokens.assumed else known.tokens.input,
+        order=order,
     )
     return question, decision, (cannot_start,) if cannot_start and rows else found.problems
 

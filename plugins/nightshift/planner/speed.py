@@ -16,6 +16,7 @@ from nightshift.planner.workload import workload_of
 from nightshift.profiles import WorkerShape
 
 if TYPE_CHECKING:
+    from nightshift.run.order import Counts
     from nightshift.spec import JobSpec
 
 INPUT_TOKENS: Final = 256.0
@@ -99,7 +100,8 @@ class Known:
 
     model: None if its config cannot be had; why_not has the reason. tokens: of a mean row. records: the nearest record by the
     name of a profile; a profile that is not in it has none. absent: why no engine will find the model, and what to do; '' as
-    far as is known.
+    far as is known. counts: of the query's rows by the columns whose order may pay; None if they were not counted. shared: of
+    the sampled rows' prompts, by the same columns (`nightshift.planner.order`).
     """
 
     tokens: Tokens
@@ -107,6 +109,8 @@ class Known:
     why_not: str = "its config.json was not read"
     records: Mapping[str, Record] | None = None
     absent: str = ""
+    counts: Counts | None = None
+    shared: tuple[float, ...] = ()
 
 
 def tokens_of(

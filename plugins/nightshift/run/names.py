@@ -4,7 +4,7 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
 
     JOB/PARTITION/RUN/
       spec.json                               the frozen spec, created once
-      inputs/1-part-000000000000.parquet      the exported rows, by export attempt
+      inputs/1-part-000000000000.parquet      the exported rows, by export attempt; 1-part-00007-... of bucket 7, if sorted
       decisions/DIGEST.json                   what the task plan decided; the DAG run names the one that holds
       plan.json                               created once: it fixes the ordinals
       pauses/00000002.json                    a request to pause or resume the run; the highest number counts
@@ -145,9 +145,12 @@ class RunRef:
     def inputs_folder(self) -> str:
         return f"{self.prefix}/inputs"
 
-    def export_pattern(self, attempt: int) -> str:
-        """The files of an export attempt, with one ``*``. They never overwrite those of earlier attempts."""
-        return f"{self.inputs_folder}/{attempt}-part-*.parquet"
+    def export_pattern(self, attempt: int, bucket: int | None = None) -> str:
+        """The files of an export attempt, with one ``*``. They never overwrite those of earlier attempts.
+
+        bucket: of rows that are sorted in several; their files sort by it.
+        """
+        return f"{self.inputs_folder}/{attempt}-part-{'' if bucket is None else f'{bucket:05d}-'}*.parquet"
 
     def parse_export(self, path: str) -> int | None:
         """The export attempt that wrote a file."""

@@ -19,6 +19,7 @@ from obstore.store import ObjectStore
 from nightshift.fields.text import n
 from nightshift.formats import PLAN
 from nightshift.run.names import CHUNKS_MAX, RunRef, canonical_json
+from nightshift.run.order import Order
 from nightshift.store import create_or_read, get_bytes
 
 
@@ -62,6 +63,7 @@ class Plan:
     decision: path of the decision that it follows (`nightshift.planner.decisions`); None for plans that no task decided.
     uid: random; it names the folder of what workers write for this plan (`nightshift.run.names.Work`). opening: the `uid` of
     the `spec.json` that it follows. Both are empty for a run of release 0.2.0 and for one of `nightshift batch`.
+    order: in which the rows stand, and why; None if nothing was decided about it.
     """
 
     run_id: str
@@ -74,6 +76,7 @@ class Plan:
     decision: str | None = None
     uid: str = ""
     opening: str = ""
+    order: Order | None = None
 
     def __post_init__(self) -> None:
         if self.chunk_rows < 1 or self.workers < 1:
@@ -153,6 +156,7 @@ class Plan:
                 value["decision"],
                 value.get("uid", ""),
                 value.get("opening", ""),
+                Order.from_json(value.get("order")),
             )
         except (KeyError, TypeError) as error:
             raise PlanError(f"plan.json is not a valid plan: {error!r}") from error

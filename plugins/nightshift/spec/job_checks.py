@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
 from nightshift.profiles import START_UP_SECONDS, WORK_SECONDS_MIN
-from nightshift.spec import cron, notify, values
+from nightshift.spec import cron, notify, shape, values
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
@@ -57,9 +57,11 @@ def check(document: Document) -> Iterator[Finding]:
             yield from (_query_finding(document, error) for error in sql.parameters(statement, periods=_has_periods(document)))
             columns = sql.columns(statement)
             yield from _repeated(path, columns or ())
+            yield from _sorted_twice(document, statement)
             yield from _reads_destination(document, sql.tables(statement))
     known = Columns(columns, "the query", "The query returns", "Add it to the query") if columns is not None else None
     yield from _carried(document, known)
+    yield from _ordered(document, known)
     yield from request(document, known)
     yield from _chunk(document)
     yield from _periods(document)
@@ -89,6 +91,18 @@ def _names(document: Document, place: str) -> list[tuple[int, str]]:
     value = document.get("source", place)
     listed = enumerate(value if isinstance(value, list) else ())
     return [(n, name) for n, name in listed if isinstance(name, str) and re.fullmatch(COLUMN_PATTERN, name)]
+
+
+def _ordered(document: Document, columns: Columns | None) -> Iterator[Finding]:
+    for index, column in _names(document, "order"):
+        if columns is not None:
+            yield from columns.lacking(("source", "order", index), "The order", column)
+
+
+def _sorted_twice(document: Document, statement: Any) -> Iterator[Finding]:
+    if isinstance(document.get("source", "order"), list) and shape.is_sorted(statement.words):
+        problem = "The query has an ORDER BY of its own, and the rows have one order"
+        yield Finding(("source", "order"), problem, "Leave one of the two out")
 
 
 def _carried(document: Document, columns: Columns | None) -> Iterator[Finding]:

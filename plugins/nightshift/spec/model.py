@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from nightshift.fields.section import ColumnName, Duration, Section, Text, enum, pattern
-from nightshift.fields.values import duration_seconds
+from nightshift.fields.values import COLUMN_PATTERN, duration_seconds
 from nightshift.profiles import Span, WorkerShape, fit, misfits
 from nightshift.spec import cron, values
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
@@ -46,6 +46,18 @@ Tolerance = Annotated[
     BeforeValidator(values.tolerance),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": values.SHARE_PATTERN}]}),
 ]
+RowOrder = Annotated[
+    str | tuple[str, ...],
+    BeforeValidator(values.order),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": list(values.ORDERS)},
+                {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": COLUMN_PATTERN}},
+            ]
+        }
+    ),
+]
 ProfileName = Annotated[Text, Field(json_schema_extra=lambda schema: schema.update(enum=[*known()]))]
 """Whether there is such a profile is asked of a job file alone (`nightshift.spec.engine_checks`)."""
 FlagName = Annotated[str, AfterValidator(values.engine_flag)]
@@ -59,8 +71,8 @@ SETTLE: Final = "1m"
 class Source(Section):
     """Where the rows come from."""
 
-    OPERATIONAL: ClassVar = ("watch", "settle")
-    """They decide which periods have a run."""
+    OPERATIONAL: ClassVar = ("watch", "settle", "order")
+    """The first two decide which periods have a run, the last one how fast it is."""
 
     query: Text = Field(
         description="One SELECT in BigQuery's SQL. It must use @partition, the date of the run; with every, the start of its "
@@ -91,6 +103,12 @@ class Source(Section):
         description="With watch: how long after its time a row may be in an object; a period is checked that long after its "
         f"end. By default {SETTLE}.",
         examples=["2m"],
+    )
+    order: RowOrder = Field(
+        default="auto",
+        description="By which columns the rows are sorted before they are computed, so that rows whose prompts begin alike are "
+        "neighbours: a list of columns of the query, none, or auto: if it pays.",
+        examples=[["category", "product"]],
     )
 
     @property

@@ -128,3 +128,28 @@ def _row_pattern(words: Sequence[Word]) -> set[int]:
             depth += {"(": 1, ")": -1}.get(word.text, 0)
             inside.add(index)
     return inside
+
+
+def is_sorted(words: Sequence[Word]) -> bool:
+    """Whether the statement sorts its result: it has an ORDER BY in no brackets, or in brackets around all of it."""
+    statement = list(one_statement(words))
+    while statement and statement[0].text == "(" and _closing(statement) == len(statement) - 1:
+        statement = statement[1:-1]
+    depth = 0
+    for word, after in pairwise([*statement, *statement[-1:]]):
+        if word.kind is Kind.SIGN:
+            depth += (word.text in CLOSING) - (word.text in CLOSING.values())
+        if depth == 0 and word.upper == "ORDER" and after.upper == "BY":
+            return True
+    return False
+
+
+def _closing(words: Sequence[Word]) -> int:
+    """Where the bracket closes that the words begin with."""
+    depth = 0
+    for index, word in enumerate(words):
+        if word.kind is Kind.SIGN:
+            depth += (word.text in CLOSING) - (word.text in CLOSING.values())
+        if depth == 0:
+            return index
+    return -1

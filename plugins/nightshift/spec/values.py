@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Final
 
 from nightshift.fields.mistakes import choice, mistake
-from nightshift.fields.values import shown
+from nightshift.fields.values import column_name, shown
 from nightshift.spec.vllm_flags import WHOLE_MOST, dashed
 from nightshift.tasks import TASK_KINDS
 
@@ -38,6 +38,8 @@ FOLDER_URL_PATTERN: Final = r"^gs://[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9](/[A-Za-z0
 
 _NUMBER: Final = r"[-+]?[0-9]+(\.[0-9]*)?(e[-+]?[0-9]+)?"
 PARTITION_COLUMN: Final = "partition_date"
+ORDERS: Final = ("auto", "none")
+"""Of rows, beside a list of columns."""
 
 
 _TABLE_FORM: Final = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
@@ -213,6 +215,22 @@ def no_column_twice(value: tuple[str, ...]) -> tuple[str, ...]:
     if twice is not None:
         raise mistake(f"The column {twice!r} is named twice", "Name each column once")
     return value
+
+
+def order(value: object) -> str | tuple[str, ...]:
+    """`ORDERS`, or a list of columns."""
+    form = "Write auto, none, or a list of columns of the query, for example [category, product]"
+    if isinstance(value, str) and value in ORDERS:
+        return value
+    if not isinstance(value, list | tuple):
+        raise mistake(f"{shown(value)} is no order of rows", form)
+    if not value:
+        raise mistake("The list is empty", form)
+    return no_column_twice(tuple(column_name(name) if isinstance(name, str) else _no_name(name) for name in value))
+
+
+def _no_name(value: object) -> str:
+    raise mistake(f"{shown(value)} is not the name of a column", "Write names of columns of the query")
 
 
 def table_name(value: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nightshift.fields.text import n
 from nightshift.run.names import RunRef
-from nightshift.warehouse import audit, dead_letters, publications, publish, query, schema
+from nightshift.warehouse import audit, dead_letters, ordered, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.failed_nights import FailedNights
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Row
 
     from nightshift.run.manifest import RunManifest
+    from nightshift.run.order import Counts, Order
     from nightshift.run.plan import ExportedSource
     from nightshift.run.redo import Redo
     from nightshift.settings import Settings
@@ -115,6 +117,15 @@ class Warehouse:
         rows = self._statements.rows(what, query.count_statement(spec), parameters)
         return int(rows[0][0])
 
+    def count_prefixes(self, spec: JobSpec, partition: str, columns: Sequence[str]) -> Counts:
+        """As `count_rows`, and in the same statement the values of each leading part of some columns."""
+        from nightshift.run.order import Counts
+
+        what, parameters = f"The rows of job {spec.job}", query.parameters(spec, partition)
+        (row,) = self._statements.rows(what, ordered.prefix_counts(spec, columns), parameters)
+        rows, *found = (int(value or 0) for value in dict(row).values())
+        return Counts(rows, tuple(found[::2]), tuple(found[1::2]))
+
     def sample_rows(self, spec: JobSpec, partition: str, columns: Sequence[str], rows: int) -> list[dict[str, Any]]:
         """Some of the query's rows, with these columns; for estimates only."""
         sql, parameters = query.sample_statement(spec, columns, rows), query.parameters(spec, partition)
@@ -127,19 +138,31 @@ class Warehouse:
         *,
         into: Callable[[int], str] | None = None,
         holds: Callable[[], bool] | None = None,
+        order: Order | None = None,
     ) -> str:
         """Starts the export of the query and returns its job id. Only for a run without a plan.
 
         into: the files of an attempt, a path with one ``*``; by default `RunRef.export_pattern`.
+        order: of the rows, unless an attempt has shown that BigQuery cannot sort them so: then they are not sorted. A job that
+        was started before keeps the order that it has (`JobState.order`).
         holds: whether the files of an earlier export still exist. If not, because the run's folder was deleted or the bucket
         changed, the query is exported again: BigQuery may remember a job longer than the bucket keeps its objects.
         """
 
         def start(job_id: str, attempt: int) -> None:
-            sql = query.export_statement(spec, self._settings.bucket, (into or run.export_pattern)(attempt))
+            bucket = self._settings.bucket
+            if order is None or not order.buckets or self._could_not_sort(run, attempt):
+                sql = query.plain_export(spec, bucket, (into or run.export_pattern)(attempt))
+            else:
+                types = self.read_source(spec, run.partition).columns
+                sql = ordered.ordered_export(spec, bucket, partial(run.export_pattern, attempt), order, types)
             self._statements.submit(sql, query.parameters(spec, run.partition), job_id=job_id)
 
         return self._jobs.find_or_start(run, "extract", start, holds=holds)
+
+    def _could_not_sort(self, run: RunRef, attempts: int) -> bool:
+        """Whether one of the export's first attempts failed because its rows were too many, or too large, to be sorted."""
+        return any(self._jobs.state(self._jobs.name_of(run, "extract", number)).too_large_to_sort for number in range(attempts))
 
     def start_staging(
         self,

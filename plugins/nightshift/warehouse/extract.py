@@ -1,6 +1,7 @@
 """From the exported Parquet files to `plan.json`, which fixes the ordinals.
 
-Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.export_statement`). An attempt starts
+Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.plain_export`, or if the rows are sorted,
+`nightshift.warehouse.ordered`). An attempt starts
 only after the last one has failed (`nightshift.warehouse.jobs`), so after a success the highest N is the one that succeeded.
 What a failed attempt left half-written stays next to it and is never planned.
 """
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from nightshift.run.names import RunRef
+    from nightshift.run.order import Order
     from nightshift.spec import JobSpec
 
 READERS: Final = 16
@@ -36,6 +38,7 @@ def build_plan(
     opening: str = "",
     decision: str | None = None,
     rows: int | None = None,
+    order: Order | None = None,
 ) -> Plan:
     """Writes the run's plan from the files of the export that has just succeeded; returns the stored plan.
 
@@ -43,8 +46,8 @@ def build_plan(
     Only footers are read, by ranges. source: what `Warehouse.read_source` returns after the export. rows: how many rows
     BigQuery reports as exported, if it does. fix: what the decision becomes for this many rows, in files of this many bytes
     (`nightshift.planner.plan.fixed`). opening: the `uid` of the run's record; empty for a run of release 0.2.0. decision: where
-    it is stored. Raises what fix raises; PlanError for a file that lacks a column, is not Parquet or changes meanwhile, and for
-    files that do not hold those rows; StoreUnavailable.
+    it is stored. order: of the rows in these files. Raises what fix raises; PlanError for a file that lacks a column, is not
+    Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
     """
     import obstore
 
@@ -66,7 +69,7 @@ def build_plan(
         workers, chunk_rows, reasons = fix(found, sum(file.size for file in files))
         # The workers of a run that 0.2.0 has opened write into its folder: older ones may be at work.
         uid = new_uid() if opening else ""
-        plan = Plan(run.run_id, found, chunk_rows, workers, tuple(files), reasons, source, decision, uid, opening)
+        plan = Plan(run.run_id, found, chunk_rows, workers, tuple(files), reasons, source, decision, uid, opening, order)
         return save_plan(store, run, plan)
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error

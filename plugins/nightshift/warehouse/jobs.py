@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.run.order import of_statement
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import CONFLICTS, TRANSIENT_REASONS, WarehouseError, refused, translated
 
@@ -36,7 +37,7 @@ class JobState:
 
     error: BigQuery's own words, None unless the job failed or was lost. retryable: another job may well succeed.
     statistics: plain values: started, ended (ISO 8601), seconds, bytes_processed, slot_seconds, output_rows,
-        exported_rows.
+        exported_rows; order: of an export that sorts its rows (`nightshift.run.order.Order`).
     """
 
     job_id: str
@@ -44,6 +45,15 @@ class JobState:
     error: str | None = None
     retryable: bool = False
     statistics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def too_large_to_sort(self) -> bool:
+        """Whether it is an export that BigQuery could not sort."""
+        return bool(self.error and "order" in self.statistics and EXCEEDED in self.error)
+
+
+EXCEEDED: Final = "Resources exceeded"
+"""In BigQuery's words about rows that it cannot sort in the memory that it gives a worker ("Troubleshoot queries")."""
 
 
 def job_id(deployment: str, run: RunRef, step: str, attempt: int) -> str:
@@ -130,7 +140,26 @@ class Jobs:
         job = self.find(name)
         if job is None:
             return JobState(name, done=True, error=f"BigQuery does not know job {name}: it was lost.", retryable=True)
-        return JobState(name, job.state == "DONE", failure(job), _retryable(job.error_result or {}), statistics(job))
+        found = statistics(job)
+        if job.state == "DONE" and job.error_result is None and job.num_child_jobs and "order" in found:
+            found["exported_rows"] = self._exported_by_children(name)
+        return JobState(name, job.state == "DONE", failure(job), _retryable(job.error_result or {}), found)
+
+    def _exported_by_children(self, name: str) -> int:
+        """What the statements of a script exported, which its own statistics do not say."""
+        with translated(f"The statements of BigQuery job {name} cannot be listed"):
+            bounds: dict[str, Any] = {"retry": bounded_retry(), "timeout": CALL_TIMEOUT_S}
+            children = self._client.list_jobs(project=self._project, parent_job=name, **bounds)
+            return sum(self._exported_by(child) for child in children)
+
+    def _exported_by(self, child: AnyJob) -> int:
+        # A list need not have all that a job has.
+        found = _exported_rows(child)
+        whole = child if found is not None else self.find(str(child.job_id))
+        return (whole and _exported_rows(whole)) or 0
+
+    def name_of(self, run: RunRef, step: str, attempt: int) -> str:
+        return job_id(self._deployment, run, step, attempt)
 
     def find(self, name: str) -> AnyJob | None:
         """The job as it is now, None if BigQuery answers 404."""
@@ -153,7 +182,7 @@ def bounded_retry() -> Retry:
 
 
 def statistics(job: AnyJob) -> dict[str, Any]:
-    slots = getattr(job, "slot_millis", None)
+    slots, order = getattr(job, "slot_millis", None), of_statement(getattr(job, "query", None) or "")
     values: dict[str, Any] = {
         "started": job.started.isoformat() if job.started else None,
         "ended": job.ended.isoformat() if job.ended else None,
@@ -162,6 +191,7 @@ def statistics(job: AnyJob) -> dict[str, Any]:
         "slot_seconds": None if slots is None else slots / 1000,
         "output_rows": getattr(job, "output_rows", None),
         "exported_rows": _exported_rows(job),
+        "order": order and order.to_json(),
     }
     return {name: value for name, value in values.items() if value is not None}
 

@@ -65,16 +65,19 @@ def hinted(spec: JobSpec) -> Iterator[None]:
         ) from error
 
 
-def export_statement(spec: JobSpec, bucket: str, pattern: str) -> str:
+def plain_export(spec: JobSpec, bucket: str, pattern: str) -> str:
     """``EXPORT DATA`` of the query to the files of an export attempt (`nightshift.run.names.RunRef.export_pattern`).
 
-    Nothing is sorted: the plan fixes whatever order the files have, and BigQuery cannot sort a very large result. An ORDER BY
-    of the query itself is kept.
+    Nothing is sorted, unless the query itself does it: the plan fixes whatever order the files have. In an order of ours:
+    `nightshift.warehouse.ordered`.
     """
-    return (
-        f"EXPORT DATA OPTIONS (uri='gs://{bucket}/{pattern}', format='PARQUET', compression='SNAPPY', overwrite=true) AS\n"
-        f"{bare_query(spec.source.query)}"
-    )
+    return export_statement(bucket, pattern, bare_query(spec.source.query))
+
+
+def export_statement(bucket: str, pattern: str, query: str) -> str:
+    """``EXPORT DATA`` of one SELECT. pattern: a path in the bucket, with one ``*``."""
+    options = f"uri='gs://{bucket}/{pattern}', format='PARQUET', compression='SNAPPY', overwrite=true"
+    return f"EXPORT DATA OPTIONS ({options}) AS\n{query}"
 
 
 def count_statement(spec: JobSpec) -> str:
@@ -116,7 +119,8 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
     _check_exportable(columns)
     carried = [("source.key", spec.source.key), ("source.pass_through", spec.source.pass_through)]
     read = [(f"request.{field}", names) for field, names in base.read_columns(spec.request)]
-    for place, names in (*carried, *read):
+    ordered = [("source.order", spec.source.order)] if isinstance(spec.source.order, tuple) else []
+    for place, names in (*carried, *ordered, *read):
         for name in names:
             if name not in columns:
                 raise WarehouseError(
@@ -127,6 +131,12 @@ def check_columns(spec: JobSpec, fields: Iterable[SchemaField]) -> dict[str, str
     for place, names in carried:
         for name in names:
             _check_carried(place, name, columns[name])
+    for name in ordered[0][1] if ordered else ():
+        if columns[name] == "GEOGRAPHY":
+            raise WarehouseError(
+                f"source.order names the column {name} of type GEOGRAPHY, which has no order. Add ST_ASTEXT({name}) to the "
+                "query as a column of its own, and name that one."
+            )
     _check_names(spec)
     return columns
 

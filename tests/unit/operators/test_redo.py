@@ -85,8 +85,7 @@ class Bucket:
         run = open_again(self.store, self.warehouse, spec, DAY, opener)
         redo = self.what(run)
         if load_plan(self.store, run) is None:
-            source = take_rows(self.store, run, redo)
-            assert source is not None
+            source = take_rows(self.store, run, redo).exported
             build_plan(self.store, run, SPEC, source, fix=a_fix(SPEC), opening=opening_of(self.store, run), rows=redo.left)
         return run
 

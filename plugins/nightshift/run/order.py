@@ -1,0 +1,62 @@
+"""In which order the rows of a run are planned, and what is counted to decide it. The decision: `nightshift.planner.order`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+REMARK: Final = "-- nightshift orders the rows: "
+"""How the first line of an ordered export begins. The rest is JSON, so that whoever finds the job later knows what it did."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """columns: of the query, by which the rows are sorted, in order; none: they stay as BigQuery exports them.
+
+    buckets: in how many parts they are sorted, each by itself; 0 if they are not. spread: how many of the columns decide a
+    row's bucket. why: in words, for people.
+    """
+
+    columns: tuple[str, ...] = ()
+    buckets: int = 0
+    spread: int = 0
+    why: str = ""
+
+    @property
+    def remark(self) -> str:
+        """A line of SQL that `of_statement` reads."""
+        body = {"columns": self.columns, "buckets": self.buckets, "spread": self.spread}
+        return f"{REMARK}{json.dumps(body, ensure_ascii=True)}\n"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any] | None) -> Order | None:
+        """Entries that a later release added are passed over. Raises KeyError and TypeError."""
+        if value is None:
+            return None
+        return cls(tuple(value["columns"]), int(value["buckets"]), int(value["spread"]), str(value.get("why", "")))
+
+
+def of_statement(sql: str) -> Order | None:
+    """The order of an export's statement; None if it sorts nothing."""
+    line = sql.partition("\n")[0]
+    if not line.startswith(REMARK):
+        return None
+    try:
+        return Order.from_json(json.loads(line.removeprefix(REMARK)))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The rows of a query; and of each leading part of a list of its columns, how many different values it has (distinct) and
+    how many rows have its most frequent one (largest), both about."""
+
+    rows: int
+    distinct: tuple[int, ...] = ()
+    largest: tuple[int, ...] = ()
