@@ -12,6 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+_REQUIRED: Final = {
+    "bucket": "the bucket of the runs, for example acme-nightshift",
+    "project": "the project of the BigQuery jobs, for example acme-ml",
+}
 _CHOICES: Final = {"image_pull_policy": ("Always", "IfNotPresent", "Never"), "weights": ("stream", "mount")}
 
 GKE_CLUSTER: Final = re.compile(
@@ -123,11 +127,11 @@ class Settings:
             for name in cls.__dataclass_fields__
             if source.get(f"NIGHTSHIFT_{name.upper()}")
         }
-        for required in ("bucket", "project"):
+        for required in _REQUIRED:
             if required not in values:
                 raise SettingsError(
-                    f"NIGHTSHIFT_{required.upper()} is not set. Set it in the environment of every Airflow component "
-                    "(Cloud Composer: the environment's variables)."
+                    f"NIGHTSHIFT_{required.upper()} is not set: {_REQUIRED[required]}. Set it in the environment of every "
+                    "Airflow component (Cloud Composer: the environment's variables)."
                 )
         for name, choices in _CHOICES.items():
             if values.get(name, choices[0]) not in choices:

@@ -191,6 +191,8 @@ def test_every_help_says_its_exit_codes(name: str) -> None:
         ("nightshift st", {"status", "stream"}),
         ("nightshift status --dead", {"--dead-letters"}),
         ("nightshift stream redrive --re", {"--reason"}),
+        ("nightshift stream redr", {"redrive"}),
+        ("nightshift stream loa", {"load"}),
         ("nightshift frobnicate --", {"--help", "--version"}),
     ],
 )

@@ -220,7 +220,7 @@ def test_recorded_speeds_are_looked_up_where_there_is_a_bucket(
         opened.append(url)
         return LocalStore(tmp_path / "bucket", mkdir=True)
 
-    monkeypatch.setattr("nightshift.store.open_store", bucket)
+    monkeypatch.setattr("nightshift.cli.trouble.open_bucket", bucket)
     spec = load(job)
     workload = workload_of(spec, "gpu-l4-spot")
     run = "job/2026-11-19/0123456789abcdef"

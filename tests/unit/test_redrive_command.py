@@ -64,7 +64,9 @@ def test_options_that_cannot_be_read(words: list[str], capsys: pytest.CaptureFix
 def test_the_database_must_be_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NIGHTSHIFT_SINK_URL")
 
-    assert refusal(capsys, EXAMPLE) == "NIGHTSHIFT_SINK_URL is not set.\n"
+    said = refusal(capsys, EXAMPLE)
+    assert said.startswith("Set NIGHTSHIFT_SINK_URL to the address of the stream's database, for example postgresql://")
+    assert "docs/use/streams.md" in said
 
 
 def test_a_nightly_job_is_not_a_stream(capsys: pytest.CaptureFixture[str]) -> None:

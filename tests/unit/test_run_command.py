@@ -216,7 +216,7 @@ def test_a_failed_night_says_which_task_and_its_words_and_where_the_dead_letters
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = open_store(f"file://{tmp_path}")
-    monkeypatch.setattr("nightshift.cli.follow.open_store", lambda url: store)
+    monkeypatch.setattr("nightshift.cli.follow.open_bucket", lambda url: store)
     record(
         store,
         RUN,

@@ -197,11 +197,41 @@ class TestWatch:
         ]
         assert err == f"{run.run.prefix}: published at {AT}\n"
 
-    def test_it_ends_with_1_when_the_night_has_failed(self, nightshift: Command, failed: ChatRun) -> None:
+    def test_an_earlier_failure_is_its_end_only_when_no_new_try_is_seen(
+        self, nightshift: Command, failed: ChatRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clock = iter(range(0, 10_000, 50))
+        monkeypatch.setattr("nightshift.cli.status_watch.time.monotonic", lambda: float(next(clock)))
+        slept: list[float] = []
+        monkeypatch.setattr("nightshift.cli.status_watch.time.sleep", slept.append)
+
         code, _, err = nightshift("status", B, "--watch")
 
-        assert code == 1
-        assert err.startswith(f"{failed.run.prefix}: failed in the task seal at {AT}: 8 of 20 rows are dead")
+        assert (code, len(slept)) == (1, 2)
+        first, last, *_ = err.splitlines()
+        assert first == f"{failed.run.prefix}: failed at {AT}; waits 120 s for a new try"
+        assert last.startswith(f"{failed.run.prefix}: failed in the task seal at {AT}: 8 of 20 rows are dead")
+
+    def test_a_failure_during_the_watch_is_its_end_and_an_earlier_one_is_not(
+        self, nightshift: Command, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A night whose task infer was just cleared: its pods come, and then it fails again."""
+        run = a_chat_run(store, rows=20)
+        ended(run, endings.FAILED, task="infer", error="No engine.")
+        pod = PodNow("tickets-0", 0, Stage.WEIGHTS, "2201-01-01T00:00:00+00:00")
+        again = Ending(endings.FAILED, "2202-01-01T01:00:00+00:00", "manual", task="infer", error="Again.")
+        steps: Iterator[Callable[[], object]] = iter(
+            [
+                lambda: save_now(store, run.run, JobSetNow("tickets-2", "2201-01-01T00:00:00+00:00", 1, pods=(pod,))),
+                lambda: endings.record(store, run.run, again),
+            ]
+        )
+        monkeypatch.setattr("nightshift.cli.status_watch.time.sleep", lambda _: next(steps)())
+
+        code, out, err = nightshift("status", run.run.run_id, "--watch", "--json")
+
+        assert (code, [json.loads(line)["night"]["state"] for line in out.splitlines()]) == (1, ["failed", "open", "failed"])
+        assert err.splitlines()[-1].endswith("failed in the task infer at 2202-01-01T01:00:00+00:00: Again.")
 
     def test_it_does_not_wait_for_a_run_that_nobody_will_publish(
         self, nightshift: Command, store: MemoryStore, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ import pytest
 from nightshift import cli
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.stream import command, postgres
-from nightshift.stream.options import Options
+from nightshift.stream.options import NO_ENGINE, NO_SINK, Options
 from nightshift.stream.ports import Locked, SinkRefused, Unavailable
 from nightshift.stream.pubsub_client import PubSubRefused
 from tests.unit.spec_file import DEMO, ROOT, write
@@ -54,11 +54,11 @@ def nightshift_stream(file: Path, *arguments: str, **environment: str) -> subpro
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({}, ["ENGINE_URL, or --engine-url is not set.", "NIGHTSHIFT_SINK_URL is not set."]),
-        ({"NIGHTSHIFT_SINK_URL": SINK}, ["ENGINE_URL, or --engine-url is not set."]),
-        ({"NIGHTSHIFT_SINK_URL": SINK, "ENGINE_URL": ""}, ["ENGINE_URL, or --engine-url is not set."]),
-        ({"ENGINE_URL": ENGINE}, ["NIGHTSHIFT_SINK_URL is not set."]),
-        ({"ENGINE_URL": ENGINE, "NIGHTSHIFT_SINK_URL": ""}, ["NIGHTSHIFT_SINK_URL is not set."]),
+        ({}, [NO_ENGINE, NO_SINK]),
+        ({"NIGHTSHIFT_SINK_URL": SINK}, [NO_ENGINE]),
+        ({"NIGHTSHIFT_SINK_URL": SINK, "ENGINE_URL": ""}, [NO_ENGINE]),
+        ({"ENGINE_URL": ENGINE}, [NO_SINK]),
+        ({"ENGINE_URL": ENGINE, "NIGHTSHIFT_SINK_URL": ""}, [NO_SINK]),
     ],
 )
 def test_all_missing_variables_are_said_at_once(environment: dict[str, str], said: list[str]) -> None:
@@ -71,7 +71,7 @@ def test_all_missing_variables_are_said_at_once(environment: dict[str, str], sai
 def test_the_engine_may_be_named_on_the_command_line() -> None:
     done = nightshift_stream(EXAMPLE, "--engine-url", ENGINE)
 
-    assert done.stderr.splitlines() == ["NIGHTSHIFT_SINK_URL is not set."]
+    assert done.stderr.splitlines() == [NO_SINK]
 
 
 @pytest.mark.parametrize("arguments", [["--metrics-port", "70000"], ["--metrics-port", "x"], ["--unknown"]])
@@ -231,7 +231,7 @@ def test_files_need_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     file = write(tmp_path, stream(sink={"files": "gs://bucket/answers", "column": "embedding"}))
 
     assert command.run(Options(file, "", "", None)) == 2
-    assert capsys.readouterr().err == "ENGINE_URL, or --engine-url is not set.\n"
+    assert capsys.readouterr().err == f"{NO_ENGINE}\n"
 
 
 class TestTheEnd:

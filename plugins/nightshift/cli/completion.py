@@ -11,6 +11,8 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from nightshift.cli.mistakes import command_of
+
 VARIABLE: Final = "_ARGCOMPLETE"
 """Set by the shell's part while it asks for completions."""
 
@@ -33,5 +35,17 @@ def answer(parser_of: Callable[[str], ArgumentParser], two_words: Iterable[str])
             break
     else:
         words = rest.split()
-        parser = parser_of(next((word for word in words if not word.startswith("-")), ""))
+        name = next((word for word in words if not word.startswith("-")), "")
+        parser = parser_of(name)
+        _offer(parser, name, [each.split()[1] for each in two_words if each.startswith(f"{name} ")])
     argcomplete.autocomplete(parser, always_complete_options="long")
+
+
+def _offer(parser: ArgumentParser, name: str, words: list[str]) -> None:
+    """Offers the second words of commands where the command of one word takes a file."""
+    from argcomplete.completers import FilesCompleter
+
+    if not words:
+        return
+    first = next(action for action in command_of(parser, name)._actions if not action.option_strings)
+    first.completer = lambda prefix, **_: [*words, *FilesCompleter()(prefix)]  # type: ignore[attr-defined]

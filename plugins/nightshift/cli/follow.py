@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
 from nightshift.cli.airflow_rest import AirflowApi, Refused, Unreachable
+from nightshift.cli.trouble import NoAccount, open_bucket
 from nightshift.fields.text import minutes, n
 from nightshift.run import endings, pods_kept, pods_now
 from nightshift.run.names import RunRef
 from nightshift.run.pods_now import JobSetNow, Stage
 from nightshift.status.survey import Survey
-from nightshift.store import StoreUnavailable, open_store
+from nightshift.store import StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -103,17 +105,18 @@ class Follower:
             self._run = RunRef.from_prefix(str(value["run_prefix"]))
         except (KeyError, Refused, TypeError, ValueError):
             return
-        if (store := self._store()) is not None and self._bucket:
+        if (store := self._store) is not None and self._bucket:
             url = self._run.url(self._bucket)
             self._survey = Survey(store, self._run, url)
             self._say(f"the run is {self._run.prefix}")
 
+    @cached_property
     def _store(self) -> ObjectStore | None:
         if not self._bucket:
             return None
         try:
-            return open_store(f"gs://{self._bucket}")
-        except ValueError:
+            return open_bucket(f"gs://{self._bucket}")
+        except (NoAccount, ValueError):
             return None
 
     def _show_rows(self) -> None:
@@ -133,7 +136,7 @@ class Follower:
 
     def _pods(self, status: Status) -> tuple[JobSetNow, ...]:
         """Where the run's pods are, while it has no row yet. Raises StoreUnavailable."""
-        store = self._store()
+        store = self._store
         return pods_kept.load(store, status.run) if store is not None and not status.rows_done else ()
 
     def _tell(self, state: str, tasks: Mapping[str, Mapping[str, Any]]) -> int:
@@ -158,7 +161,7 @@ class Follower:
         return exits.FAILED
 
     def _ending(self) -> endings.Ending | None:
-        store = self._store()
+        store = self._store
         if self._run is None or store is None:
             return None
         try:

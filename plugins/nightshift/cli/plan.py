@@ -163,13 +163,18 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
 
 def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCredentialProvider | None) -> dict[str, Record]:
     """The nearest of each profile, where there is a bucket. A plan can do without, so one that does not answer is only said."""
+    from nightshift.cli.trouble import NoAccount, open_bucket
     from nightshift.planner.speeds import records_if_any
     from nightshift.store import open_store
 
     bucket = environment.get("NIGHTSHIFT_BUCKET")
     if not bucket:
         return {}
-    store = open_store(f"gs://{bucket}", credentials=credentials)
+    try:
+        store = open_store(f"gs://{bucket}", credentials=credentials) if credentials else open_bucket(f"gs://{bucket}")
+    except NoAccount as error:
+        print(f"Planned without recorded speeds: {error}", file=sys.stderr)
+        return {}
     return records_if_any(store, spec, lambda sentence: print(f"gs://{bucket}: {sentence}", file=sys.stderr))
 
 

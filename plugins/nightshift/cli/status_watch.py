@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from nightshift.cli.target import Target
     from nightshift.planner.costs.prices import Prices
 
+AGAIN_S: Final = 120.0
+"""How long a watch waits for a new try of a night that had failed before it began. The bucket does not show that a task was
+cleared: the task infer says where its pods are about once a minute."""
 SEALED_S: Final = 3600.0
 """A run that has been sealed for so long is not waited for: it is of an earlier release, or its night was given up."""
 
@@ -48,6 +51,11 @@ class Seen:
         if status.sealed_at is not None and status.observed_at - status.sealed_at > SEALED_S:
             return "sealed more than an hour ago, and nothing says that it was published", exits.FAILED
         return None
+
+    @property
+    def failed_at(self) -> str | None:
+        """When the last night failed; None if it has not."""
+        return self.night.ended_at if self.night is not None and self.night.state == "failed" else None
 
     def lines(self) -> list[str]:
         """For a terminal."""
@@ -103,10 +111,12 @@ def show(found: Target, prices: Prices, every_s: float | None, *, as_json: bool)
     The last word of a watch goes to standard error. Raises NoSuchRun, and StoreUnavailable for the first look.
     """
     watched, screen = Watched(found, prices), _Screen()
-    seen = None
+    began = time.monotonic()
+    seen: Seen | None = None
+    earlier: str | None = None
     while True:
         try:
-            seen = watched.look()
+            first, seen = seen is None, watched.look()
         except StoreUnavailable as error:
             if every_s is None or seen is None:
                 raise
@@ -118,7 +128,11 @@ def show(found: Target, prices: Prices, every_s: float | None, *, as_json: bool)
                 screen.show(seen.lines(), redraw=every_s is not None)
             if every_s is None:
                 return exits.DONE
-            if (ended := seen.ended) is not None:
+            if first and seen.failed_at:
+                earlier = seen.failed_at
+                print(f"{found.run.prefix}: failed at {earlier}; waits {AGAIN_S:.0f} s for a new try", file=sys.stderr)
+            waits = earlier is not None and seen.failed_at == earlier and time.monotonic() - began < AGAIN_S
+            if not waits and (ended := seen.ended) is not None:
                 why, code = ended
                 print(f"{found.run.prefix}: {why}", file=sys.stderr)
                 return code

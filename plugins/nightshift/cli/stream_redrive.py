@@ -14,6 +14,7 @@ from nightshift import exits
 from nightshift.fields.arguments import flag, moment, option, positive
 from nightshift.spec import SpecErrors, load_stream
 from nightshift.stream.names import full_name, redriven_from
+from nightshift.stream.options import NO_SINK
 
 DESCRIPTION: Final = (
     "Publishes dead letters of a stream, as they were, on the topic of its subscription, and marks them in the table of dead "
@@ -48,7 +49,7 @@ class Options:
 def run(options: Options) -> int:
     """Prints what was done on stdout, and errors on stderr."""
     if not options.sink_url:
-        print("NIGHTSHIFT_SINK_URL is not set.", file=sys.stderr)
+        print(NO_SINK, file=sys.stderr)
         return exits.BAD_INPUT
     try:
         spec = load_stream(options.file)

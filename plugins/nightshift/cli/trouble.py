@@ -85,11 +85,15 @@ def warehouse_of(connections: AirflowConnections) -> Warehouse:
     except ImportError:
         raise
     except Exception as error:
-        from nightshift.hooks.credentials import NoCredentials
+        from nightshift.hooks.credentials import NoCredentials, has_no_login
         from nightshift.warehouse import WarehouseError
 
         if isinstance(error, NoCredentials):
             raise WarehouseError(f"{error}{beside_the_stack()}") from error
+        if has_no_login(error):
+            raise WarehouseError(
+                f"BigQuery cannot be asked: there are no Google credentials here. {LOGIN}.{beside_the_stack()}"
+            ) from error
         raise
 
 

@@ -93,6 +93,14 @@ def explained(connection: str, unavailable: type[Exception]) -> Iterator[None]:
         raise _no_credentials(connection, error) from error
 
 
+def has_no_login(error: BaseException) -> bool:
+    """Whether `credentials_of` failed because this machine has no account. On a machine of Google's that may pass: its metadata
+    server did not answer."""
+    from google.auth.exceptions import DefaultCredentialsError
+
+    return isinstance(error.__cause__, DefaultCredentialsError)
+
+
 def _refused(error: Any) -> bool:
     """Whether Google's token service gave a reason for its refusal, which is then final.
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from nightshift.hooks.credentials import credentials_of
+from nightshift.doctor.findings import Wrong
+from nightshift.doctor.fixes import LOGIN
+from nightshift.hooks.credentials import credentials_of, has_no_login
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -53,7 +55,12 @@ class GoogleAccount:
 
     @cached_property
     def _credentials(self) -> Credentials:
-        return credentials_of(self.gcp_conn_id, OSError)
+        try:
+            return credentials_of(self.gcp_conn_id, OSError)
+        except OSError as error:
+            if has_no_login(error):
+                raise Wrong(str(error), LOGIN) from error
+            raise
 
     @cached_property
     def _session(self) -> Session:

@@ -20,6 +20,7 @@ from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.plan import Plan, PlanError
+from nightshift.run.pods_now import Stage
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import only_answer, unavailable
@@ -168,7 +169,8 @@ class Summarizer:
             done = progress(self._store, run.work(self._plan.uid), self._plan, now)
             note(1 + self._plan.chunk_count // 1000)
         dead = self._dead_letters(note)
-        if ending is not None and ending.state == endings.FAILED and not _went_on(ending, done):
+        failed = ending is not None and ending.state == endings.FAILED
+        if ending is not None and failed and not _went_on(ending, done) and not self._tried_again(ending, note):
             return self._failed(found, ending, done, dead)
         return self._open(found, spec, done, dead, now, note)
 
@@ -239,6 +241,16 @@ class Summarizer:
             if found := trouble(fleets, now):
                 yield Attention(*found)
 
+    def _tried_again(self, ending: Ending, note: Callable[[int], None]) -> bool:
+        """Whether pods were seen at work after a night had failed, although they have committed nothing yet."""
+        jobsets = pods_kept.load(self._store, self._run)
+        note(1 + len(jobsets))
+        ended = _moment(ending.at)
+        return ended is not None and any(
+            each.stage is not Stage.ENDED and any(pod.ending is None for pod in each.pods) and (_moment(each.at) or 0) > ended
+            for each in jobsets
+        )
+
     def _dead_letters(self, note: Callable[[int], None]) -> int:
         """At least how many, from the names of the notes."""
         assert self._plan is not None, "the caller has one"
@@ -280,11 +292,16 @@ class Summarizer:
 
 def _went_on(ending: Ending, done: Progress) -> bool:
     """Whether chunks were committed after a night had failed: a task was cleared, or another DAG run goes on with the run."""
+    ended = _moment(ending.at)
+    return ended is not None and done.newest is not None and done.newest > ended + 1
+
+
+def _moment(at: str) -> float | None:
+    """Of ISO 8601, Unix time; None if it is none."""
     try:
-        ended = datetime.fromisoformat(ending.at)
+        return datetime.fromisoformat(at).astimezone(UTC).timestamp()
     except ValueError:
-        return False
-    return done.newest is not None and done.newest > ended.astimezone(UTC).timestamp() + 1
+        return None
 
 
 def _attention(found: Summary, spec: JobSpec, now: float, due: float | None, since: float | None) -> Iterator[Attention]:

@@ -27,7 +27,7 @@ from nightshift.spec import SpecErrors, StreamSpec, load_stream
 from nightshift.spec.stream import Messages
 from nightshift.stream.decoding import Decoder
 from nightshift.stream.names import full_name
-from nightshift.stream.options import Options
+from nightshift.stream.options import NO_ENGINE, NO_SINK, Options
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
 if TYPE_CHECKING:
@@ -109,9 +109,9 @@ def _each(error: BaseException) -> list[BaseException]:
 
 def _missing(spec: StreamSpec, options: Options) -> list[str]:
     """What is not set and is needed, a line for each."""
-    engine = [] if options.engine_url else ["ENGINE_URL, or --engine-url is not set."]
+    engine = [] if options.engine_url else [NO_ENGINE]
     database = bool(spec.sink.PORTS) and not options.sink_url
-    return engine + (["NIGHTSHIFT_SINK_URL is not set."] if database else [])
+    return engine + ([NO_SINK] if database else [])
 
 
 async def _work(

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from nightshift.fields.arguments import option, port
+
+NO_SINK: Final = (
+    "Set NIGHTSHIFT_SINK_URL to the address of the stream's database, for example "
+    "postgresql://USER:PASSWORD@HOST/DATABASE (docs/use/streams.md)."
+)
+NO_ENGINE: Final = (
+    "Set ENGINE_URL, or pass --engine-url: the address of the vLLM server that answers, for example http://127.0.0.1:8000 "
+    "(docs/use/streams.md)."
+)
 
 
 @dataclass(frozen=True)
