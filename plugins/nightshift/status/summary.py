@@ -164,11 +164,12 @@ class Summarizer:
             found = replace(found, paused_by=f"{pause.by} at {pause.at}")
         if self._plan is None:
             return self._failed(found, ending, None, 0) if ending else found
+        # Before the ledger, for which a first look waits longest.
+        dead = self._dead_letters(note)
         done = listed() if listed else None
         if done is None:
             done = progress(self._store, run.work(self._plan.uid), self._plan, now)
             note(1 + self._plan.chunk_count // 1000)
-        dead = self._dead_letters(note)
         failed = ending is not None and ending.state == endings.FAILED
         if ending is not None and failed and not _went_on(ending, done) and not self._tried_again(ending, note):
             return self._failed(found, ending, done, dead)
