@@ -35,6 +35,10 @@ class Mounted:
 
 
 def _made() -> Any:
+    """On a thread of the event loop, which stays. FastAPI's threads end when they are idle, and with pyarrow 25, which Cloud
+    Composer has, the process dies of SIGSEGV once the thread that has imported it first is gone (apache/arrow#50471)."""
+    import pyarrow  # noqa: F401
+
     from nightshift.plugin.pages.app import make
 
     return make()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,7 +13,6 @@ import pytest
 from playwright.sync_api import Browser, FrameLocator, Page, expect, sync_playwright
 
 from local.chromium import QUIET, NothingToShow, chromium
-from local.environments import ROOT
 from tests.integration.pages.conftest import Nights
 from tests.integration.pages.server import PATH, ApiServer
 from tests.integration.pages.test_rights import page_of
@@ -173,27 +171,6 @@ def test_a_button_asks_first_and_airflows_page_opens_around_the_frame(
     frame.locator("#notice a").click()
     seat.page.wait_for_url(re.compile(re.escape(f"{PATH}/dags/tickets/runs/") + "(?!manual__1/)"))
     assert seat.ours_said() == []
-
-
-def test_the_entry_in_the_navigation_needs_a_right_that_viewers_lack(
-    seat_for: Callable[..., Seat], airflow: ApiServer, nights: Nights
-) -> None:
-    """And the line of docs/operate/pages.md gives it."""
-    seat = seat_for("viewer")
-    seat.page.goto(airflow.url + page_of(nights.failed))
-    expect(seat.page.get_by_text("row 0 has no text")).to_be_visible()
-    entry = seat.page.get_by_role("link", name="nightshift")
-    seat.page.goto(airflow.url + "/dags/tickets")
-    expect(seat.page.get_by_role("link", name="Audit Log")).to_be_visible()
-    expect(entry).to_have_count(0)
-
-    [line] = re.findall(r"`(airflow roles add-perms [^`]+)`", (ROOT / "docs" / "operate" / "pages.md").read_text())
-    command = [airflow.command[0], "-m", *line.split()]
-    done = subprocess.run(command, env=dict(airflow.variables), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-
-    seat.page.reload()
-    expect(entry.first).to_be_visible()
 
 
 def test_the_first_screen_of_10000_chunks(seat_for: Callable[..., Seat], airflow: ApiServer, large_night: str) -> None:

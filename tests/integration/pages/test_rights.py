@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from local.environments import ROOT
 from nightshift.plugin.pages.tokens import HEADER
 from nightshift.run import pauses
 from tests.chat_run import ChatRun
@@ -14,6 +18,14 @@ from tests.integration.pages.conftest import HOSTILE, Nights
 from tests.integration.pages.server import PATH, ApiServer
 
 pytestmark = pytest.mark.integration
+
+
+IDLE_S = 11.0
+"""After which FastAPI ends a thread."""
+
+
+FORGETS_S = 90.0
+"""Within which FAB's auth manager looks at a user's rights again."""
 
 
 def page_of(run: ChatRun, rest: str = "") -> str:
@@ -105,3 +117,34 @@ def test_every_address_on_a_page_is_below_airflows_path(airflow: ApiServer, nigh
         for each in {each for each in named if "/nightshift/" in each and "hx-post" not in each}:
             below = each.removeprefix(PATH).replace("&amp;", "&")
             assert airflow.get(below, reader).status in (200, 204, 405), each
+
+
+def test_the_server_survives_the_end_of_the_threads_that_served_the_first_pages(airflow: ApiServer, nights: Nights) -> None:
+    """FastAPI's threads end when they were idle for 10 s; the first one to import pyarrow 25 took the process along."""
+    reader = airflow.token("reader")
+    parts = ("", "/dead", "/samples", "/distributions")
+    for run in (nights.failed, nights.published):
+        with ThreadPoolExecutor(len(parts)) as pool:
+            found = list(pool.map(lambda rest, run=run: airflow.get(page_of(run, rest), reader).status, parts))
+        assert found == [200] * len(parts)
+        time.sleep(IDLE_S)
+
+
+def test_the_entry_in_the_navigation_needs_a_right_that_viewers_lack(airflow: ApiServer, nights: Nights) -> None:
+    """Airflow's pages ask for all plugins to know the entries. The line of docs/operate/pages.md gives the right."""
+    viewer = airflow.token("viewer")
+    assert airflow.get(page_of(nights.failed, "/dead"), viewer).status == 200
+    assert airflow.get("/api/v2/plugins", viewer).status == 403
+
+    [line] = re.findall(r"`(airflow roles add-perms [^`]+)`", (ROOT / "docs" / "operate" / "pages.md").read_text())
+    command = [airflow.command[0], "-m", *line.split()]
+    done = subprocess.run(command, env=dict(airflow.variables), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+    deadline = time.monotonic() + FORGETS_S
+    while (found := airflow.get("/api/v2/plugins", viewer)).status != 200 and time.monotonic() < deadline:
+        time.sleep(1)
+    views = [
+        view for each in json.loads(found.text)["plugins"] if each["name"] == "nightshift" for view in each["external_views"]
+    ]
+    assert {view["destination"] for view in views} == {"nav", "dag", "dag_run", "task_instance"}
