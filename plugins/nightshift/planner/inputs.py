@@ -82,7 +82,7 @@ def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Mod
     try:
         return model_for(spec, _config(read(model_files.CONFIG))), ""
     except model_files.NoModel:
-        why_not = "there is no such model"
+        why_not = "no engine will find the model"
     except (model_files.NoFile, UnknownModel) as error:
         why_not = str(error)
     except Exception as error:  # The file is foreign: whatever is in it, planning goes on without it.
