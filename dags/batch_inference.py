@@ -96,14 +96,14 @@ def schedule_of(spec: JobSpec) -> list[Asset] | CronDataIntervalTimetable | None
     return nightly(spec.schedule) if spec.schedule else None
 
 
-def build(spec: JobSpec, project: str) -> DAG:
-    """The DAG of one job. `project` holds the destination if its table names no project."""
+def build(spec: JobSpec, project: str, file: Path) -> DAG:
+    """The DAG of the job in this file. `project` holds the destination if its table names no project."""
     # Also an inlet of plan: Airflow refuses a task whose asset another DAG names otherwise, and this is before any cost.
     table = table_asset(spec, project)
     with DAG(
         dag_id=spec.job,
         description=spec.description,
-        doc_md=dag_docs(spec),
+        doc_md=dag_docs(spec, file),
         # Else Airflow also takes one of which only a part could be made.
         auto_register=False,
         schedule=schedule_of(spec),
@@ -147,7 +147,7 @@ def serve(jobs: Mapping[Path, JobSpec]) -> dict[Path, str]:
     unmade = {}
     for path, job in jobs.items():
         try:
-            globals()[job.job] = build(job, Settings.from_environment().project)
+            globals()[job.job] = build(job, Settings.from_environment().project, path)
         except Exception as error:  # One job must not take away the DAGs of all others.
             unmade[path] = f"Airflow cannot make its DAG: {type(error).__name__}: {error}"
     return unmade

@@ -15,9 +15,11 @@ from nightshift import exits
 from nightshift.cli import run as command
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
 from nightshift.cli.follow import waiting, words_of
+from nightshift.operators.dag_docs import dag_docs
 from nightshift.run.endings import Ending, record
 from nightshift.run.names import RunRef
 from nightshift.run.pods_now import JobSetNow, PodNow, Stage
+from nightshift.spec import load
 from nightshift.store import open_store
 
 pytestmark = pytest.mark.unit
@@ -47,6 +49,8 @@ class Airflow(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.dags: dict[str, int] = {"tickets": 0}
         self.paused = False
+        self.page = ""
+        self.fileloc = "/elsewhere/dags/batch_inference.py"
         self.errors: list[dict[str, Any]] = []
         self.states: list[tuple[str, dict[str, str]]] = [("success", {"plan": "success", "publish": "success"})]
         self.triggered: list[dict[str, Any]] = []
@@ -64,11 +68,11 @@ class Airflow(ThreadingHTTPServer):
             self.tokens += 1
             return (201, {"access_token": "t"}) if body["password"] == "right" else (401, {"detail": "Invalid credentials"})
         if path == "/dags":
-            return 200, {"dags": [{"dag_id": name} for name in self.dags]}
+            return 200, {"dags": [{"dag_id": name, "fileloc": self.fileloc} for name in self.dags]}
         if path == "/importErrors":
             return 200, {"import_errors": self.errors}
         _, _, name, *rest = path.split("/")
-        if not rest:
+        if rest == ["details"]:
             return self._dag(name)
         if method == "POST" and self.refuse:
             return self.refuse
@@ -82,7 +86,7 @@ class Airflow(ThreadingHTTPServer):
             if name in self.dags:
                 self.dags[name] -= 1
             return 404, {"detail": "not found"}
-        return 200, {"dag_id": name, "is_paused": self.paused}
+        return 200, {"dag_id": name, "is_paused": self.paused, "doc_md": self.page, "fileloc": self.fileloc}
 
     def _of_run(self, rest: list[str]) -> Any:
         match rest[-1]:
@@ -168,6 +172,65 @@ def test_a_new_file_is_waited_for_in_words(
     out = capsys.readouterr().out
     assert out.count("waiting until Airflow has read") == 1
     assert len(airflow.triggered) == 1
+
+
+class TestWhichFile:
+    """A file is what runs, or it is refused: Airflow would run the job of this name that it has."""
+
+    @pytest.fixture
+    def jobs(self, airflow: Airflow, tmp_path: Path) -> Path:
+        """Airflow's folder of jobs, on this machine, with the job."""
+        folder = tmp_path / "dags" / "jobs"
+        folder.mkdir(parents=True)
+        airflow.fileloc = str(folder.parent / "batch_inference.py")
+        (folder / "tickets.yaml").write_text(JOB)
+        airflow.page = dag_docs(load(folder / "tickets.yaml"), folder / "tickets.yaml")
+        return folder
+
+    def test_that_airflow_has_runs(self, airflow: Airflow, ask: Asked, jobs: Path, tmp_path: Path) -> None:
+        (tmp_path / "copy.yaml").write_text(f"# The same.\n{JOB}")
+
+        assert [ask(str(path)) for path in (jobs / "tickets.yaml", tmp_path / "copy.yaml")] == [exits.DONE] * 2
+
+    def test_a_changed_copy_is_refused_at_once(
+        self, airflow: Airflow, ask: Asked, jobs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "bad.yaml").write_text(JOB.replace("d.t", "d.gone"))
+
+        assert ask(str(tmp_path / "bad.yaml")) == exits.BAD_INPUT
+
+        said = capsys.readouterr()
+        assert f"its job tickets is {jobs / 'tickets.yaml'}, and that says something else" in said.err
+        assert "move the file there, or run what is there by its name: nightshift run tickets." in said.err
+        assert (airflow.triggered, said.out) == ([], "")
+
+    def test_a_new_job_elsewhere_is_refused_at_once(
+        self, airflow: Airflow, ask: Asked, jobs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "new.yaml").write_text(JOB.replace("job: tickets", "job: letters"))
+        airflow.dags["letters"] = 1000
+
+        assert ask(str(tmp_path / "new.yaml")) == exits.BAD_INPUT
+        assert f"is not in Airflow's folder of jobs, {jobs}." in capsys.readouterr().err
+
+    def test_an_edited_file_is_waited_for(
+        self, airflow: Airflow, ask: Asked, jobs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (jobs / "tickets.yaml").write_text(JOB.replace("d.t", "d.other"))
+        monkeypatch.setattr(command, "READ_S", 2.0)
+
+        assert ask(str(jobs / "tickets.yaml")) == exits.BAD_INPUT
+        assert "a DAG tickets that says something else" in capsys.readouterr().err
+        airflow.page = dag_docs(load(jobs / "tickets.yaml"), jobs / "tickets.yaml")
+        assert ask(str(jobs / "tickets.yaml")) == exits.DONE
+        assert len(airflow.triggered) == 1
+
+    def test_of_an_airflow_elsewhere_the_content_decides(self, airflow: Airflow, ask: Asked, jobs: Path) -> None:
+        airflow.fileloc = "/elsewhere/dags/batch_inference.py"
+
+        assert ask(str(jobs / "tickets.yaml")) == exits.DONE
+        (jobs / "tickets.yaml").write_text(JOB.replace("d.t", "d.other"))
+        assert ask(str(jobs / "tickets.yaml")) == exits.BAD_INPUT
 
 
 def test_what_airflow_cannot_read_is_said(

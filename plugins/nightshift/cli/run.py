@@ -18,11 +18,11 @@ from nightshift.cli.given import Wrong, partition_of
 from nightshift.cli.trouble import beside_the_stack
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.mistakes import nearest
-from nightshift.spec import SpecErrors, load
+from nightshift.spec import SpecErrors, fingerprint, load
 
 DESCRIPTION: Final = (
     "Triggers a job's DAG in Airflow, for one partition; with --wait, follows it to its end and says what was published, or "
-    "which task failed and why. After a new file it waits until Airflow has read it. Airflow is found by "
+    "which task failed and why. After a new or edited file it waits until Airflow has read it. Airflow is found by "
     "NIGHTSHIFT_AIRFLOW_URL, with NIGHTSHIFT_AIRFLOW_TOKEN, USER:PASSWORD@ in the address, or this machine's Google account "
     "(Cloud Composer); the variables of the local stack name it already."
 )
@@ -82,7 +82,7 @@ class _Command:
         self._options, self._api, self._environment, self._sleep = options, api, environment, sleep
         path = Path(options.job)
         self._file = path if path.suffix in (".yaml", ".yml") or path.is_file() else None
-        spec = load(self._file) if self._file else None
+        self._spec = spec = load(self._file) if self._file else None
         self._name = spec.job if spec else options.job
         asked = options.partition
         self._partition = partition_of(spec, asked) if spec and asked is not None else asked
@@ -117,31 +117,61 @@ class _Command:
         return {name: value for name, value in conf.items() if value}
 
     def _find(self) -> dict[str, Any]:
-        """The DAG; waits for that of a new file. Raises Wrong, with Airflow's import errors or what may have been meant."""
+        """The DAG, as it is made from the file, if one is given; waits for that of a new or an edited file.
+
+        Raises Wrong, with Airflow's import errors or what may have been meant.
+        """
         waited, said, asked = 0.0, False, 0.0
         while True:
+            dag: dict[str, Any] | None = None
             try:
-                found: dict[str, Any] = self._api.get(f"/dags/{self._name}")
-                return found
+                dag = self._api.get(f"/dags/{self._name}/details")
             except Refused as error:
                 if error.status != 404:
                     raise
             if self._file is None:
-                raise Wrong(self._unknown())
+                if dag is None:
+                    raise Wrong(self._unknown())
+                return dag
+            if dag is not None and self._is_of_the_file(dag):
+                return dag
             if waited >= asked:
                 asked = waited + ERRORS_EVERY_S
+                self._belongs(dag)
                 if problem := self._import_error(self._file.name):
                     raise Wrong(f"Airflow cannot read {self._file}: {problem}")
             if waited >= READ_S:
-                raise Wrong(
-                    f"Airflow has not read {self._file} within {READ_S:.0f} s: it has no DAG {self._name}. Is the file in the "
-                    "folder jobs of Airflow's DAGs?"
-                )
+                has = f"no DAG {self._name}" if dag is None else f"a DAG {self._name} that says something else"
+                raise Wrong(f"Airflow has not read {self._file} within {READ_S:.0f} s: it has {has}. {self._instead()}")
             if not said:
                 said = True
-                print(f"waiting until Airflow has read {self._file} (about half a minute after a new file) ...", flush=True)
+                print(f"waiting until Airflow has read {self._file} (about half a minute after a change) ...", flush=True)
             self._sleep(POLL_S)
             waited += POLL_S
+
+    def _is_of_the_file(self, dag: Mapping[str, Any]) -> bool:
+        """Whether a DAG is what the file says. One of a release whose pages do not tell is taken by its name."""
+        told = fingerprint.said_by(dag.get("doc_md"))
+        return told is None or self._spec is None or told[1] == fingerprint.of(self._spec)
+
+    def _belongs(self, dag: Mapping[str, Any] | None) -> None:
+        """Raises Wrong for a file that Airflow will never read: its folder of jobs is on this machine, and elsewhere."""
+        assert self._file is not None, "the caller has one"
+        made = [dag] if dag else self._api.get("/dags", tags="nightshift", limit=DAGS_MOST)["dags"]
+        folders = {Path(str(each["fileloc"])).parent / "jobs" for each in made if each.get("fileloc")}
+        there = sorted(folder for folder in folders if folder.is_dir())
+        here = self._file.resolve()
+        if not there or any(here.parent == folder.resolve() for folder in there):
+            return
+        told = fingerprint.said_by(dag.get("doc_md")) if dag else None
+        of = f": its job {self._name} is {there[0] / told[0]}, and that says something else" if told else ""
+        raise Wrong(f"{self._file} is not in Airflow's folder of jobs, {there[0]}{of}. {self._instead()}")
+
+    def _instead(self) -> str:
+        return (
+            f"Airflow runs only what is in its folder of jobs: move the file there, or run what is there by its name: "
+            f"nightshift run {self._name}. To try a file: nightshift preview {self._file}."
+        )
 
     def _unknown(self) -> str:
         dags = self._api.get("/dags", tags="nightshift", limit=DAGS_MOST)["dags"]

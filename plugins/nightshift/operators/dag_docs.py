@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from nightshift.spec import JobSpec
+from nightshift.spec import JobSpec, fingerprint
 
 MARKUP = re.compile(r"[\\`*_{}\[\]<>|~]")
 BACKSLASH = r"\\\g<0>"
 
 
-def dag_docs(spec: JobSpec) -> str:
-    """Markdown for ``doc_md``: what the job reads, computes and writes, and how to run it for other days."""
+def dag_docs(spec: JobSpec, file: Path) -> str:
+    """Markdown for ``doc_md``: what the job reads, computes and writes, and how to run it for other days.
+
+    file: of the job. `nightshift run FILE` reads its name and the fingerprint here (`nightshift.spec.fingerprint`).
+    """
     workers = spec.compute.workers if spec.compute.workers is not None else "as many as the deadline requires"
     facts = {
         "Reads": (f"the query below, with {_period(spec)}; a row is identified by {', '.join(map(_name, spec.source.key))}"),
@@ -28,6 +32,7 @@ def dag_docs(spec: JobSpec) -> str:
         "Deadline": spec.deadline,
         "Workers": f"{workers}, profile {_name(spec.compute.profile)}" + (f", queue {_name(spec.queue)}" if spec.queue else ""),
         "Owner": spec.owner,
+        "File": fingerprint.words(_name(file.name), spec),
     }
     table = "\n".join(f"| {name} | {fact} |" for name, fact in facts.items())
     return f"""\
