@@ -16,7 +16,8 @@ from nightshift.run.names import canonical_json, run_digest
 from nightshift.run.opening import open_run
 from nightshift.run.plan import load_plan
 from nightshift.spec import JobSpec
-from nightshift.spec.model import Engine, Model, Source
+from nightshift.spec.engine import Engine
+from nightshift.spec.model import Model, Source
 from nightshift.spec.vllm_flags import PERFORMANCE, affects_answers
 from nightshift.store import open_store
 from nightshift.tasks import TASK_KINDS, request_model

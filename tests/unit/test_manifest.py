@@ -53,7 +53,12 @@ SLICES: dict[str, dict[str, Any]] = {
 }
 GOLDEN_CASES: dict[str, dict[str, Any]] = {
     "cpu": {},
-    "gpu-l4-spot-queued": {"compute": {"profile": "gpu-l4-spot"}, "queue": "nightly", "priority": "nightly-low"},
+    "gpu-l4-spot-queued": {
+        "compute": {"profile": "gpu-l4-spot"},
+        "queue": "nightly",
+        "priority": "nightly-low",
+        "engine": {"max_model_len": 512},
+    },
     "gpu-h100-any-mounted": {
         "compute": {"profile": "gpu-h100-any", "tensor_parallel": 4},
         "model": {"name": "m", "uri": "gs://models/org/m/r1", "revision": "r1"},

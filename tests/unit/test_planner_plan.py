@@ -104,7 +104,7 @@ def check_bounds(decision: Decision, spec: JobSpec, rows: int, limits: Limits) -
     if limits.quota is not None:
         assert decision.workers * units <= limits.quota
     if spec.compute.workers is None:
-        assert decision.workers == 1 or rows // decision.workers >= spec.engine.max_num_seqs
+        assert decision.workers == 1 or rows // decision.workers >= spec.seats()
         assert decision.workers <= (limits.workers_max or 10_000)
     else:
         assert decision.workers <= spec.compute.workers

@@ -82,6 +82,7 @@ def preview(options: JobOptions, environment: Mapping[str, str]) -> str:
         profile=options.profile,
         role=role,
         workers=options.workers,
+        hints=decision.hints,
     )
     return f"{_header(options, spec, run, plan, settings, missing, problems)}{to_yaml(manifest)}"
 

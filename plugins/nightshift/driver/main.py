@@ -129,7 +129,7 @@ async def _work(
         log.info("no rows of its own, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
         index = None
     kind = load_kind(spec.rendered_as(_rendering(record)))
-    window, requests = first_window(spec.engine.max_num_seqs, kind)
+    window, requests = first_window(spec.seats(), kind)
     seen = _seen(config, loaded, index, heartbeats)
     if config.metrics_port is not None:
         serve_metrics(config.metrics_port, BuildInfo("driver"), StatsCollector(stats), seen, address=config.metrics_address)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nightshift.operators.deployment import Deployment
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.costs.prices import Prices
+    from nightshift.planner.plan import Decision
     from nightshift.run.names import Work
 
 ROWS_SHOWN = 3
@@ -134,6 +135,7 @@ class InferOperator(JobSetTask, RunOperator):
     def manifest(self, live: FleetMember, name: str) -> dict[str, Any]:
         from nightshift.jobset.manifest.render import render
         from nightshift.run.pauses import newest
+        from nightshift.spec.engine_defaults import NO_HINTS
 
         helps = live.helps or live.profile != self.spec.compute.profile
         manifest = render(
@@ -147,6 +149,7 @@ class InferOperator(JobSetTask, RunOperator):
             workers=live.workers or None,
             pins=self.record.pins,
             observed=self._observed(live.profile),
+            hints=self.decision.hints if self.decision else NO_HINTS,
         )
         request = newest(self.store, self.run)
         return {**manifest, "spec": {**manifest["spec"], "suspend": True}} if request and request.paused else manifest
@@ -210,13 +213,18 @@ class InferOperator(JobSetTask, RunOperator):
         return {self.jobset_name(each.generation): each for each in members}
 
     @cached_property
+    def decision(self) -> Decision | None:
+        """What the task plan decided; None for a run that was opened before there were decisions."""
+        from nightshift.planner.decisions import load_decision
+
+        return load_decision(self.store, self.plan.decision) if self.plan.decision else None
+
+    @cached_property
     def night(self) -> Night:
         from nightshift.hooks.connections import AirflowConnections
         from nightshift.jobset.fleet.night import Night
         from nightshift.jobset.kubernetes.limits import limits_of
-        from nightshift.planner.decisions import load_decision
 
-        decision = load_decision(self.store, self.plan.decision) if self.plan.decision else None
         # The task plan has logged whether the quota is known.
         limits = limits_of(
             self.spec,
@@ -226,7 +234,7 @@ class InferOperator(JobSetTask, RunOperator):
             self.log.debug,
             self.log.debug,
         )
-        speed = decision.speed if decision else None
+        speed = self.decision.speed if self.decision else None
         start_up_s = speed.start_up_s if speed else float(self.spec.compute.worker().load_seconds)
         rate = speed.rows_per_second if speed else 0.0
         return Night(

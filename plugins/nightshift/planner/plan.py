@@ -21,6 +21,7 @@ from nightshift.planner.speed import Basis, Known, Speed, speed_of
 from nightshift.planner.suggestions import Suggestion, suggestions_for
 from nightshift.profiles.limits import Limits
 from nightshift.run.order import Order
+from nightshift.spec.engine_defaults import Hints
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
@@ -65,7 +66,7 @@ class Decision:
     """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
     work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
     exported. row_tokens: input tokens of a mean row; None if no rows were sampled. order: of the rows; None if nothing was
-    decided, as for a redo."""
+    decided, as for a redo. weights_bytes: of the model; None if it is unknown."""
 
     profile: str
     rows: int
@@ -79,6 +80,12 @@ class Decision:
     reasons: tuple[str, ...]
     row_tokens: float | None = None
     order: Order | None = None
+    weights_bytes: float | None = None
+
+    @property
+    def hints(self) -> Hints:
+        """What the manifest of the run's engines must know."""
+        return Hints(self.weights_bytes)
 
     def to_json(self) -> dict[str, Any]:
         return {**DECISION.stamp(), **asdict(self)}
@@ -90,7 +97,7 @@ class Decision:
             raise NotADecision("not a JSON object")
         try:
             DECISION.check(value, "the decision")
-            value = {"row_tokens": None, **value}  # Earlier ones lack it.
+            value = {"row_tokens": None, "weights_bytes": None, **value}  # Earlier ones lack them.
             plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons", "order")}
             speed, order = Speed.from_json(value["speed"]), Order.from_json(value.get("order"))
             return cls(**plain, speed=speed, reasons=tuple(value["reasons"]), order=order)
@@ -120,7 +127,7 @@ def question_of(spec: JobSpec, rows: int, known: Known, limits: Limits, profile:
     shape = spec.compute.worker(profile)
     return SizingRequest(
         rows=rows,
-        seqs=spec.engine.max_num_seqs,
+        seqs=spec.seats(shape),
         deadline_s=spec.deadline_seconds,
         shape=shape,
         speed=speed_of(spec, shape, known),
@@ -163,6 +170,9 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
     found = answer(question)
     chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
     order = order_of(spec, rows, known)
+    weights = known.model.weights_bytes if known.model else None
+    engine = spec.defaults(question.shape, hints=Hints(weights)).words
+    more = [f"engine, by default for {spec.compute.profile}: {engine}"] if engine else []
     decision = Decision(
         profile=spec.compute.profile,
         rows=rows,
@@ -173,9 +183,10 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
         work_s=found.work_s,
         finish_s=found.finish_s,
         speed=question.speed,
-        reasons=(*_reasons(question, found), *([order.why] if order else [])),
+        reasons=(*_reasons(question, found), *more, *([order.why] if order else [])),
         row_tokens=None if known.tokens.assumed else known.tokens.input,
         order=order,
+        weights_bytes=weights,
     )
     return question, decision, (cannot_start,) if cannot_start and rows else found.problems
 

@@ -173,7 +173,7 @@ def speed_of(spec: JobSpec, shape: WorkerShape, known: Known) -> Speed:
     if known.model is None:
         return speed(0.0, Basis.UNKNOWN, f"unknown: {known.why_not.rstrip('.')}{doubt}")
     found = _estimate(spec, shape, known.model, known.tokens)
-    wanted = spec.engine.max_num_seqs
+    wanted = spec.seats(shape)
     most = f" (more do not fit its memory; max_num_seqs is {wanted:,})" if found.seats < wanted else ""
     how = f"{found.bound}, {found.seats} texts at once{most}, {known.tokens.source}"
     words = f"estimate: roofline from {known.model.source} ({how}){doubt}"
@@ -206,7 +206,7 @@ def _doubt(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> s
 
 def _estimate(spec: JobSpec, shape: WorkerShape, model: Model, tokens: Tokens) -> Estimate:
     flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
-    return estimate(model, shape, tokens, seqs=spec.engine.max_num_seqs, length=spec.engine.max_model_len, flags=flags)
+    return estimate(model, shape, tokens, seqs=spec.seats(shape), length=spec.engine.max_model_len, flags=flags)
 
 
 def _lengths(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> tuple[float, float, str]:

@@ -41,7 +41,7 @@ def workload_of(spec: JobSpec, profile: str, cpus: float = 0.0) -> Workload:
         task=spec.task,
         answers=_digest({part: semantic.get(part) for part in ("task", "request", "engine")}),
         performance={
-            **{name: value for part in spec.tuning().values() for name, value in part.items()},
+            **{name: value for part in spec.tuning(worker).values() for name, value in part.items()},
             "args": {flag: value for flag, value in spec.engine.args.items() if not affects_answers(flag)},
             "tensor_parallel": worker.tensor_parallel,
             "pipeline_parallel": worker.pipeline_parallel,

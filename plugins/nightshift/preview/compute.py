@@ -61,7 +61,7 @@ class _Preview:
         self._life = Life()
         self._stop = asyncio.Event()
         self._stats = Stats()
-        window, requests = first_window(spec.engine.max_num_seqs, self._kind)
+        window, requests = first_window(spec.seats(), self._kind)
         self._loop = RequestLoop(
             self._kind,
             engine,

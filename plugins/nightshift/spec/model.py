@@ -11,7 +11,7 @@ import datetime
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
 from pydantic import (
     AfterValidator,
@@ -28,11 +28,12 @@ from nightshift.fields.section import ColumnName, Duration, Section, Text, enum,
 from nightshift.fields.values import COLUMN_PATTERN, duration_seconds
 from nightshift.profiles import Span, WorkerShape, fit, misfits
 from nightshift.spec import cron, values
+from nightshift.spec.engine import Engine
+from nightshift.spec.engine_defaults import NO_HINTS, Defaults, Hints, Version, Wanted, defaults_of
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
 from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
 from nightshift.spec.profile_names import known, profile_of
-from nightshift.spec.vllm_flags import affects_answers, dashed
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest, request_model
 
 JobName = Annotated[str, AfterValidator(values.job_name), pattern(values.JOB_PATTERN)]
@@ -60,8 +61,6 @@ RowOrder = Annotated[
 ]
 ProfileName = Annotated[Text, Field(json_schema_extra=lambda schema: schema.update(enum=[*known()]))]
 """Whether there is such a profile is asked of a job file alone (`nightshift.spec.engine_checks`)."""
-FlagName = Annotated[str, AfterValidator(values.engine_flag)]
-FlagValue = Annotated[bool | int | float | str | list[int | float | str], BeforeValidator(values.engine_value)]
 
 ROWS_MAX: Final = 1_000_000
 SETTLE: Final = "1m"
@@ -134,55 +133,6 @@ class Model(Section):
     def root(self) -> str:
         """As vLLM's ``--model`` names it, where its bucket is not mounted."""
         return self.uri.removeprefix("hf://")
-
-
-class Engine(Section):
-    """Settings of vLLM."""
-
-    OPERATIONAL: ClassVar = ("max_num_seqs",)
-
-    max_num_seqs: int = Field(
-        ge=1,
-        le=4096,
-        description="How many rows the engine computes at once; `nightshift plan` says how many fit its memory.",
-        examples=[64],
-    )
-    max_model_len: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000_000,
-        description="Longest input in tokens; by default the model's own limit.",
-        examples=[256],
-    )
-    dtype: Literal["auto", "half", "float16", "bfloat16", "float", "float32"] = Field(
-        default="auto", description="Type of weights and activations.", examples=["float32"]
-    )
-    args: Annotated[dict[FlagName, FlagValue], AfterValidator(values.engine_args)] = Field(
-        default_factory=dict,
-        description="More flags of `vllm serve`, without dashes: true is --flag, false is --no-flag, others are --flag=value. "
-        "A list is for a flag that takes several values.",
-        examples=[{"enforce-eager": True}],
-    )
-
-    @property
-    def flags(self) -> frozenset[str]:
-        """The names in `args`, with dashes, as vLLM reads them."""
-        return frozenset(map(dashed, self.args))
-
-    def semantic(self) -> dict[str, Any]:
-        """Without the flags that do not affect answers: `nightshift.spec.vllm_flags` tells them apart."""
-        parts = super().semantic()
-        args = {name: value for name, value in parts.pop("args", {}).items() if affects_answers(name)}
-        return parts | ({"args": args} if args else {})
-
-    def tuned(self, other: Mapping[str, Any]) -> Self:
-        """With the flags of `other` that do not affect answers, too, instead of its own."""
-        found = super().tuned(other)
-        if "args" not in other:
-            return found
-        kept = {name: value for name, value in self.args.items() if affects_answers(name)}
-        new = {name: value for name, value in other["args"].items() if not affects_answers(name)}
-        return found.model_copy(update={"args": kept | new})
 
 
 class Destination(Section):
@@ -302,6 +252,8 @@ class Work(Section):
     """What a nightly job and a stream have in common: a model that is asked something for each row. NOUN: for messages."""
 
     NOUN: ClassVar[str]
+    OFFLINE: ClassVar = False
+    """Whether nobody waits for an answer, so that the engine is set up for throughput."""
 
     job: JobName = Field(
         description="Name of the DAG, the run's folder and the Kubernetes objects: lower-case letters, digits, dashes.",
@@ -323,7 +275,9 @@ class Work(Section):
         description="What the model is asked for each row; the keys depend on the task."
     )
     model: Model
-    engine: Engine
+    engine: Engine = Field(examples=[{"max_model_len": 256}])
+    if TYPE_CHECKING:
+        compute: Machine
 
     _rendering: Rendering = PrivateAttr(default=Rendering.SQL)
 
@@ -341,7 +295,21 @@ class Work(Section):
     @property
     def rows_per_request(self) -> int:
         """The most rows that share a request: 1 if the task kind's endpoint takes no lists."""
-        return self.request.rows_most(self.engine.max_num_seqs)
+        return self.request.rows_most(self.seats())
+
+    def seats(self, worker: WorkerShape | None = None) -> int:
+        """How many rows an engine computes at once: as stated, else the worker's default. worker: by default its own."""
+        return self.engine.max_num_seqs or self.defaults(worker).seats
+
+    def defaults(self, worker: WorkerShape | None = None, version: Version | None = None, hints: Hints = NO_HINTS) -> Defaults:
+        """With what an engine starts where the file says nothing. version: of vLLM, if it is known."""
+        try:
+            shape = worker or self.compute.worker()
+        except ValueError:  # A profile of another deployment, for one who only reads what a run was.
+            shape = None
+        engine = self.engine
+        wanted = Wanted(self.task, engine.max_num_seqs, engine.max_model_len, engine.args, self.OFFLINE)
+        return defaults_of(wanted, shape, version, hints)
 
     @field_validator("request", mode="before")
     @classmethod
@@ -357,6 +325,7 @@ class JobSpec(Work):
     """One nightly job: a query's rows, turned into predictions by a model, published to a table."""
 
     NOUN: ClassVar = "job"
+    OFFLINE: ClassVar = True
     OPERATIONAL: ClassVar = (
         "job",
         "description",
@@ -424,10 +393,15 @@ class JobSpec(Work):
         tuned = {name: frozen.tuned(dict(now)) for name, (frozen, now) in sections.items()}
         return self.tuned(dict(job)).model_copy(update=tuned)
 
-    def tuning(self) -> dict[str, dict[str, Any]]:
-        """What a driver must know of the job as it is now: how large its requests are, and how long they may take. JSON."""
+    def tuning(self, worker: WorkerShape | None = None) -> dict[str, dict[str, Any]]:
+        """What a driver must know of the job as it is now: how large its requests are, and how long they may take. JSON.
+
+        worker: on which its engine computes, by default the job's own.
+        """
         parts: dict[str, Section] = {"engine": self.engine, "request": self.request}
-        return {name: part.model_dump(mode="json", include=set(part.OPERATIONAL)) for name, part in parts.items()}
+        found = {name: part.model_dump(mode="json", include=set(part.OPERATIONAL)) for name, part in parts.items()}
+        found["engine"]["max_num_seqs"] = self.seats(worker)
+        return found
 
     def with_tuning(self, values: Mapping[str, Mapping[str, Any]]) -> JobSpec:
         """This spec with the values of another's `tuning`; others are passed over. Raises ValueError if one is not valid."""

@@ -266,7 +266,7 @@ class StreamSpec(Work):
         server that has no room left. Without `scaling`, the default.
         """
         stated = self.scaling.servers.waiting_requests if self.scaling else None
-        return stated or max(1, self.engine.max_num_seqs // 4)
+        return stated or max(1, self.seats() // 4)
 
     @property
     def summary(self) -> str:

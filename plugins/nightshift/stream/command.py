@@ -141,7 +141,7 @@ async def _work(
             missing=lambda: running[0].missing() if running else starting,
         )
     sink = make_sink()
-    window, requests = first_window(spec.engine.max_num_seqs, kind)
+    window, requests = first_window(spec.seats(), kind)
     async with EngineClient(
         options.engine_url,
         spec.model.name,

@@ -37,7 +37,6 @@ def a_job(task: str, **request: Any) -> JobSpec:
         request=request,
         model={"name": "tiny", "uri": model.uri, "revision": model.revision},
         engine={
-            "max_num_seqs": 16,
             "max_model_len": CONTEXT_TOKENS,
             "dtype": "float32",
             "args": {
@@ -50,8 +49,13 @@ def a_job(task: str, **request: Any) -> JobSpec:
 
 
 @pytest.fixture(scope="module")
-def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    server = Vllm(a_job("chat", user="{{ text }}"), tmp_path_factory.mktemp("vllm") / "vllm.log")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vllm") / "vllm.log"
+
+
+@pytest.fixture(scope="module")
+def vllm(log: Path) -> Iterator[Vllm]:
+    server = Vllm(a_job("chat", user="{{ text }}"), log)
     server.await_health()
     yield server
     server.kill()
@@ -76,6 +80,16 @@ def test_a_chat_is_asked_as_the_templates_say(tmp_path: Path, vllm: Vllm) -> Non
         system = [("system", tones[ordinal])] if tones[ordinal] else []
         assert rows[ordinal]["prediction"] == chat(vllm, *system, ("user", f"Label: {TEXTS[ordinal]}"))
     assert len(set(predictions(rows))) > len(TEXTS) / 2, "rows get answers of their own"
+
+
+def test_an_engine_of_a_job_that_states_no_size_has_the_defaults(tmp_path: Path, vllm: Vllm, log: Path) -> None:
+    rows = run(tmp_path, vllm.url, a_job("chat", user="{{ text }}", **GREEDY), {"text": TEXTS})
+
+    assert dead(rows) == {}
+    said = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(errors="replace"))
+    assert "'max_num_seqs': 256" in said
+    assert "'max_num_batched_tokens': 4096" in said
+    assert "POST /v1/chat/completions" not in said, "no line for each request"
 
 
 def test_a_conversation_comes_from_an_array_column(tmp_path: Path, vllm: Vllm) -> None:

@@ -75,7 +75,7 @@ class Night:
             rows=self.plan.rows,
             chunk_rows=self.plan.chunk_rows,
             plan_uid=self.plan.uid,
-            seqs=self.spec.engine.max_num_seqs,
+            seqs=self.spec.seats(),
             state=state or WatchState(self.speed),
             jobsets=jobsets,
             terms=terms,

@@ -58,7 +58,7 @@ def _driver(request: RenderRequest) -> dict[str, Any]:
         ),
         # From the current job, not the frozen one: a tolerance raised since then applies, and a tuned max_num_seqs.
         {"name": "NIGHTSHIFT_DEAD_LETTERS", "value": str(request.spec.dead_letters.allowed(request.rows))},
-        {"name": "NIGHTSHIFT_TUNING", "value": literal(canonical_json(request.spec.tuning()).decode())},
+        {"name": "NIGHTSHIFT_TUNING", "value": literal(canonical_json(request.spec.tuning(request.worker)).decode())},
         {"name": "NIGHTSHIFT_METRICS_PORT", "value": str(METRICS_PORT)},
         {"name": "NIGHTSHIFT_PROFILE", "value": request.worker.profile.name},
         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

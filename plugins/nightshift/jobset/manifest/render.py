@@ -17,6 +17,7 @@ from typing import Any, Final
 from nightshift import exits
 from nightshift.jobset.identity import spec_hash
 from nightshift.jobset.labels import (
+    ENGINE_DEFAULTS_ANNOTATION,
     EXCLUSIVE_TOPOLOGY_ANNOTATION,
     JOB_LABEL,
     JOBSET_API_VERSION,
@@ -44,12 +45,14 @@ from nightshift.jobset.manifest.constants import (
 from nightshift.jobset.manifest.patch import Patch
 from nightshift.jobset.manifest.pod import pod
 from nightshift.jobset.manifest.render_request import RenderRequest
+from nightshift.jobset.manifest.server import defaults_of
 from nightshift.jobset.manifest.weights import pod_annotations
 from nightshift.run.names import RunRef
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
+from nightshift.spec.engine_defaults import NO_HINTS, Hints
 
 _DISRUPTED: Final = [{"type": "DisruptionTarget", "status": "True"}]
 _HOPELESS: Final = {"containerName": DRIVER, "operator": "In", "values": [exits.CONFIG]}
@@ -68,14 +71,15 @@ def render(
     pins: Pins = UNPINNED,
     observed: Mapping[str, str] | None = None,
     program: str = DRIVER_PROGRAM,
+    hints: Hints = NO_HINTS,
 ) -> dict[str, Any]:
     """The manifest of JobSet `name` for `run`.
 
     profile: replaces the job's own, as for a fallback. role: ``helper`` for an additional JobSet on the same run. workers: by
     default as many as planned. pins: of the run; without them, model and images are those of job and deployment. observed,
-    program: see `RenderRequest`. Raises ValueError for a plan without rows, because there is nothing to run; for a profile that
-    does not fit the job's ``compute:``; as SettingsError, for a profile whose reservation has no name; and, as PatchError, for
-    an override file that cannot be read or merged.
+    program, hints: see `RenderRequest`. Raises ValueError for a plan without rows, because there is nothing to run; for a
+    profile that does not fit the job's ``compute:``; as SettingsError, for a profile whose reservation has no name; and, as
+    PatchError, for an override file that cannot be read or merged.
     """
     if not plan.rows:
         raise ValueError(f"run {run.prefix} has no rows, so it needs no JobSet")
@@ -91,6 +95,7 @@ def render(
         role=role,
         observed=observed or {},
         program=program,
+        hints=hints,
     )
     labels = _labels(request)
     kueue = {QUEUE_LABEL: spec.queue, QUEUE_PRIORITY_LABEL: spec.priority}
@@ -98,6 +103,8 @@ def render(
     body = _one_host(request, template) if worker.hosts == 1 else _several_hosts(request, template)
     exclusive = {EXCLUSIVE_TOPOLOGY_ANNOTATION: NODE_POOL_LABEL} if worker.hosts > 1 else {}
     annotations = {RUN_URL_ANNOTATION: run.url(settings.bucket), SPEC_HASH_ANNOTATION: spec_hash({"spec": body}), **exclusive}
+    if words := defaults_of(request).words:
+        annotations[ENGINE_DEFAULTS_ANNOTATION] = words
     return {
         "apiVersion": JOBSET_API_VERSION,
         "kind": "JobSet",

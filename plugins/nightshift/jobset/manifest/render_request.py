@@ -11,17 +11,19 @@ from nightshift.run.names import RunRef
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, StreamSpec
+from nightshift.spec.engine_defaults import NO_HINTS, Hints
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerRequest:
-    """An engine: what it serves, and on what. name: of the object that its pods belong to."""
+    """An engine: what it serves, and on what. name: of the object that its pods belong to. hints: of its model."""
 
     name: str
     spec: JobSpec | StreamSpec
     settings: Settings
     worker: WorkerShape
     pins: Pins
+    hints: Hints = NO_HINTS
 
     @property
     def patience_seconds(self) -> int:

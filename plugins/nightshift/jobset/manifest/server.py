@@ -17,6 +17,7 @@ from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, StreamSpec
+from nightshift.spec.engine_defaults import Defaults, version_of
 from nightshift.tasks.base import load_kind
 
 MASTER_PORT: Final = 29501
@@ -53,18 +54,24 @@ exec python3 -m vllm.entrypoints.openai.api_server "$@"
 
 
 def server_args(
-    spec: JobSpec | StreamSpec, worker: WorkerShape | None = None, *, mounted: bool = False, commit: str | None = None
+    spec: JobSpec | StreamSpec,
+    worker: WorkerShape | None = None,
+    defaults: Defaults | None = None,
+    *,
+    mounted: bool = False,
+    commit: str | None = None,
 ) -> list[str]:
-    """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, then the user's own flags.
+    """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, its defaults, then the user's
+    own flags.
 
     As a kubelet reads them: ``$(ENGINE_PORT)`` is the port, and ``$$`` a dollar sign.
 
-    worker: by default the job's own. mounted: whether weights in a bucket are mounted. commit: of a model on the Hub, if the
-    run pins one.
+    worker: by default the job's own. defaults: by default those for it, and for an engine of this release's version. mounted:
+    whether weights in a bucket are mounted. commit: of a model on the Hub, if the run pins one.
     """
+    worker = worker or spec.compute.worker()
     model, flags = model_args(spec, mounted=mounted, commit=commit)
-    own = escaping.flags(spec.engine.args)
-    return [escaping.flag("model", model), *flags, *_common(spec, worker or spec.compute.worker()), *own]
+    return [escaping.flag("model", model), *flags, *_common(spec, worker, defaults or spec.defaults(worker))]
 
 
 def launch(request: ServerRequest) -> dict[str, Any]:
@@ -80,7 +87,8 @@ def launch(request: ServerRequest) -> dict[str, Any]:
 
 def _start(request: ServerRequest) -> dict[str, Any]:
     spec, worker = request.spec, request.worker
-    args = server_args(spec, worker, mounted=is_mounted(request), commit=request.pins.commit)
+    defaults = defaults_of(request)
+    args = server_args(spec, worker, defaults, mounted=is_mounted(request), commit=request.pins.commit)
     if worker.hosts == 1:
         return {"command": _API_SERVER, "args": args}
     if worker.is_tpu:
@@ -91,8 +99,13 @@ def _start(request: ServerRequest) -> dict[str, Any]:
     several += ["--master-addr=$(HEAD)", escaping.flag("master-port", MASTER_PORT)]
     return {
         "command": ["sh", "-c", _GPU_HOST, "host"],
-        "args": [escaping.literal(model), *flags, *several, *_common(spec, worker), *escaping.flags(spec.engine.args)],
+        "args": [escaping.literal(model), *flags, *several, *_common(spec, worker, defaults)],
     }
+
+
+def defaults_of(request: ServerRequest) -> Defaults:
+    """With what this engine starts where the author says nothing."""
+    return request.spec.defaults(request.worker, version_of(image(request)), request.hints)
 
 
 def image(request: ServerRequest) -> str:
@@ -159,9 +172,9 @@ def _kv_cache(spec: JobSpec | StreamSpec) -> list[dict[str, Any]]:
     return [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": str(CPU_KV_CACHE_GIB)}]
 
 
-def _common(spec: JobSpec | StreamSpec, worker: WorkerShape) -> list[str]:
+def _common(spec: JobSpec | StreamSpec, worker: WorkerShape, defaults: Defaults) -> list[str]:
     args = [escaping.flag("served-model-name", spec.model.name), "--port=$(ENGINE_PORT)"]
-    args += [*load_kind(spec).server_args, escaping.flag("max-num-seqs", spec.engine.max_num_seqs)]
+    args += [*load_kind(spec).server_args, escaping.flag("max-num-seqs", defaults.seats)]
     if spec.engine.max_model_len is not None:
         args.append(escaping.flag("max-model-len", spec.engine.max_model_len))
     args.append(escaping.flag("dtype", spec.engine.dtype))
@@ -169,4 +182,4 @@ def _common(spec: JobSpec | StreamSpec, worker: WorkerShape) -> list[str]:
         args.append(escaping.flag("tensor-parallel-size", worker.tensor_parallel))
     if worker.pipeline_parallel > 1:
         args.append(escaping.flag("pipeline-parallel-size", worker.pipeline_parallel))
-    return args
+    return [*args, *escaping.flags(defaults.flags), *escaping.flags(spec.engine.args)]

@@ -1,0 +1,199 @@
+"""With which settings an engine starts where the author states none. Pure.
+
+A nightly job wants throughput, and `vllm serve` has defaults for people who wait. vLLM has others for work that nobody waits
+for, those of its class ``LLM`` (``EngineArgs.get_batch_defaults`` of vLLM 0.32), and a job gets these. A stream gets those of
+the server. Only settings that do not affect answers have a default here (`nightshift.spec.vllm_flags`), and only where it is
+known to be better: from vLLM, or measured (docs/develop/benchmarks.md). The rest is left to vLLM.
+
+What the author states wins, flag by flag. docs/operate/capacity.md has the table, and the reason for the rule is
+docs/adr/0029-engine-defaults.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nightshift.profiles import WorkerShape
+from nightshift.profiles.hardware import Gpu, Tpu
+from nightshift.spec.vllm_flags import dashed
+
+Version = tuple[int, int]
+"""Of vLLM: its release's first two numbers."""
+
+TOKENS: Final = "max-num-batched-tokens"
+QUIET: Final = "disable-uvicorn-access-log"
+SINCE: Final[Mapping[str, Version]] = {TOKENS: (0, 4), QUIET: (0, 8)}
+"""The release of vLLM that first had a flag: its pull request 14754, of March 2025, for the access log."""
+
+CPU_SEATS: Final = 256
+CPU_SEATS_SERVED: Final = 128
+SEATS: Final = 256
+SEATS_LARGE: Final = 1024
+CPU_TOKENS: Final = 4096
+TOKENS_SMALL: Final = 8192
+TOKENS_LARGE: Final = 16384
+SERVED_MOST: Final = 2048
+"""Tokens a step that `vllm serve` takes on a small accelerator or a CPU."""
+LARGE_BYTES: Final = 70 << 30
+HUGE_BYTES: Final = 160 << 30
+"""Memory of one accelerator. From this on `vllm serve` takes as many tokens a step as ``LLM`` does."""
+TIGHT: Final = 2 / 3
+"""The share of the accelerators' memory that weights may take before more tokens a step cost more than they bring: activations
+take room from keys and values. On two A100, 141 GB of weights in 160 GB, Llama 70B lost a quarter of its throughput; on four,
+nothing (https://github.com/vllm-project/vllm/pull/17885)."""
+
+_A100: Final = "a100"
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)")
+_POWERS: Final = {"": 1, **{u: 1000**n for n, u in enumerate("kmgt", 1)}, **{u: 1024**n for n, u in enumerate("KMGT", 1)}}
+_POOLING: Final = ("classify", "embedding", "rerank", "score")
+_TAG: Final = re.compile(r"(?P<v>v?)(?P<major>\d{1,4})\.(?P<minor>\d{1,4})(\.\d+)?([-.+_].*)?")
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What the planner found of a job's model. weights_bytes: None if it is unknown."""
+
+    weights_bytes: float | None = None
+
+
+NO_HINTS: Final = Hints()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a job or a stream says. task: its kind. seats: ``engine.max_num_seqs``. length: ``engine.max_model_len``. args:
+    ``engine.args``. offline: whether nobody waits for an answer."""
+
+    task: str
+    seats: int | None
+    length: int | None
+    args: Mapping[str, Any] = field(default_factory=dict)
+    offline: bool = True
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """seats: rows that the engine computes at once. stated: whether the author says so. flags: of ``vllm serve``, with values.
+    lacking: flags that would be set, and that the engine's version does not have. version: of the engine, if known."""
+
+    seats: int
+    stated: bool
+    flags: Mapping[str, Any]
+    lacking: tuple[str, ...] = ()
+    version: Version | None = None
+
+    @property
+    def words(self) -> str:
+        """All defaults in one line; "" if there are none."""
+        found = [] if self.stated else [f"max_num_seqs {self.seats:,}"]
+        found += [name if value is True else f"{name} {value:,}" for name, value in self.flags.items()]
+        without = f"; without {', '.join(self.lacking)}, which vLLM {_dotted(self.version)} lacks" if self.lacking else ""
+        return f"{', '.join(found) or 'none'}{without}" if found or without else ""
+
+
+def defaults_of(wanted: Wanted, shape: WorkerShape | None, version: Version | None = None, hints: Hints = NO_HINTS) -> Defaults:
+    """shape: of the worker; None for a profile that this deployment does not know. version: None if it is unknown, which counts
+    as the version of this release's own images."""
+    seats = wanted.seats or _seats(wanted, shape)
+    flags: dict[str, Any] = {}
+    if wanted.offline:
+        stated = {dashed(name).removeprefix("no-") for name in wanted.args}
+        tokens = _tokens(wanted, shape, seats, hints)
+        if tokens and not {TOKENS, "max-num-scheduled-tokens"} & stated:
+            flags[TOKENS] = tokens
+        if QUIET not in stated:
+            flags[QUIET] = True
+    lacking = tuple(name for name in flags if version is not None and version < SINCE[name])
+    return Defaults(
+        seats,
+        wanted.seats is not None,
+        {name: value for name, value in flags.items() if name not in lacking},
+        lacking,
+        version,
+    )
+
+
+def version_of(image: str) -> Version | None:
+    """The version of vLLM in an image's tag, such as ``vllm/vllm-openai:v0.33.0``; None for a digest alone, or another tag.
+
+    A tag without a "v" counts only if the image's name has "vllm": it may be the version of something else.
+    """
+    place = image.split("@")[0]
+    name, colon, tag = place.rpartition(":")
+    match = _TAG.fullmatch(tag) if colon and "/" not in tag else None
+    if match is None or not (match["v"] or "vllm" in name.rpartition("/")[2]):
+        return None
+    return int(match["major"]), int(match["minor"])
+
+
+def _seats(wanted: Wanted, shape: WorkerShape | None) -> int:
+    most = number(_stated(wanted, TOKENS))
+    least = number(_stated(wanted, "max-num-active-seqs"))
+    found = _seats_of(shape, offline=wanted.offline)
+    # With these vLLM would not start.
+    found = max(found, least or 0)
+    return min(found, most) if most else found
+
+
+def _seats_of(shape: WorkerShape | None, *, offline: bool) -> int:
+    hardware = shape.profile.hardware if shape else None
+    if shape is None or isinstance(hardware, Tpu):
+        return SEATS  # Of a TPU vLLM does not know the memory.
+    if hardware is None:
+        return CPU_SEATS if offline else CPU_SEATS_SERVED
+    return SEATS if _is_small(hardware) else SEATS_LARGE
+
+
+def _is_small(gpu: Gpu) -> bool:
+    return gpu.memory * 10**9 < LARGE_BYTES or _A100 in gpu.label
+
+
+def _tokens(wanted: Wanted, shape: WorkerShape | None, seats: int, hints: Hints) -> int | None:
+    """Tokens a step; None where vLLM's own number stays."""
+    hardware = shape.profile.hardware if shape else None
+    if shape is None or isinstance(hardware, Tpu) or (isinstance(hardware, Gpu) and hardware.nodes):
+        # vLLM's table for TPUs has names of chips that its plug-in for TPUs does not use, and there each size is compiled. A
+        # deployment's own accelerator is one that nothing is known of.
+        return None
+    if hardware is None:
+        base = CPU_TOKENS
+    elif hardware.memory * 10**9 >= HUGE_BYTES or _is_tight(shape, hardware, hints):
+        return None
+    else:
+        base = TOKENS_SMALL if _is_small(hardware) else TOKENS_LARGE
+    if _may_be_unchunked(wanted) and (wanted.length is None or wanted.length > base):
+        # With less than the length such a model does not start, and vLLM, which knows the length, takes at least that.
+        return None
+    # vLLM takes no more for itself either: there would be no texts to fill it.
+    most = min(base, seats * wanted.length) if wanted.length else base
+    return most if most > SERVED_MOST else None
+
+
+def _is_tight(shape: WorkerShape, gpu: Gpu, hints: Hints) -> bool:
+    return hints.weights_bytes is not None and hints.weights_bytes > TIGHT * gpu.memory * 1e9 * shape.accelerators_in_all
+
+
+def _may_be_unchunked(wanted: Wanted) -> bool:
+    """Whether a text may have to be read in one step: vLLM cuts those of a generating model, and of some pooling models."""
+    return (
+        wanted.task in _POOLING
+        or _stated(wanted, "enable-chunked-prefill") is False
+        or (_stated(wanted, "no-enable-chunked-prefill") is True)
+    )
+
+
+def _stated(wanted: Wanted, flag: str) -> Any:
+    return next((value for name, value in wanted.args.items() if dashed(name) == flag), None)
+
+
+def number(value: Any) -> int | None:
+    """A size as vLLM reads it, ``8k`` or 8192; None for what is none."""
+    match = _SIZE.fullmatch(str(value))
+    return int(float(match[1]) * _POWERS[match[2]]) if match and not isinstance(value, bool) else None
+
+
+def _dotted(version: Version | None) -> str:
+    return ".".join(map(str, version or ()))

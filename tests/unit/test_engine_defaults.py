@@ -1,0 +1,200 @@
+"""With what an engine starts where the author says nothing: by accelerator, task, length, version and what is stated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nightshift.jobset.manifest.server import server_args
+from nightshift.profiles import PROFILES, Span, WorkerShape, fit
+from nightshift.settings import Settings
+from nightshift.spec.engine_defaults import QUIET, SINCE, TOKENS, Hints, Wanted, defaults_of, number, version_of
+from nightshift.spec.vllm_flags import affects_answers, takes
+from nightshift.tasks import TASK_KINDS, request_model
+from nightshift.tasks._request import ListRequest
+from tests.builders import a_spec
+from tests.engine_defaults_page import PAGE, with_table
+
+pytestmark = pytest.mark.unit
+
+L4, H100, A100_80 = "gpu-l4-spot", "gpu-h100-spot", "gpu-a100-80gb-spot"
+
+
+def shape_of(profile: str, **span: Any) -> WorkerShape:
+    return fit(PROFILES[profile], Span(**span))
+
+
+def tokens(profile: str, task: str = "chat", length: int | None = None, seats: int | None = None, **more: Any) -> Any:
+    """What is set; None if it is left to vLLM."""
+    hints = Hints(more.pop("weights", None))
+    return defaults_of(Wanted(task, seats, length, **more), shape_of(profile), hints=hints).flags.get(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("profile", "seats", "a_step"),
+    [
+        ("cpu", 256, 4096),
+        (L4, 256, 8192),
+        ("gpu-a100-spot", 256, 8192),
+        (A100_80, 256, 8192),
+        (H100, 1024, 16384),
+        ("gpu-h200-spot", 1024, 16384),
+        ("gpu-rtx-pro-6000-spot", 1024, 16384),
+        ("gpu-b200-spot", 1024, None),
+        ("tpu-v5e-spot", 256, None),
+        ("tpu-v6e-spot", 256, None),
+    ],
+)
+def test_a_job_gets_what_vllms_class_for_offline_work_takes(profile: str, seats: int, a_step: int | None) -> None:
+    found = defaults_of(Wanted("chat", None, None), shape_of(profile))
+    assert (found.seats, found.flags.get(TOKENS)) == (seats, a_step)
+
+
+def test_a_stream_keeps_the_defaults_of_the_server() -> None:
+    for profile, seats in (("cpu", 128), (L4, 256), (H100, 1024)):
+        found = defaults_of(Wanted("embedding", None, 256, offline=False), shape_of(profile))
+        assert (found.seats, dict(found.flags)) == (seats, {})
+
+
+class TestTokens:
+    def test_a_text_that_may_be_read_in_one_step_fits_into_one(self) -> None:
+        for task in ("embedding", "classify", "score", "rerank"):
+            assert tokens(L4, task, 8192) == 8192
+            assert tokens(L4, task, 8193) is None, "vLLM takes at least the length"
+            assert tokens(L4, task) is None, "the length is not known here"
+        assert tokens(L4, "chat", 131_072) == 8192, "cut into steps"
+
+    @pytest.mark.parametrize("args", [{"enable-chunked-prefill": False}, {"no_enable_chunked_prefill": True}])
+    def test_nor_does_a_model_start_that_may_not_cut(self, args: dict[str, Any]) -> None:
+        assert tokens(L4, "chat", 32_768, args=args) is None
+        assert tokens(L4, "chat", 4096, args=args) == 8192
+
+    def test_no_more_than_all_texts_together(self) -> None:
+        """Above that vLLM warns, and would reserve memory for nothing."""
+        assert tokens(L4, "embedding", 512, seats=8) == 4096
+        assert tokens(L4, "embedding", 128, seats=16) is None, "as `vllm serve` takes anyway"
+
+    def test_weights_that_leave_little_room_keep_it(self) -> None:
+        assert tokens(L4, weights=15.9e9) == 8192
+        assert tokens(L4, weights=16.1e9) is None
+        two = shape_of(A100_80, tensor_parallel=2)
+        assert TOKENS not in defaults_of(Wanted("chat", None, None), two, hints=Hints(141e9)).flags
+        four = shape_of(A100_80, tensor_parallel=4)
+        assert defaults_of(Wanted("chat", None, None), four, hints=Hints(141e9)).flags[TOKENS] == 8192
+
+    def test_never_less_than_the_rows_at_once(self) -> None:
+        """vLLM does not start with fewer."""
+        for profile in PROFILES:
+            for seats in (1, 4096):
+                assert (tokens(profile, seats=seats) or 4096) >= seats
+
+
+class TestWhatIsStated:
+    def test_wins_flag_by_flag(self) -> None:
+        assert tokens(L4, args={"max_num_batched_tokens": 512}) is None
+        assert tokens(L4, args={"max-num-scheduled-tokens": 512}) is None, "vLLM wants at least as many in all"
+        found = defaults_of(Wanted("chat", 7, None, {"disable_uvicorn_access_log": False}), shape_of(L4))
+        assert (found.seats, found.stated, dict(found.flags)) == (7, True, {TOKENS: 8192})
+        assert not defaults_of(Wanted("chat", 7, None, {"no-disable-uvicorn-access-log": True}), shape_of("tpu-v6e-spot")).flags
+
+    def test_bounds_the_rows_at_once_where_vllm_would_not_start(self) -> None:
+        def seats(**args: Any) -> int:
+            named = {name.replace("_", "-"): value for name, value in args.items()}
+            return defaults_of(Wanted("chat", None, None, named), shape_of(H100)).seats
+
+        assert seats(max_num_batched_tokens=512) == 512
+        assert seats(max_num_batched_tokens="0.5k") == 500
+        assert seats(max_num_batched_tokens="8K") == 1024
+        assert seats(max_num_active_seqs=2000) == 2000
+
+    def test_is_a_flag_twice_on_no_command_line(self) -> None:
+        args = {"max-num-batched-tokens": 512, "disable-uvicorn-access-log": False, "seed": 7}
+        words = server_args(a_spec(engine={"args": args}, compute__profile=L4))
+        assert [word for word in words if "batched" in word or "uvicorn" in word] == [
+            "--max-num-batched-tokens=512",
+            "--no-disable-uvicorn-access-log",
+        ]
+        assert words.count("--max-num-seqs=256") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(512, 512), ("512", 512), ("8k", 8000), ("8K", 8192), ("1.5k", 1500), ("x", None), (True, None), (None, None)],
+)
+def test_a_size_as_vllm_reads_it(value: Any, size: int | None) -> None:
+    assert number(value) == size
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("vllm/vllm-openai:v0.33.0", (0, 33)),
+        ("vllm/vllm-openai-cpu:v0.31.0-x86_64", (0, 31)),
+        ("registry.example:5000/mirror/vllm-tpu:0.27.0", (0, 27)),
+        ("vllm/vllm-openai:v0.33.0@sha256:" + "0" * 64, (0, 33)),
+        ("vllm/vllm-openai@sha256:" + "0" * 64, None),
+        ("registry.example:5000/engine", None),
+        ("registry.example/engine:2.3.1", None),
+        ("vllm/vllm-openai:latest", None),
+        ("vllm/vllm-openai:nightly-0123abc", None),
+    ],
+)
+def test_the_version_is_that_of_the_images_tag(image: str, version: tuple[int, int] | None) -> None:
+    assert version_of(image) == version
+
+
+class TestVersions:
+    def test_what_an_engine_lacks_is_left_out_and_named(self) -> None:
+        found = defaults_of(Wanted("chat", None, None), shape_of(L4), (0, 7))
+        assert dict(found.flags) == {TOKENS: 8192}
+        assert (
+            found.words
+            == "max_num_seqs 256, max-num-batched-tokens 8,192; without disable-uvicorn-access-log, which vLLM 0.7 lacks"
+        )
+
+    def test_the_images_of_this_release_have_all_flags(self) -> None:
+        """So an unknown version may count as theirs."""
+        settings = Settings("b", "p")
+        for image in (settings.server_image, settings.cpu_server_image, settings.tpu_server_image):
+            version = version_of(image)
+            assert version is not None
+            assert not [flag for flag, since in SINCE.items() if version < since]
+
+
+def test_no_default_affects_answers_and_each_is_a_value_that_a_job_may_have() -> None:
+    for profile in PROFILES:
+        flags = defaults_of(Wanted("chat", None, None), shape_of(profile)).flags
+        assert QUIET in flags
+        for flag, value in flags.items():
+            kind = takes(flag)
+            assert kind is not None
+            assert (affects_answers(flag), kind.fits(value), flag in SINCE) == (False, True, True)
+
+
+def test_tasks_whose_endpoint_takes_lists_are_those_that_pool() -> None:
+    for task in TASK_KINDS:
+        pools = issubclass(request_model(task), ListRequest) or task == "rerank"
+        assert (tokens(L4, task) is None) is pools, task
+
+
+class TestSeats:
+    def test_the_driver_gets_the_number_of_its_workers_profile(self) -> None:
+        spec = a_spec(engine={}, compute={"profile": H100, "fallback": [L4]})
+        assert spec.tuning()["engine"] == {"max_num_seqs": 1024}
+        assert spec.tuning(spec.compute.worker(L4))["engine"] == {"max_num_seqs": 256}
+        assert spec.with_tuning(spec.tuning(spec.compute.worker(L4))).seats() == 256
+
+    def test_a_profile_of_another_deployment_does_not_stop_who_reads_a_run(self) -> None:
+        spec = a_spec(engine={}, compute={"profile": "gpu-of-others"}, request={"input": "{{ text }}"})
+        assert (spec.seats(), spec.rows_per_request) == (256, 64)
+
+    def test_a_number_that_is_left_out_again_follows_the_default(self) -> None:
+        frozen = a_spec(engine={"max_num_seqs": 8})
+        assert frozen.under_terms_of(a_spec(engine={})).seats() == 256
+        assert a_spec(engine={}).semantic() == frozen.semantic()
+
+
+def test_the_page_has_the_table() -> None:
+    """`python -m tests.engine_defaults_page` renews it."""
+    assert PAGE.read_text() == with_table(PAGE.read_text())
