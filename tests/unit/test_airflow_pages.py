@@ -7,15 +7,23 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models import import_all_models
 from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from obstore.store import MemoryStore
+from sqlalchemy import Engine, create_engine, insert
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import StaticPool
 
 from nightshift.jobset.fleet.shown import save_now
 from nightshift.plugin.address import address, dag_run_address, run_address
@@ -35,6 +43,8 @@ pytestmark = pytest.mark.unit
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}"
 RIGHTS = {rights.READS_RUN, rights.READS_ROWS, rights.CHANGES_RUN, rights.TRIGGERS}
 WRITES = {rights.CHANGES_RUN, rights.TRIGGERS}
+IN_AIRFLOW = {name: getattr(dag_runs, name) for name in ("night", "that_worked_on")}
+"""What asks Airflow's database."""
 LOGS = {*actions.LOGS.values(), job.LOG}
 
 
@@ -86,6 +96,7 @@ def browser(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, made: FastAPI, 
     monkeypatch.setattr("airflow.api_fastapi.app._AuthManagerState.instance", users)
     monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
     monkeypatch.setattr(dag_runs, "night", lambda dag_id, dag_run_id: None)
+    monkeypatch.setattr(dag_runs, "that_worked_on", lambda run: ())
     airflow = FastAPI()
     airflow.mount("/nightshift", made)
     with TestClient(airflow, cookies={"_token": "reader"}, follow_redirects=False, raise_server_exceptions=True) as client:
@@ -408,6 +419,64 @@ class TestPages:
 
 def fail(error: Exception) -> Any:
     raise error
+
+
+class TestDagRuns:
+    """With Airflow's tables in memory."""
+
+    @pytest.fixture(autouse=True)
+    def airflow(self, browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> Engine:
+        engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+        import_all_models()
+        DagRun.metadata.create_all(engine)
+        monkeypatch.setattr("airflow.utils.session.create_session", lambda scoped: Session(engine))
+        for name, real in IN_AIRFLOW.items():
+            monkeypatch.setattr(dag_runs, name, real)
+        return engine
+
+    def worked(self, airflow: Engine, number: int, hour: int, prefix: str, **tasks: str) -> None:
+        """A DAG run manual__NUMBER of the job tickets, whose task plan has passed on the run with this prefix."""
+        of_it = {"dag_id": "tickets", "run_id": f"manual__{number}"}
+        at = datetime(2026, 11, 21, hour, tzinfo=UTC)
+        with Session(airflow) as session:
+            session.execute(
+                insert(DagRun).values(
+                    id=number, state=tasks["audit"], start_date=at, run_after=at, run_type="manual", clear_number=0, **of_it
+                )
+            )
+            for task, state in {"plan": "success", **tasks}.items():
+                session.execute(
+                    insert(TaskInstance).values(task_id=task, state=state, map_index=-1, pool="p", pool_slots=1, **of_it)
+                )
+            passed = {"run_prefix": prefix, "rows": 40}
+            session.execute(
+                insert(XComModel).values(dag_run_id=number, task_id="plan", key="return_value", value=passed, **of_it)
+            )
+            session.commit()
+
+    def test_the_one_that_worked_on_a_run_last_is_shown(self, browser: TestClient, store: MemoryStore, airflow: Engine) -> None:
+        """Not the one that opened it, and failed; that one is named. Runs with a like id, and of other jobs, have their own."""
+        made = a_chat_run(store, rows=40, chunk_rows=10, opened_by="manual__1")
+        failed = {"infer": "failed", "seal": "upstream_failed", "audit": "failed"}
+        repaired = {"infer": "success", "seal": "success", "audit": "success"}
+        self.worked(airflow, 1, 5, made.run.prefix, **failed)
+        self.worked(airflow, 2, 7, made.run.prefix, **repaired)
+        self.worked(airflow, 3, 6, made.run.prefix, **failed)
+        self.worked(airflow, 4, 8, made.run.prefix + "-g2", **failed)
+        self.worked(airflow, 5, 9, made.run.prefix.replace("tickets", "secrets"), **failed)
+
+        page = browser.get(page_of(made)).text
+
+        assert "/dags/tickets/runs/manual__2/tasks/infer" in page
+        assert '<a data-outside href="/dags/tickets/runs/manual__2">DAG run</a>' in page
+        assert "upstream failed" not in page
+        others = page.partition("Other DAG runs of this run")[2].partition("</p>")[0]
+        assert re.findall("manual__[0-9]</a> [(]failed", others) == ["manual__3</a> (failed", "manual__1</a> (failed"]
+        assert "manual__4" not in page and "manual__5" not in page
+
+        came_from = browser.get(page_of(made, "?dag_run_id=manual__1")).text
+        assert "/dags/tickets/runs/manual__1/tasks/infer" in came_from
+        assert "manual__2</a> (success" in came_from
 
 
 class TestAddresses:

@@ -15,6 +15,8 @@ PLAN: Final = "plan"
 """The task that opens a run and passes it on."""
 ORDER: Final = (PLAN, "extract", "infer", "seal", "publish", "audit", "audit_failure")
 """The tasks of a night, as they follow one another."""
+SHOWN: Final = 5
+"""DAG runs of one run that a page names."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,43 @@ class Night:
     @property
     def over(self) -> bool:
         return self.state in ("success", "failed")
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A DAG run that works, or has worked, on a run. state: Airflow's word. link: its page."""
+
+    dag_run_id: str
+    state: str
+    link: str
+    started: datetime | None
+
+
+def that_worked_on(run: RunRef) -> tuple[Worked, ...]:
+    """The DAG runs whose task plan passed this run on, the one that was started or cleared last first; at most `SHOWN`.
+
+    Empty before the first such task has ended, and where an XCom backend keeps values outside Airflow's database.
+    """
+    from airflow.models.dagrun import DagRun
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import String, cast, func, select
+
+    # The database narrows it down to a few by the text; which of them mean this run is read from the values.
+    passed = (XComModel.dag_id == run.job, XComModel.task_id == PLAN, XComModel.key == "return_value")
+    wanted = (
+        select(DagRun.run_id, DagRun.state, DagRun.start_date, XComModel.value)
+        .join(XComModel, XComModel.dag_run_id == DagRun.id)
+        .where(*passed, cast(XComModel.value, String).contains(run.run_id, autoescape=True))
+        .order_by(func.coalesce(DagRun.start_date, DagRun.queued_at).desc(), DagRun.id.desc())
+    )
+    with create_session(scoped=False) as session:
+        found = [
+            Worked(row.run_id, str(row.state or ""), dag_run_address(run.job, row.run_id), row.start_date)
+            for row in session.execute(wanted)
+            if _run_of(XComModel.deserialize_value(row), run.job) == run
+        ]
+    return tuple(found[:SHOWN])
 
 
 def night(dag_id: str, dag_run_id: str) -> Night | None:

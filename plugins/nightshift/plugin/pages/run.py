@@ -24,7 +24,7 @@ DONE: Final = ("published", "failed", "unreadable")
 
 @router.get("", dependencies=SEES)
 def one_run(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "") -> HTMLResponse:
-    """dag_run_id: the one from which a user has come, if any; else the one that opened the run."""
+    """dag_run_id: the one from which a user has come, if any; else the last one that worked on the run."""
     shown = _now(run, user, dag_run_id)
     rows = may(user, run.job, "GET", DagAccessEntity.XCOM)
     parts = {"now": live("run_now.html", **shown), "work": live("run_work.html", **shown)}
@@ -45,12 +45,15 @@ def work(run: RunDep, user: GetUserDep, dag_run_id: DagRunId = "", seen: Seen = 
 
 def _now(run: Any, user: Any, dag_run_id: str) -> dict[str, Any]:
     look = facts.of[run].look().to_json()
-    night = dag_runs.night(run.job, dag_run_id or look["summary"]["opened_by"])
+    worked = dag_runs.that_worked_on(run)
+    shown = dag_run_id or (worked[0].dag_run_id if worked else look["summary"]["opened_by"])
+    night = dag_runs.night(run.job, shown)
     over = look["summary"]["state"] in DONE and (night is None or night.over)
     return {
         "run": run,
         "look": look,
         "night": night,
+        "other_nights": [each for each in worked if each.dag_run_id != shown],
         "dag_run_id": dag_run_id,
         "every_s": None if over else 5,
         "actions": _actions(look, run, user),
