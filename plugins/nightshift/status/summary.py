@@ -82,6 +82,11 @@ class Summary:
     def working(self) -> bool:
         return self.state in WORKING
 
+    @property
+    def left(self) -> int:
+        """Rows of the plan that no committed chunk has, so whether they are dead letters is open. 0 if that is not known."""
+        return max(0, (self.rows or 0) - self.done) if self.done is not None else 0
+
     def beside(self, published: Iterable[tuple[str, str]]) -> Summary:
         """Without what needs attention if one of these runs of its partition was opened later. published: when each was opened,
         and its id."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isclose
 from typing import Any, Final
+
+from nightshift.plugin.pages.words import number
 
 WIDTH: Final = 320
 HEIGHT: Final = 96
 BINS: Final = 24
 """Of the axis that two runs share."""
+SAME: Final = 1e-5
+"""Values whose relative difference is smaller are one value: norms of unit vectors differ by what floats are rounded."""
+DIGITS_MOST: Final = 9
+"""After the point, of a number at an axis."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +34,26 @@ class Bar:
 class Histograms:
     """A run's histogram as bars, and the earlier run's as a line over the same axis, both as shares of their answers.
 
-    line: the points of a polyline; empty without an earlier run. least, most: of the axis.
+    line: the points of a polyline; empty without an earlier run. ends: of the axis, as texts that differ; one if all values are
+    the same. mean, mean_before: likewise as texts.
     """
 
     of: str
     bars: tuple[Bar, ...]
     line: str
-    least: float
-    most: float
-    mean: float
-    mean_before: float | None
+    ends: tuple[str, ...]
+    mean: str
+    mean_before: str | None
 
 
 def histograms(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> Histograms:
     """From the JSON of two `nightshift.status.distributions.Histogram` of the same thing."""
     both = [now] if before is None else [now, before]
     least, most = min(each["least"] for each in both), max(each["most"] for each in both)
+    if isclose(least, most, rel_tol=SAME):
+        least = most = float(f"{now['mean']:.4g}")
+        both = [{**each, "least": least, "most": most, "counts": [sum(each["counts"])]} for each in both]
+    say = _saying(least, most)
     shares = [_spread(each, least, most) for each in both]
     top = max(max(each) for each in shares) or 1.0
     wide, step = WIDTH / BINS, (most - least) / BINS
@@ -53,13 +63,24 @@ def histograms(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> Hist
             round(HEIGHT * (1 - share / top), 2),
             round(wide - 1, 2),
             round(HEIGHT * share / top, 2),
-            f"{least + place * step:,.4g} to {least + (place + 1) * step:,.4g}: {share:.1%}",
+            f"{least + place * step:,.6g} to {least + (place + 1) * step:,.6g}: {share:.1%}" if step else f"{share:.1%}",
         )
         for place, share in enumerate(shares[0])
         if share
     )
     line = "" if before is None else _line(shares[1], top, wide)
-    return Histograms(str(now["of"]), bars, line, least, most, now["mean"], before["mean"] if before else None)
+    ends = (say(least), say(most)) if most > least else (f"all {say(least)}",)
+    return Histograms(str(now["of"]), bars, line, ends, say(now["mean"]), say(before["mean"]) if before else None)
+
+
+def _saying(least: float, most: float) -> Callable[[float], str]:
+    """How the numbers of an axis are written: as everywhere, or with as many digits as its ends need to differ."""
+    if most == least:
+        return lambda value: number(float(f"{value:.4g}"))
+    if float(number(least).replace(",", "")) != float(number(most).replace(",", "")):
+        return number
+    digits = next((each for each in range(3, DIGITS_MOST) if f"{least:.{each}f}" != f"{most:.{each}f}"), DIGITS_MOST)
+    return lambda value: f"{value:,.{digits}f}"
 
 
 def _spread(one: Mapping[str, Any], least: float, most: float) -> list[float]:

@@ -89,8 +89,10 @@ def dead_letters(
     found = (
         facts.of[run].dead_letters.page(reason=reason or None, search=search, after=after, count=DEAD_LETTERS_A_PAGE).to_json()
     )
-    name = "dead_letters.html" if after < 0 else "dead_letters_more.html"
-    return fragment(name, run=run, found=found, reason=reason, search=search)
+    if after >= 0:
+        return fragment("dead_letters_more.html", run=run, found=found, reason=reason, search=search)
+    summary = facts.of[run].look().summary
+    return fragment("dead_letters.html", run=run, found=found, reason=reason, search=search, summary=summary)
 
 
 @router.get("/samples", dependencies=SEES_ROWS)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 NOT_KNOWN: Final = "not known yet"
+NUMBERS_SHOWN: Final = 4
+"""Of a vector."""
+_LEFT_OUT: Final = re.compile(r"\.\.\. ([0-9,]+) more")
 
 
 def count(value: float | None) -> str:
@@ -66,10 +70,27 @@ def title(name: str) -> str:
 
 
 def text(value: Any) -> str:
-    """A value of a row, or an answer: texts as they are, the rest as JSON."""
+    """A value of a row, or an answer: texts as they are, vectors in a line, the rest as JSON."""
     if value is None:
         return ""
+    value = _vectors_in_a_line(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def _vectors_in_a_line(value: Any) -> Any:
+    """With the first few numbers of each list of numbers, and how many it has, in place of the list."""
+    if isinstance(value, Mapping):
+        return {name: _vectors_in_a_line(each) for name, each in value.items()}
+    if not isinstance(value, list):
+        return value
+    # What reads rows keeps the beginning of a long list, and counts the rest in its last item.
+    left_out = _LEFT_OUT.fullmatch(value[-1]) if value and isinstance(value[-1], str) else None
+    numbers = value[:-1] if left_out else value
+    if not numbers or not all(type(each) in (int, float) for each in numbers):
+        return [_vectors_in_a_line(each) for each in value]
+    many = len(numbers) + (int(left_out[1].replace(",", "")) if left_out else 0)
+    first = ", ".join(f"{each:.4g}" if isinstance(each, float) else str(each) for each in numbers[:NUMBERS_SHOWN])
+    return f"{first}, … ({noun(many, 'number')})" if many > NUMBERS_SHOWN else f"[{first}]"
 
 
 def one_line(value: Mapping[str, Any]) -> str:
