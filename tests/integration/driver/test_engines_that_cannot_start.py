@@ -9,10 +9,11 @@ from typing import Any
 
 import obstore
 import pytest
+import yaml
 from airflow.sdk import DAG
 from obstore.store import LocalStore
 
-from local import vllm
+from local import models, vllm
 from local.environments import python_of
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, Cause
@@ -35,6 +36,8 @@ DEADLINE_S = 3600
 LONG_S = 600
 """Far less than the deadline, and far more than any of them takes on a machine that has other work too."""
 SERVER = "nightshift/server:under-test"
+GREEDY = {"spec": {"initContainers": [{"name": "server", "env": [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": "100000"}]}]}}
+"""A deployment's override: 100 TB of keys and values in this machine's memory."""
 
 
 class Night(InferOperator):
@@ -52,7 +55,9 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     agent.close()
 
 
-def the_error(agent: AgentProcess, folder: Path, monkeypatch: pytest.MonkeyPatch, image: str, spec: dict[str, Any]) -> str:
+def the_error(
+    agent: AgentProcess, folder: Path, monkeypatch: pytest.MonkeyPatch, image: str, spec: dict[str, Any], pod_patch: str = ""
+) -> str:
     """Of the task `infer` of a run of this job."""
     (folder / "bucket").mkdir()
     store = LocalStore(folder / "bucket")
@@ -61,7 +66,7 @@ def the_error(agent: AgentProcess, folder: Path, monkeypatch: pytest.MonkeyPatch
     obstore.put(store, RUN.plan_path, canonical_json(plan))
     obstore.put(store, f"{RUN.prefix}/{plan['files'][0]['path']}", b"x" * plan["files"][0]["size"])
     monkeypatch.setattr(FleetWatch, "_store", store)
-    settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", server_image=image)
+    settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", server_image=image, pod_patch=pod_patch)
     for name in ("bucket", "project", "runtime"):
         monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))
     runtime = LocalUnderTest(agent.state)
@@ -111,6 +116,25 @@ def test_an_engine_that_cannot_start_ends_the_night_with_its_own_words(
     assert error.startswith("The engine cannot start: ")
     assert words in error
     assert WHAT_TO_DO[cause] in error
+    assert "Last lines of server in" in capsys.readouterr().out
+
+
+def test_so_does_too_little_memory(
+    agent: AgentProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a model that generates: one that embeds keeps no keys and values."""
+    model = models.ensure(models.TINY_LLAMA)
+    chat = {"model__uri": model.uri, "model__revision": model.revision, "engine__max_num_seqs": 4, "engine__max_model_len": 256}
+    request = {"user": "{{ text }}", "max_tokens": 8}
+
+    patch = tmp_path / "patch.yaml"
+    patch.write_text(yaml.safe_dump(GREEDY))
+    spec = {**MINILM, **chat, "task": "chat", "request": request}
+
+    error = the_error(agent, tmp_path, monkeypatch, SERVER, spec, pod_patch=str(patch))
+
+    assert "less than requested memory for kv" in error
+    assert WHAT_TO_DO[Cause.MEMORY] in error
     assert "Last lines of server in" in capsys.readouterr().out
 
 
