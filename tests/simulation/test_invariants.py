@@ -25,6 +25,7 @@ import pytest
 
 from nightshift.driver.scheduler import OpenChunk
 from nightshift.driver.worker import WorkerLimits
+from nightshift.run.order import Order
 from nightshift.run.plan import InputFile, Plan
 from tests.simulation.check import Violated
 from tests.simulation.codecs import LightCodec
@@ -110,6 +111,25 @@ def test_1_conservation_whatever_storage_does() -> None:
 
     counts = seen(reports)
     assert min(counts[f"store: {fate}"] for fate in ("lost_reply", "never", "late", "resent", "slow", "outage", "list"))
+
+
+def test_1_to_8_of_rows_that_are_planned_in_an_order() -> None:
+    """Their files are buckets of very different sizes, one of them without a whole chunk, and rows that are bad alike are
+    neighbours, whole chunks of them."""
+    buckets = (1, 17, 3, 27)
+    files = tuple(
+        InputFile(f"inputs/0-part-{n:05d}-000000000000.parquet", rows, (rows,), 1, "e") for n, rows in enumerate(buckets)
+    )
+    order = Order(("prefix",), len(buckets), 1, "ordered by prefix")
+    plan = Plan(RUN.run_id, sum(buckets), 6, 2, files, uid=WORK.plan_uid, order=order)
+    kinds = [Nature.TOO_LONG, Nature.BAD_INPUT, Nature.REJECTED, Nature.POISON]
+    natures = {6 * kind + row: nature for kind, nature in enumerate(kinds[:3]) for row in range(6)} | {47: kinds[3]}
+    events = [*often("kill", times=2), *often("drain", times=2), *often("twin", times=2), *often("freeze", times=2)]
+    weather = Weather(lost_reply=0.1, never=0.1, late=0.1, read_error=0.2)
+
+    for real in (False, True):
+        draws = 4 if real else 30
+        run(a_scenario(plan=plan, natures=natures, events=events, weather=weather, real_codec=real), draws=draws)
 
 
 def test_2_exactly_once_when_every_home_has_two_owners_and_zombies_wake() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.fields.text import n
 from nightshift.planner import tokens
 from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
+from nightshift.planner.order import shares
 from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
 from nightshift.run import model_files
 
@@ -50,6 +51,8 @@ def known_of(
     Raises what `sample` raises.
     """
 
+    from nightshift.tasks.base import read_columns, union
+
     variables = os.environ if environment is None else environment
     missing: list[model_files.NoFile] = []
 
@@ -66,8 +69,15 @@ def known_of(
     model, why_not = _model(spec, pins, read)
     source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens per row, as given"
     texts = None if spec.task == "rerank" else 1.0
+    shared: tuple[float, ...] = ()
     if input_tokens is None and sample is not None:
-        input_tokens, texts, source = _measured(spec, sample, read)
+        # An image is not counted, so it is not fetched either.
+        columns = union(*(names for field, names in read_columns(spec.request) if field != "image"))
+        rows = sample(columns, SAMPLE_ROWS) if columns else ()
+        prompts = [found for row in rows if (found := list(_texts(spec, row))) and any(found)]
+        input_tokens, texts, source = _measured(spec, prompts, read)
+        if counts and prompts and spec.source.order == "auto":
+            shared = shares(spec, counts.columns, rows, _length(spec, prompts))
     output_source = "as given"
     if output_tokens is None and (measured := [each for each in (records or {}).values() if each.rows and each.output_tokens]):
         # Tokens of rows that had no answer are in it, too.
@@ -75,7 +85,7 @@ def known_of(
         output_source = f"measured in run {measured[0].run}"
     mean = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
     absent = next((str(each) for each in missing if isinstance(each, model_files.NoModel)), "")
-    return Known(replace(mean, texts=texts), model, why_not, records, absent, counts)
+    return Known(replace(mean, texts=texts), model, why_not, records, absent, counts, shared)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
@@ -108,15 +118,10 @@ def model_for(spec: JobSpec, config: object) -> Model:
     return model_of(config, spec.engine.dtype, flags.get("kv-cache-dtype", "auto"), flags.get("quantization"))
 
 
-def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tuple[float | None, float | None, str]:
-    """Mean input tokens of a row, in how many texts, and how they were counted; None if the query has no rows that become a
-    request."""
-    from nightshift.tasks.base import read_columns, union
-
-    # An image is not counted, so it is not fetched either.
-    columns = union(*(names for field, names in read_columns(spec.request) if field != "image"))
-    rows = sample(columns, SAMPLE_ROWS) if columns else ()
-    texts = [found for row in rows if (found := list(_texts(spec, row))) and any(found)]
+def _measured(
+    spec: JobSpec, texts: Sequence[list[str]], read: Callable[[str], bytes]
+) -> tuple[float | None, float | None, str]:
+    """Mean input tokens of a row, in how many texts, and how they were counted; None if there are no prompts."""
     if not texts:
         return None, None if spec.task == "rerank" else 1.0, ""
     images = IMAGE_TOKENS if spec.task == "image" else 0
@@ -132,6 +137,12 @@ def _measured(spec: JobSpec, sample: Sample, read: Callable[[str], bytes]) -> tu
         return mean, 1.0, source
     pairs = sum(len(row) for row in texts) / 2 / len(texts)
     return mean, pairs, f"{source}, {pairs:,.0f} documents per row"
+
+
+def _length(spec: JobSpec, texts: Sequence[list[str]]) -> float:
+    """Mean characters of a prompt; an image's tokens are some, too."""
+    images = IMAGE_TOKENS * CHARS_PER_TOKEN if spec.task == "image" else 0.0
+    return sum(sum(map(len, prompt)) for prompt in texts) / len(texts) + images
 
 
 def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:

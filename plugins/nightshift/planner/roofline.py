@@ -115,6 +115,13 @@ def estimate(
     return Estimate(1 / (text * texts), seats, entering / text, leaving / text, bound)
 
 
+def cached_tokens(model: Model, shape: WorkerShape, flags: Mapping[str, Any] = {}) -> float:
+    """How many tokens' keys and values fit one worker's memory. Raises CannotStart, also for a model that caches none."""
+    if not model.cached:
+        raise CannotStart("the model caches no keys and values")
+    return _power(model, shape, flags)[2] / (model.cached * model.cache_bytes * _copies(model, shape))
+
+
 def _power(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> tuple[float, float, float]:
     """(FLOP/s, bytes/s, bytes for keys and values) that are reached. Raises CannotStart."""
     if model.heads and model.heads % shape.tensor_parallel:

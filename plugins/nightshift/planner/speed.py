@@ -100,8 +100,9 @@ class Known:
 
     model: None if its config cannot be had; why_not has the reason. tokens: of a mean row. records: the nearest record by the
     name of a profile; a profile that is not in it has none. absent: why no engine will find the model, and what to do; '' as
-    far as is known. counts: of the query's rows by the columns whose order may pay; None if they were not counted. shared: of
-    the sampled rows' prompts, by the same columns (`nightshift.planner.order`).
+    far as is known. counts: of the query's rows by the columns whose order may pay; None if they were not counted. shared: what
+    the sampled rows' prompts have in common, by the same columns (`nightshift.planner.order.shares`); none if nothing was
+    sampled.
     """
 
     tokens: Tokens

@@ -54,9 +54,10 @@ def of_statement(sql: str) -> Order | None:
 
 @dataclass(frozen=True)
 class Counts:
-    """The rows of a query; and of each leading part of a list of its columns, how many different values it has (distinct) and
-    how many rows have its most frequent one (largest), both about."""
+    """The rows of a query; and of each leading part of these columns, how many different values it has (distinct) and how many
+    rows have its most frequent one (largest), both about."""
 
     rows: int
+    columns: tuple[str, ...] = ()
     distinct: tuple[int, ...] = ()
     largest: tuple[int, ...] = ()

@@ -23,6 +23,7 @@ class TaskRequest(Section):
 
     TEMPLATES: the fields that are Jinja2 templates over the query's columns. COLUMNS: the fields that name one column, each
     with the prefixes of the GoogleSQL types that it may have.
+    LEADING: the templates that a prompt begins with, in its order, if the engine computes a common beginning of prompts once.
     OPERATIONAL: the fields that do not affect answers: if you change them, the run stays the same.
     ONE_WIDTH: whether all predictions of a run are lists of the same length.
     SIZED_BY: the field that states how large an answer may be, if there is one.
@@ -30,6 +31,7 @@ class TaskRequest(Section):
 
     TEMPLATES: ClassVar[tuple[str, ...]] = ()
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    LEADING: ClassVar[tuple[str, ...]] = ()
     OPERATIONAL: ClassVar[tuple[str, ...]] = ("timeout", "rows_per_request")
     ONE_WIDTH: ClassVar[bool] = False
     SIZED_BY: ClassVar[str | None] = None

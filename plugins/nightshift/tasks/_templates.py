@@ -242,6 +242,13 @@ def examine_template(source: str, known: Container[str]) -> Examined:
     return Examined(columns, reads_files, tuple(_names.problems(tree, known)))
 
 
+def mentioned(source: str) -> tuple[str, ...]:
+    """The columns that a template reads, in the order in which it first names them. Raises as `compile_template`."""
+    columns = _parsed(source)[1]
+    named = (value for _, kind, value in _the_environment().lex(source) if kind == "name" and value in columns)
+    return tuple(dict.fromkeys(named))
+
+
 def _parsed(source: str) -> tuple[nodes.Template, tuple[str, ...]]:
     tree = _the_environment().parse(source)
     return tree, _names.prepare(tree)

@@ -247,6 +247,13 @@ def examine_template(source: str, known: Container[str]) -> Examined:
     return _templates.examine_template(source, known)
 
 
+def mentioned(source: str) -> tuple[str, ...]:
+    """The columns that a template reads, in the order in which it first names them. Raises jinja2.TemplateSyntaxError."""
+    from nightshift.tasks import _templates
+
+    return _templates.mentioned(source)
+
+
 class Text:
     """A template field of a job, compiled once. columns: the ones it reads."""
 

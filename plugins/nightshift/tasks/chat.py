@@ -26,6 +26,7 @@ class Request(MessageRequest):
 
     TEMPLATES: ClassVar = ("system", "user")
     COLUMNS: ClassVar = {"messages_column": ("ARRAY",)}
+    LEADING: ClassVar = ("system", "user")
 
     system: section.Text | None = Field(default=None, description=SYSTEM, examples=["You label support tickets."])
     user: section.Text | None = Field(

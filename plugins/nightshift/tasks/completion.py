@@ -19,6 +19,7 @@ class Request(SamplingRequest):
     """What the model is asked for a row of a completion job."""
 
     TEMPLATES: ClassVar = ("prompt",)
+    LEADING: ClassVar = ("prompt",)
 
     prompt: section.Text = Field(
         description="Jinja2 template: the text that the model continues, without any chat template.",

@@ -34,6 +34,8 @@ class Request(MessageRequest):
 
     TEMPLATES: ClassVar = ("system", "user")
     COLUMNS: ClassVar = {"image": ("BYTES", "STRING")}
+    LEADING: ClassVar = ("system",)
+    """The image stands before the user's text."""
 
     image: section.InputColumn = Field(
         description="The column of the image: BYTES (PNG, JPEG, WebP or GIF), or the gs:// URI of such an object.",

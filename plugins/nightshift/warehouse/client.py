@@ -124,7 +124,7 @@ class Warehouse:
         what, parameters = f"The rows of job {spec.job}", query.parameters(spec, partition)
         (row,) = self._statements.rows(what, ordered.prefix_counts(spec, columns), parameters)
         rows, *found = (int(value or 0) for value in dict(row).values())
-        return Counts(rows, tuple(found[::2]), tuple(found[1::2]))
+        return Counts(rows, tuple(columns), tuple(found[::2]), tuple(found[1::2]))
 
     def sample_rows(self, spec: JobSpec, partition: str, columns: Sequence[str], rows: int) -> list[dict[str, Any]]:
         """Some of the query's rows, with these columns; for estimates only."""

@@ -23,6 +23,7 @@ from nightshift.planner import order as planner_order
 from nightshift.run.names import RunRef
 from nightshift.run.order import Order
 from nightshift.run.plan import Plan, load_plan
+from nightshift.spec import JobSpec
 from nightshift.warehouse import WarehouseError
 from tests.integration.warehouse.conftest import PARTITION, Night
 
@@ -200,3 +201,21 @@ def test_a_column_that_the_query_lacks_is_named_before_the_night(tasks: Tasks) -
 
     with pytest.raises(WarehouseError, match=r"source.order names the column nam, .* \(did you mean name\?\)"):
         tasks.night.warehouse.check_query(tasks.night.spec, PARTITION)
+
+
+@pytest.mark.gate
+def test_an_order_that_pays_is_found_and_kept(tasks: Tasks) -> None:
+    """By counts of real rows, in the statement that counts them anyway."""
+    night = tasks.night
+    night.rows(f"UPDATE `{night.settings.bucket}.source` SET name = CONCAT(name, REPEAT(' long', 200)) WHERE TRUE")
+    prompt = {"task": "completion", "request": {"prompt": "{{ name }} {{ version }} {{ text }}", "max_tokens": 4}}
+    night.spec = JobSpec.model_validate({**night.spec.model_dump(mode="json"), **prompt, "engine": {"max_num_seqs": 1}})
+    told = tasks.plan()
+    plan = tasks.extract(told)
+
+    assert plan.order is not None
+    assert (plan.order.columns, plan.order.buckets) == (("name",), 5)
+    assert "ordered by name, which should save" in plan.order.why
+    assert plan.order.why in told["planned"]
+    assert f"in {ROWS} rows" in plan.order.why
+    assert len(runs_of(tasks.rows(plan), "name")) == PREFIXES
