@@ -73,7 +73,24 @@ PAUSE: Final = Format("pause requests", 1)
 ENDING: Final = Format("endings of nights", 1)
 PREVIEW: Final = Format("previews", 1)
 """The results in ``_previews/``, and the questions to a warm engine and its answers."""
+TRIAL: Final = Format("trials of a tune", 1)
 AUDIT: Final = Format("the audit table", 2)
 """Version 2: spec_digest covers what affects answers and nothing else; before, all settings of the engine and all defaults."""
 
-ALL: Final = (SPEC, DECISION, PLAN, MANIFEST, CHUNK, MARK, STARTS, SPEED, PAUSE, ENDING, PREVIEW, STREAM_FILE, XCOM, AUDIT)
+ALL: Final = (
+    SPEC,
+    DECISION,
+    PLAN,
+    MANIFEST,
+    CHUNK,
+    MARK,
+    STARTS,
+    SPEED,
+    PAUSE,
+    ENDING,
+    PREVIEW,
+    TRIAL,
+    STREAM_FILE,
+    XCOM,
+    AUDIT,
+)

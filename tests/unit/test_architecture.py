@@ -41,7 +41,6 @@ ALLOWED: dict[str, set[str]] = {
     "profiles": {"fields"},
     "settings": set(),
     "store": {"fields"},
-    "tuner": set(),
     "tasks": {"fields"},
     "spec": {"fields", "profiles", "tasks"},
     "run": {"", "fields", "formats", "spec", "store"},
@@ -64,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
         "store",
         "tasks",
     },
+    "tuner": {"fields", "formats", "jobset", "planner", "preview", "run", "settings", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "fields", "formats", "jobset", "run", "settings", "spec", "store", "tasks", "warehouse"},
     "doctor": {"", "fields", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
     "hooks": {"doctor", "jobset", "settings", "spec", "store", "warehouse"},
@@ -107,6 +107,7 @@ ALLOWED: dict[str, set[str]] = {
         "status",
         "store",
         "stream",
+        "tuner",
         "warehouse",
     },
 }

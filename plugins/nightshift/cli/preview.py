@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
+from nightshift.cli.engine_work import guarded, surroundings
 from nightshift.cli.given import Wrong, partition_of
-from nightshift.cli.trouble import NoAccount, beside_the_stack, open_bucket, tell
 from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:
@@ -53,41 +53,8 @@ def run(
     world: Callable[[Mapping[str, str]], Surroundings] | None = None,
 ) -> int:
     """Prints the preview; the exit code."""
-    from nightshift.planner.costs.prices import PricesError
-    from nightshift.preview.outcome import EngineGone, UnfitEngine
-    from nightshift.preview.rows import NoRows
-    from nightshift.preview.warm import NoEngine
-    from nightshift.settings import SettingsError
-    from nightshift.spec import SpecErrors
-    from nightshift.store import StoreUnavailable
-
-    try:
-        return _run(options, os.environ if environment is None else environment, world or _surroundings)
-    except (SpecErrors, PricesError) as error:
-        return _failed(str(error), exits.BAD_INPUT)
-    except SettingsError as error:
-        return _failed(f"nightshift preview: {error}{beside_the_stack()}", exits.BAD_INPUT)
-    except (NoRows, Wrong) as error:
-        return _failed(f"nightshift preview: {error}", exits.BAD_INPUT)
-    except EngineGone as error:
-        return _failed(f"nightshift preview: {error}", exits.RESUME)
-    except (NoAccount, StoreUnavailable) as error:
-        return tell("preview", error)
-    except (NoEngine, UnfitEngine) as error:
-        return _failed(f"nightshift preview: {error}", exits.CONFIG)
-    except KeyboardInterrupt:
-        return exits.INTERRUPTED
-    except Exception as error:
-        # Not by their classes: those come with Google's packages, which a preview of kept rows does not need.
-        codes = {"WarehouseUnavailable": exits.RESUME, "WarehouseError": exits.CONFIG, "NoCredentials": exits.CONFIG}
-        if (code := codes.get(type(error).__name__)) is None:
-            raise
-        return _failed(f"nightshift preview: {error}{beside_the_stack()}", code)
-
-
-def _failed(message: str, code: int) -> int:
-    print(message, file=sys.stderr)
-    return code
+    given = os.environ if environment is None else environment
+    return guarded("preview", lambda: _run(options, given, world or surroundings))
 
 
 def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapping[str, str]], Surroundings]) -> int:
@@ -115,36 +82,3 @@ def _question(options: Options) -> Question:
     if len(files) > 1 and files[1][1].every != files[0][1].every:
         raise Wrong(f"{files[1][0]}: its periods are not those of {files[0][0]} (every). Compare jobs of the same periods.")
     return Question(files, partition, options.rows, getpass.getuser(), options.engine)
-
-
-def _surroundings(environment: Mapping[str, str]) -> Surroundings:
-    """Raises SettingsError, PricesError."""
-    from nightshift.planner.costs.prices import load_prices
-    from nightshift.preview.session import Surroundings
-    from nightshift.settings import Settings
-
-    settings = Settings.from_environment(environment)
-
-    def warehouse() -> Any:
-        from nightshift.hooks.warehouse import samples_for
-
-        return samples_for(settings)
-
-    def runtime() -> Any:
-        from nightshift.jobset.local.client import local_runtime
-
-        if (local := local_runtime(settings)) is not None:
-            return local
-        from nightshift.hooks.runtime import runtime_for
-
-        return runtime_for(settings).runtime
-
-    return Surroundings(
-        store=open_bucket(f"gs://{settings.bucket}"),
-        settings=settings,
-        warehouse=warehouse,
-        runtime=runtime,
-        prices=load_prices(environment.get("NIGHTSHIFT_PRICES")),
-        environment=environment,
-        say=lambda sentence: print(f"{sentence}.", file=sys.stderr, flush=True),
-    )

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import orjson
 
@@ -170,7 +170,7 @@ class EngineClient:
     def __repr__(self) -> str:
         return f"<EngineClient {self._model!r} {self._client!r}>"
 
-    async def __aenter__(self) -> EngineClient:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

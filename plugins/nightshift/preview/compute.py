@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.bootstrap import first_window
-from nightshift.driver.engine import EngineClient, Replied, SendResult, WrongEngine
+from nightshift.driver.engine import EngineClient, Load, Replied, SendResult, WrongEngine
 from nightshift.driver.feeder import names_of, rows_of
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
@@ -40,7 +40,7 @@ async def compute(spec: JobSpec, table: pa.Table, url: str) -> Outcome:
 
 
 async def _computed(spec: JobSpec, table: pa.Table, url: str) -> Outcome:
-    async with EngineClient(url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
+    async with _Watched(url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
         try:
             version = await engine.version(
                 max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0)
@@ -50,12 +50,25 @@ async def _computed(spec: JobSpec, table: pa.Table, url: str) -> Outcome:
         return await _Preview(spec, table, engine).run(version)
 
 
+class _Watched(EngineClient):
+    """kv_cache: the most that was used of it, 0 to 1, as often as the request loop looks."""
+
+    kv_cache = 0.0
+
+    async def load(self) -> Load | None:
+        found = await super().load()
+        if found is not None:
+            self.kv_cache = max(self.kv_cache, found.kv_cache)
+        return found
+
+
 class _Preview:
     """The rows as one chunk, whose results are kept in memory."""
 
-    def __init__(self, spec: JobSpec, table: pa.Table, engine: EngineClient) -> None:
+    def __init__(self, spec: JobSpec, table: pa.Table, engine: _Watched) -> None:
         self._spec, self._table = spec, table
         self._kind = load_kind(spec)
+        self._engine = engine
         self._scheduler = Scheduler(self._kind)
         self._seen = _Seen(self._kind)
         self._life = Life()
@@ -76,6 +89,7 @@ class _Preview:
     async def run(self, version: str) -> Outcome:
         rows, keys = len(self._table), self._table.select(list(self._spec.source.key))
         names = names_of(keys, range(rows)) if self._spec.request.seeded else None
+        before = await self._engine.load()
         began = time.monotonic()
         if rows:
             self._scheduler.open_chunk(0, range(rows), rows_of(self._table, self._kind.columns), {}, names)
@@ -92,7 +106,20 @@ class _Preview:
             )
             for result in results
         )
-        return Outcome(found, self._stats.prompt_tokens, self._stats.output_tokens, time.monotonic() - began, version)
+        took = time.monotonic() - began
+        after = await self._engine.load()
+        return Outcome(
+            found,
+            self._stats.prompt_tokens,
+            self._stats.output_tokens,
+            took,
+            version,
+            dead=sum(result.reason is not None for result in results),
+            # An engine that was started again counts from 0.
+            preemptions=max(0.0, after.preemptions - before.preemptions) if before and after else 0.0,
+            kv_cache=self._engine.kv_cache,
+            losses=self._stats.engine_losses,
+        )
 
     async def _send(self) -> None:
         self._loop.run()

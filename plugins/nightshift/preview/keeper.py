@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -82,7 +83,8 @@ class Keeper:
     async def _computed(self, ask: dict[str, Any]) -> Outcome:
         spec = JobSpec.model_validate(ask["spec"])
         table = pq.ParquetFile(pa.BufferReader(base64.b64decode(ask["rows"]))).read()
-        return await compute(spec, table, self._url)
+        found = await compute(spec, table, self._url)
+        return replace(found, rows=()) if ask.get("brief") else found
 
 
 async def _work() -> int:

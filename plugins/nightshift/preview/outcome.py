@@ -36,13 +36,22 @@ class Computed:
 
 @dataclass(frozen=True)
 class Outcome:
-    """rows: in the table's order. prompt_tokens, output_tokens: of all. seconds: that the engine took. engine: its version."""
+    """rows: in the table's order; none if only numbers were asked for. prompt_tokens, output_tokens: of all. seconds: that the
+    engine took. engine: its version.
+
+    dead: dead letters. preemptions: rows that the engine took off again. kv_cache: the most of its KV cache that was used, 0 to
+    1, seen once a second. losses: how often the engine went away and came back.
+    """
 
     rows: tuple[Computed, ...]
     prompt_tokens: int
     output_tokens: int
     seconds: float
     engine: str
+    dead: int = 0
+    preemptions: float = 0.0
+    kv_cache: float = 0.0
+    losses: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

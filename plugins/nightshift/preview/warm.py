@@ -59,8 +59,8 @@ class WarmEngine:
     runtime: Callable[[], Runtime]
     say: Callable[[str], None]
 
-    def answers(self, spec: JobSpec, table: pa.Table, folder: EngineFolder | None = None) -> Outcome:
-        """The answers to the rows. folder: of the engine that is to be asked; by default the job's own.
+    def answers(self, spec: JobSpec, table: pa.Table, folder: EngineFolder | None = None, *, brief: bool = False) -> Outcome:
+        """The answers to the rows. folder: of the engine that is to be asked; by default the job's own. brief: numbers alone.
 
         Raises NoEngine, EngineGone, UnfitEngine, StoreUnavailable, and what `runtime` raises.
         """
@@ -70,6 +70,7 @@ class WarmEngine:
             "at": datetime.now(UTC).isoformat(),
             "spec": spec.model_dump(mode="json"),
             "rows": base64.b64encode(to_parquet(table)).decode(),
+            "brief": brief,
         }
         try:
             obstore.put(self.store, folder.ask_path(id_), canonical_json(ask), mode="create")
@@ -125,7 +126,7 @@ class WarmEngine:
             if waited > patience_s:
                 raise NoEngine(
                     f"The engine was not ready within {patience_s} s. Its JobSet {folder.jobset} goes on: ask again later."
-                    + _words(runtime, folder)
+                    + last_words(runtime, folder.jobset)
                 )
             if time.monotonic() - said >= SAY_S:
                 said = time.monotonic()
@@ -138,7 +139,7 @@ class WarmEngine:
         restarts = max((_restarts(pod) for pod in seen.pods), default=0)
         if not ended and restarts < RESTARTS:
             return
-        words = _words(runtime, folder)
+        words = last_words(runtime, folder.jobset)
         runtime.stop(folder.jobset)
         raise NoEngine(f"The engine does not start: it ended {restarts + 1} times.{words}")
 
@@ -189,13 +190,11 @@ def _restarts(pod: Mapping[str, Any]) -> int:
     return max((int(each.get("restartCount") or 0) for each in statuses if each.get("name") == SERVER), default=0)
 
 
-def _words(runtime: Runtime, folder: EngineFolder) -> str:
-    """The last lines of the server's log."""
-    for pod in runtime.observe(folder.jobset).pods:
+def last_words(runtime: Runtime, jobset: str) -> str:
+    """The last lines of the server's log; "" if there are none."""
+    for pod in runtime.observe(jobset).pods:
         try:
-            lines = [
-                line for line in runtime.logs(folder.jobset, pod["metadata"]["name"], SERVER, last=LAST_LINES) if line.strip()
-            ]
+            lines = [line for line in runtime.logs(jobset, pod["metadata"]["name"], SERVER, last=LAST_LINES) if line.strip()]
         except JobSetNotFound:
             continue
         if lines:

@@ -1,0 +1,110 @@
+"""A trial on a real engine: started for it alone, so that no prefix of an earlier one is cached, and stopped after it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from nightshift.preview.names import EngineFolder
+from nightshift.preview.outcome import EngineGone, Outcome
+from nightshift.preview.warm import NoEngine, WarmEngine, last_words
+from nightshift.run.names import canonical_json
+from nightshift.tuner.points import Cause
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from obstore.store import ObjectStore
+
+    from nightshift.jobset.runtime import Runtime
+    from nightshift.settings import Settings
+    from nightshift.spec import JobSpec
+
+STOP_S: Final = 180.0
+"""How long an engine may take to end before the next one starts."""
+POLL_S: Final = 0.2
+WORDS_MOST: Final = 2_000
+"""Characters of an engine's last words that are kept."""
+KILLED: Final = 137
+"""Exit code of a process that SIGKILL has ended: in a pod, nearly always for want of memory."""
+_OF_MEMORY: Final = re.compile(
+    r"out of memory|OutOfMemory|OOM|[Nn]o available memory|[Cc]annot allocate memory|[Nn]ot enough memory|"
+    r"larger than the available KV cache|KV cache .*needed|[Ff]ree memory on device"
+)
+
+
+class EngineFailed(Exception):
+    """A trial has shown that a point cannot be used. words: the engine's last ones, or what was seen of it."""
+
+    def __init__(self, cause: Cause, words: str) -> None:
+        super().__init__(words)
+        self.cause, self.words = cause, words[-WORDS_MOST:]
+
+
+class Engines(Protocol):
+    """Starts engines. JobSets are one way; whoever knows another gives it to `nightshift.tuner.session.tune`."""
+
+    def trial(self, spec: JobSpec, name: str, warm_up: pa.Table, rows: pa.Table) -> Outcome:
+        """Starts the job's engine, sends it the warm-up and then the rows by the driver's request loop, and stops it.
+
+        name: of the trial; the same one finds, and ends, what a killed process has left of it. The outcome is that of `rows`,
+        without answers. Raises EngineFailed, UnfitEngine, StoreUnavailable, and what reaching the machines raises.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class JobSetEngines:
+    """As JobSets of the deployment's runtime, one worker each, on a cluster as on this machine."""
+
+    store: ObjectStore
+    settings: Settings
+    runtime: Callable[[], Runtime]
+    say: Callable[[str], None]
+
+    def trial(self, spec: JobSpec, name: str, warm_up: pa.Table, rows: pa.Table) -> Outcome:
+        folder = EngineFolder(spec.job, hashlib.sha256(canonical_json(["tune", spec.job, name])).hexdigest()[:16])
+        runtime = self.runtime()
+        warm = WarmEngine(self.store, self.settings, lambda: runtime, self.say)
+        self._end(runtime, folder.jobset)
+        try:
+            warm.answers(spec, warm_up, folder, brief=True)
+            found = warm.answers(spec, rows, folder, brief=True)
+        except NoEngine as error:
+            raise EngineFailed(cause_of(str(error), Cause.CANNOT_START), str(error)) from error
+        except EngineGone as error:
+            said = f"{error}{last_words(runtime, folder.jobset)}"
+            killed = _killed(runtime, folder.jobset)
+            raise EngineFailed(Cause.OUT_OF_MEMORY if killed else cause_of(said, Cause.DIED), said) from error
+        finally:
+            self._end(runtime, folder.jobset)
+        return found
+
+    def _end(self, runtime: Runtime, jobset: str) -> None:
+        """Stops it, and waits until its machine is free: two engines at once would be measured together."""
+        if runtime.observe(jobset).jobset is None:
+            return
+        runtime.stop(jobset)
+        deadline = time.monotonic() + STOP_S
+        while runtime.observe(jobset).jobset is not None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+
+def cause_of(words: str, otherwise: Cause) -> Cause:
+    """Why an engine ended, by its last words."""
+    return Cause.OUT_OF_MEMORY if _OF_MEMORY.search(words) else otherwise
+
+
+def _killed(runtime: Runtime, jobset: str) -> bool:
+    """Whether a container was ended for want of memory, as its pod's status says."""
+    for pod in runtime.observe(jobset).pods:
+        status = pod.get("status") or {}
+        for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+            for state in (each.get("lastState"), each.get("state")):
+                ended: dict[str, Any] = (state or {}).get("terminated") or {}
+                if ended.get("reason") == "OOMKilled" or ended.get("exitCode") == KILLED:
+                    return True
+    return False

@@ -1,0 +1,265 @@
+"""A tune from its question to its result: rows, trials one after the other, each kept as it ends, a record for the planner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nightshift.planner.inputs import known_of
+from nightshift.planner.record import Record
+from nightshift.planner.roofline import CannotStart, estimate
+from nightshift.planner.speeds import path_of
+from nightshift.planner.workload import workload_of
+from nightshift.preview.rows import NoRows, kept_rows, read_rows, to_parquet
+from nightshift.run.names import canonical_json
+from nightshift.run.pins import UNPINNED
+from nightshift.store import create_or_read
+from nightshift.tasks.base import load_kind
+from nightshift.tuner import sample
+from nightshift.tuner.engines import EngineFailed
+from nightshift.tuner.points import Cause
+from nightshift.tuner.search import Choice, Measure, Outcome, Question, Searcher
+from nightshift.tuner.space import SEQS_MOST, accelerators, at, changes_of, space_of
+from nightshift.tuner.trials import Kept, Trial, tune_name
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from nightshift.preview import outcome
+    from nightshift.preview.rows import Source
+    from nightshift.spec import JobSpec
+    from nightshift.tuner.engines import Engines
+    from nightshift.tuner.points import Point, Space
+
+WARM_UP: Final = 16
+"""Rows before those that are measured: the first requests of an engine are slow."""
+DEAD_MOST: Final = 0.05
+"""Of a trial's rows: dead letters cost an engine nothing, so with more its rate means little."""
+KV_MOST: Final = 0.98
+"""Of the KV cache under the soak: above it, rows wait for room."""
+SOAK: Final = 2
+"""Rows of a soak for each one that the point computes at once: so many that all of them are, and the next ones wait."""
+POOL_MOST: Final = 4_000
+
+
+class UnfitRows(Exception):
+    """Too many rows of the sample are dead letters. The message says what to do."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """rows: of a trial. budget_s: seconds of trials, those that were kept earlier included."""
+
+    spec: JobSpec
+    partition: str
+    rows: int
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """warehouse(): only called if no earlier run has the rows. told(number, trial, default's rate): after each trial."""
+
+    store: ObjectStore
+    project: str
+    warehouse: Callable[[], Source]
+    engines: Engines
+    environment: Mapping[str, str]
+    say: Callable[[str], None]
+    told: Callable[[int, Trial, Space, float | None], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """changes: to the job file, empty if it stays as it is. folder: of the kept trials."""
+
+    space: Space
+    trials: tuple[Trial, ...]
+    choice: Choice
+    changes: dict[str, Any]
+    folder: str
+
+
+def tune(task: Task, world: Surroundings) -> Result:
+    """Runs trials until nothing is to be gained or the budget is used up.
+
+    Raises NoRows, UnfitRows, Elsewhere, NotReadable, StoreUnavailable, and what engines and warehouse raise.
+    """
+    kind = load_kind(task.spec)
+    kept = Kept(world.store, task.spec.job, _name(task, world.project))
+    space = kept.space(lambda: space_of(task.spec, kind.server_args, _seats(task.spec, world)))
+    trials = kept.trials()
+    searcher = Searcher(space)
+    for number, trial in enumerate(trials, 1):
+        searcher.tell(trial.question, trial.outcome)
+        world.told(number, trial, space, _default_rate(trials[:number], space))
+    if trials:
+        world.say(f"{len(trials)} trials of an earlier call are kept in {kept.folder}; it goes on with the next")
+    table = _rows(task, world, kept, kind.columns)
+    warm_up, measured = table.slice(0, WARM_UP), table.slice(min(WARM_UP, len(table) - 1))
+    texts = sample.texts_of(measured, kind.columns)
+    while (question := searcher.ask(_left(trials, task.budget_s))) is not None:
+        rows = measured
+        if question.measure is Measure.SOAK:
+            rows = measured.take(sample.longest(texts, SOAK * question.point.max_num_seqs))
+        number = len(trials) + 1
+        trial = _trial(task.spec, space, question, (warm_up, rows), world.engines, f"{kept.tune}-{number}")
+        kept.keep(number, trial)
+        trials.append(trial)
+        searcher.tell(question, trial.outcome)
+        world.told(number, trial, space, _default_rate(trials, space))
+    choice = searcher.choice()
+    _keep_records(world.store, task.spec, space, trials, choice, kept.folder)
+    return Result(space, tuple(trials), choice, _changes(space, trials, choice), kept.folder)
+
+
+def _trial(
+    spec: JobSpec, space: Space, question: Question, tables: tuple[pa.Table, pa.Table], engines: Engines, name: str
+) -> Trial:
+    began = time.monotonic()
+    job = at(spec, question.point, space.default)
+    moment = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        seen = engines.trial(job, name, *tables)
+    except EngineFailed as error:
+        took = round(time.monotonic() - began, 3)
+        return Trial(question, Outcome(cause=error.cause), took_s=took, words=error.words, at=moment)
+    rows = len(tables[1])
+    if seen.dead > DEAD_MOST * rows:
+        raise UnfitRows(
+            f"{seen.dead:,} of {rows:,} rows are dead letters, which cost an engine little: correct the job or its rows first. "
+            "nightshift preview shows them"
+        )
+    cause = _cause(question.measure, seen)
+    rate = (rows - seen.dead) / seen.seconds / accelerators(job)
+    return Trial(
+        question,
+        Outcome(cause=cause) if cause else Outcome(rate),
+        rows=rows - seen.dead,
+        seconds=round(seen.seconds, 3),
+        took_s=round(time.monotonic() - began, 3),
+        tokens_in=seen.prompt_tokens,
+        tokens_out=seen.output_tokens,
+        preemptions=seen.preemptions,
+        kv_cache=round(seen.kv_cache, 4),
+        at=moment,
+    )
+
+
+def _cause(measure: Measure, seen: outcome.Outcome) -> Cause | None:
+    """Why a trial that was answered is a failure all the same."""
+    if seen.losses:
+        return Cause.DIED
+    if measure is Measure.SOAK and seen.preemptions:
+        return Cause.PREEMPTED
+    return Cause.KV_CACHE_FULL if measure is Measure.SOAK and seen.kv_cache > KV_MOST else None
+
+
+def _left(trials: list[Trial], budget_s: float) -> int | None:
+    """How many more trials there is room for, if each takes as long as those so far."""
+    if not trials:
+        return None
+    used = max(sum(trial.took_s for trial in trials), 1e-3)
+    return max(0, int((budget_s - used) / (used / len(trials))))
+
+
+def _rows(task: Task, world: Surroundings, kept: Kept, columns: tuple[str, ...]) -> pa.Table:
+    """The rows of all trials of this tune: chosen once."""
+    body = kept.rows()
+    if body is None:
+        pool = _pool(task, world, columns)
+        wanted = task.rows + WARM_UP
+        chosen = pool.take(sample.stratified(sample.texts_of(pool, columns), wanted))
+        body = kept.keep_rows(to_parquet(chosen))
+    table = pq.ParquetFile(pa.BufferReader(body)).read()
+    if len(table) < 2:
+        raise NoRows(f"The query of job {task.spec.job} returns fewer than 2 rows for partition {task.partition}.")
+    return table
+
+
+def _pool(task: Task, world: Surroundings, columns: tuple[str, ...]) -> pa.Table:
+    wanted = min(POOL_MOST, sample.POOL * (task.rows + WARM_UP))
+    if (found := sample.pool_of_run(world.store, task.spec, task.partition, columns, wanted)) is not None:
+        run, table = found
+        world.say(f"{len(table):,} rows of run {run.prefix}, of which {task.rows:,} are taken for each trial")
+        return table
+    asked = (task.spec, task.partition, wanted, world.project)
+    rows = kept_rows(world.store, *asked)
+    if rows is None:
+        source = world.warehouse()
+        bytes_ = source.query_bytes(task.spec, task.partition)
+        world.say(f"no run of {task.partition} has the rows, so the query is read once, whole, for {wanted:,} of them")
+        rows = read_rows(world.store, source, *asked, bytes_)
+    return rows.table
+
+
+def _name(task: Task, project: str) -> str:
+    return tune_name([task.spec.model_dump(mode="json"), task.partition, task.rows, project])
+
+
+def _seats(spec: JobSpec, world: Surroundings) -> int | None:
+    """How many rows at once the memory holds, by the roofline; None if that is not known."""
+    known = known_of(spec, UNPINNED, environment=world.environment)
+    if known.model is None:
+        return None
+    try:
+        found = estimate(
+            known.model,
+            spec.compute.worker(),
+            known.tokens,
+            seqs=SEQS_MOST,
+            length=spec.engine.max_model_len,
+            flags=spec.engine.args,
+        )
+    except CannotStart:
+        return None  # A trial finds out.
+    return found.seats
+
+
+def _default_rate(trials: list[Trial], space: Space) -> float | None:
+    rates = [each.outcome.rate for each in trials if each.question == Question(space.default, Measure.SPEED)]
+    return next((rate for rate in rates if rate), None)
+
+
+def _changes(space: Space, trials: list[Trial], choice: Choice) -> dict[str, Any]:
+    """To the job file: of a point that is better, or that holds where the default does not."""
+    broken = any(trial.question.point == space.default and trial.outcome.cause for trial in trials)
+    if choice.point is None or not (choice.better or broken):
+        return {}
+    changes = changes_of(choice.point, space.default)
+    parallel = changes.pop("tensor_parallel", None)
+    found: dict[str, Any] = {"engine": changes} if changes else {}
+    return found | ({"compute": {"tensor_parallel": parallel}} if parallel is not None else {})
+
+
+def _keep_records(store: ObjectStore, spec: JobSpec, space: Space, trials: list[Trial], choice: Choice, folder: str) -> None:
+    """The speeds of the default and of the chosen point, for the planner; a repeat of the same tune finds them there."""
+    for point in dict.fromkeys(each for each in (space.default, choice.point) if each is not None):
+        record = _record(at(spec, point, space.default), point, trials, folder)
+        if record is not None:
+            create_or_read(store, path_of(record), canonical_json(record.to_json()))
+
+
+def _record(job: JobSpec, point: Point, trials: list[Trial], folder: str) -> Record | None:
+    mine = [trial for trial in trials if trial.question == Question(point, Measure.SPEED) and trial.outcome.cause is None]
+    if not mine:
+        return None
+    return Record(
+        workload=workload_of(job, job.compute.profile),
+        run=folder,
+        sealed_at=mine[-1].at,
+        rows=sum(trial.rows for trial in mine),
+        workers=1,
+        work_s=sum(trial.seconds for trial in mine),
+        alive_s=sum(trial.took_s for trial in mine),
+        input_tokens=sum(trial.tokens_in for trial in mine),
+        output_tokens=sum(trial.tokens_out for trial in mine),
+        preemptions=0,
+        profile=job.compute.profile,
+    )

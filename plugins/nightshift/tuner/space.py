@@ -1,0 +1,123 @@
+"""Which points a job may be started at, and the job as it is at one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from nightshift.spec.vllm_flags import dashed
+from nightshift.tuner.points import Point, Space
+
+if TYPE_CHECKING:
+    from nightshift.spec import JobSpec
+
+TOKENS_FLAG: Final = "max-num-batched-tokens"
+TOKENS: Final = 2_048
+TOKENS_LARGE: Final = 8_192
+LARGE_MEMORY_GB: Final = 70
+"""What ``vllm serve`` takes if nothing is said: `TOKENS`, or `TOKENS_LARGE` on an accelerator with at least as much memory
+(vLLM 0.32, ``EngineArgs.get_batch_defaults``)."""
+TOKENS_LEAST: Final = 512
+TOKENS_MOST: Final = 65_536
+SEQS_LEAST: Final = 8
+SEQS_MOST: Final = 4_096
+STEPS: Final = 3
+"""Doublings and halvings around the default."""
+PARALLEL: Final = (1, 2, 4, 8)
+_POOLING: Final = "--runner=pooling"
+
+
+def space_of(spec: JobSpec, server_args: tuple[str, ...] = (), seats: int | None = None) -> Space:
+    """server_args: of the job's task kind. seats: rows at once that the memory holds, by the roofline; None if unknown.
+
+    Tokens a step and rows at once by powers of two around what the job has now; parallelism as the profile allows.
+    """
+    default = _default(spec, server_args)
+    most = min(SEQS_MOST, default.max_num_seqs << STEPS)
+    if seats is not None:
+        # Twice as many as fit on average: rows differ. The soak finds out.
+        most = max(default.max_num_seqs, min(most, 2 * _power(seats)))
+    # A pooling model without chunked prefill does not start with fewer tokens a step than its longest row.
+    floor = max(TOKENS_LEAST, spec.engine.max_model_len or 0) if _POOLING in server_args else TOKENS_LEAST
+    axes = {
+        "max_num_batched_tokens": _powers(default.max_num_batched_tokens, floor, TOKENS_MOST),
+        "max_num_seqs": _powers(default.max_num_seqs, SEQS_LEAST, most),
+        "tensor_parallel": tuple(value for value in PARALLEL if value == default.tensor_parallel or _fits(spec, value)),
+    }
+    return Space(default, {axis: values if values else (getattr(default, axis),) for axis, values in axes.items()})
+
+
+def at(spec: JobSpec, point: Point, default: Point) -> JobSpec:
+    """The job as a point starts it; its own where that is the default."""
+    if point == default:
+        return spec
+    changes = changes_of(point, default)
+    args = dict(spec.engine.args)
+    for name, value in changes.get("args", {}).items():
+        args = {key: each for key, each in args.items() if dashed(key) != name} | {name: value}
+    engine = spec.engine.model_copy(update={"max_num_seqs": point.max_num_seqs, "args": args})
+    compute = spec.compute
+    if "tensor_parallel" in changes:
+        compute = compute.model_copy(update={"tensor_parallel": point.tensor_parallel})
+    return spec.model_copy(update={"engine": engine, "compute": compute})
+
+
+def changes_of(point: Point, default: Point) -> dict[str, Any]:
+    """What a job file has to say besides what it says now: ``max_num_seqs`` and ``args`` of its engine, ``tensor_parallel``."""
+    found: dict[str, Any] = {}
+    if point.max_num_seqs != default.max_num_seqs:
+        found["max_num_seqs"] = point.max_num_seqs
+    if point.max_num_batched_tokens != default.max_num_batched_tokens:
+        found["args"] = {TOKENS_FLAG: point.max_num_batched_tokens}
+    if point.tensor_parallel != default.tensor_parallel:
+        found["tensor_parallel"] = point.tensor_parallel
+    return found
+
+
+def accelerators(spec: JobSpec) -> int:
+    """Of one worker, over all its hosts; 1 for a worker without."""
+    worker = spec.compute.worker()
+    return max(1, worker.hosts * worker.accelerators)
+
+
+def _default(spec: JobSpec, server_args: tuple[str, ...]) -> Point:
+    worker, seqs = spec.compute.worker(), spec.engine.max_num_seqs
+    tokens = _stated(spec.engine.args)
+    if tokens is None:
+        hardware = worker.profile.hardware
+        tokens = TOKENS_LARGE if hardware is not None and hardware.memory >= LARGE_MEMORY_GB else TOKENS
+        if _POOLING in server_args:
+            tokens = max(tokens, spec.engine.max_model_len or 0)
+    return Point(max(tokens, seqs), seqs, tensor_parallel=worker.tensor_parallel)
+
+
+def _stated(args: Mapping[str, Any]) -> int | None:
+    """None too for a number with a unit, which only vLLM reads."""
+    value = next((each for name, each in args.items() if dashed(name) == TOKENS_FLAG), None)
+    return value if isinstance(value, int) else None
+
+
+def _powers(default: int, least: int, most: int) -> tuple[int, ...]:
+    """The default, and powers of two around it."""
+    own = _power(default)
+    around = [own << step for step in range(STEPS + 1)] + [own >> step for step in range(1, STEPS + 1)]
+    found = {value for value in around if least <= value <= most}
+    # Beside a default that is no power of two, its neighbour would be tried for nothing.
+    near = {value for value in found if value != default and default * 0.75 < value < default * 1.5}
+    return tuple(sorted({default} | (found - near)))
+
+
+def _power(value: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << max(0, value - 1).bit_length()
+
+
+def _fits(spec: JobSpec, parallel: int) -> bool:
+    compute = spec.compute
+    if compute.worker().machine is None:
+        return False
+    try:
+        compute.model_copy(update={"tensor_parallel": parallel}).worker()
+    except ValueError:
+        return False
+    return True

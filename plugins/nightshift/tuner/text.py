@@ -1,0 +1,121 @@
+"""What a tune says on a terminal: a line for each trial, at the end one sentence, a plot, and the patch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from nightshift.fields.text import n
+from nightshift.tuner.points import Point, Space
+from nightshift.tuner.search import Choice, Measure
+
+if TYPE_CHECKING:
+    from nightshift.tuner.trials import Trial
+
+FAILED: Final = "x"
+UNTRIED: Final = "."
+
+
+def point_words(point: Point, space: Space) -> str:
+    """Only what the tune may change."""
+    found = [f"max_num_seqs {point.max_num_seqs:,}", f"{point.max_num_batched_tokens:,} tokens a step"]
+    if len(space.values("api_servers")) > 1:
+        found.append(n(point.api_servers, "API server"))
+    if len(space.values("replicas")) > 1:
+        found.append(n(point.replicas, "replica"))
+    if len(space.values("tensor_parallel")) > 1:
+        found.append(f"tensor_parallel {point.tensor_parallel}")
+    return ", ".join(found)
+
+
+def trial_line(number: int, trial: Trial, space: Space, default_rate: float | None) -> str:
+    """default_rate: of the default's first trial, rows a second; None if it has none."""
+    point, cause = trial.question.point, trial.outcome.cause
+    if cause is not None:
+        said = cause.words
+    elif trial.question.measure is Measure.SOAK:
+        said = f"held {n(trial.rows, 'long row')} at once, KV cache {trial.kv_cache:.0%} full"
+    else:
+        said = f"{trial.outcome.rate:,.2f} rows/s"
+        if default_rate and point != space.default:
+            said += f", {trial.outcome.rate / default_rate:.2f} times the default"
+    name = "the default: " if point == space.default else ""
+    kind = "soak" if trial.question.measure is Measure.SOAK else "rows"
+    return f"{number:3}  {kind}  {name}{point_words(point, space)}: {said} ({trial.took_s:.0f} s)"
+
+
+def sentence(choice: Choice, space: Space, trials: Sequence[Trial]) -> str:
+    """The result, in one sentence."""
+    used = n(len(trials), "trial")
+    broken = default_failure(space, trials)
+    if choice.point is None:
+        return f"No point held the longest rows, so there is nothing to recommend; {used}."
+    words = _chosen_words(choice.point, space)
+    if broken:
+        return f"{words}: the job's own settings do not hold ({broken}), these do; {used}."
+    if choice.point == space.default:
+        return f"Nothing is faster than the job's own settings; {used}."
+    ratio = f"{choice.ratio:.2f} times the default ({choice.low:.2f} to {choice.high:.2f})"
+    if not choice.better:
+        return f"Nothing is faster than the job's own settings beyond the noise; the best, {words}: {ratio}, {used}."
+    return f"{words}: {ratio}, {used}."
+
+
+def default_failure(space: Space, trials: Sequence[Trial]) -> str:
+    """Why the default cannot be used, in words; "" if it can, as far as is known."""
+    causes = [trial.outcome.cause for trial in trials if trial.question.point == space.default and trial.outcome.cause]
+    return causes[0].words if causes else ""
+
+
+def _chosen_words(point: Point, space: Space) -> str:
+    default = space.default
+    found = []
+    if point.max_num_seqs != default.max_num_seqs:
+        found.append(f"max_num_seqs {point.max_num_seqs:,}")
+    if point.max_num_batched_tokens != default.max_num_batched_tokens:
+        found.append(f"{point.max_num_batched_tokens:,} tokens a step")
+    if point.tensor_parallel != default.tensor_parallel:
+        found.append(f"tensor_parallel {point.tensor_parallel}")
+    return " and ".join(found) or "The job's own settings"
+
+
+def plot(space: Space, trials: Sequence[Trial], choice: Choice) -> Iterator[str]:
+    """Rows at once over tokens a step: each rate in percent of the fastest that was measured."""
+    rates, failed = _by_cell(trials)
+    fastest = max(rates.values(), default=1.0)
+    tokens = space.values("max_num_batched_tokens")
+    yield "rows/s in percent of the fastest trial; x fails, . not tried, * chosen, [ ] the default"
+    yield f"{'seqs':>6} | " + " ".join(f"{each:>7,}" for each in tokens) + "  tokens a step"
+    for seqs in reversed(space.values("max_num_seqs")):
+        cells = []
+        for each in tokens:
+            cell = (each, seqs)
+            shown = UNTRIED
+            if cell in failed:
+                shown = FAILED
+            elif cell in rates:
+                shown = f"{100 * rates[cell] / fastest:.0f}"
+            if choice.point and cell == (choice.point.max_num_batched_tokens, choice.point.max_num_seqs):
+                shown += "*"
+            if cell == (space.default.max_num_batched_tokens, space.default.max_num_seqs):
+                shown = f"[{shown}]"
+            cells.append(f"{shown:>7}")
+        yield f"{seqs:>6,} | " + " ".join(cells)
+
+
+def _by_cell(trials: Sequence[Trial]) -> tuple[dict[tuple[int, int], float], set[tuple[int, int]]]:
+    """Geometric means of the rates, the best over the other axes; and what failed."""
+    logs: dict[Point, list[float]] = {}
+    failed = set()
+    for trial in trials:
+        point = trial.question.point
+        if trial.outcome.cause is not None:
+            failed.add((point.max_num_batched_tokens, point.max_num_seqs))
+        elif trial.question.measure is Measure.SPEED:
+            logs.setdefault(point, []).append(math.log(trial.outcome.rate))
+    rates: dict[tuple[int, int], float] = {}
+    for point, each in logs.items():
+        cell = (point.max_num_batched_tokens, point.max_num_seqs)
+        rates[cell] = max(rates.get(cell, 0.0), math.exp(sum(each) / len(each)))
+    return rates, failed

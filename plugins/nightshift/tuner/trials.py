@@ -1,0 +1,148 @@
+"""The trials of a tune, kept in the bucket as they end, so that one that was killed goes on::
+
+    JOB/_tune/TUNE/space.json             what is searched: decided once
+    JOB/_tune/TUNE/rows.parquet           the rows of its trials, the warm-up first
+    JOB/_tune/TUNE/trials/00000001.json   a trial; they count from 1, and each is created once
+
+No partition of a job has the name ``_tune``. TUNE is a digest of the job, of the partition, and of how many rows a trial has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import obstore
+
+from nightshift.formats import TRIAL
+from nightshift.run.names import canonical_json
+from nightshift.store import StoreUnavailable, create_or_read, get_bytes
+from nightshift.tuner.points import Cause, Point, Space
+from nightshift.tuner.search import Measure, Outcome, Question
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+TUNES: Final = "_tune"
+
+
+class Elsewhere(Exception):
+    """Another process keeps trials of the same tune. The message says so."""
+
+
+class NotReadable(Exception):
+    """What is kept of a tune is not what this release writes. The message says where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One that has ended. rows: that were answered, in `seconds` of the engine; took_s: with start-up and end.
+
+    tokens_in, tokens_out: of these rows. preemptions, kv_cache: as `nightshift.preview.outcome.Outcome`. words: the engine's
+    last ones, if it failed.
+    """
+
+    question: Question
+    outcome: Outcome
+    rows: int = 0
+    seconds: float = 0.0
+    took_s: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    preemptions: float = 0.0
+    kv_cache: float = 0.0
+    words: str = ""
+    at: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        own = {name: value for name, value in asdict(self).items() if name not in ("question", "outcome")}
+        cause = self.outcome.cause
+        return {**self.question.to_json(), "rate": self.outcome.rate, "cause": cause and cause.value, **own}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Trial:
+        """Entries that a later release added are passed over. Raises KeyError, TypeError, ValueError."""
+        question = Question(Point.from_json(value["point"]), Measure(value["measure"]))
+        outcome = Outcome(value["rate"], None if value["cause"] is None else Cause(value["cause"]))
+        own = [name for name in cls.__dataclass_fields__ if name not in ("question", "outcome")]
+        return cls(question, outcome, **{name: value[name] for name in own})
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The objects of one tune."""
+
+    store: ObjectStore
+    job: str
+    tune: str
+
+    @property
+    def folder(self) -> str:
+        return f"{self.job}/{TUNES}/{self.tune}"
+
+    @property
+    def rows_path(self) -> str:
+        return f"{self.folder}/rows.parquet"
+
+    def trial_path(self, number: int) -> str:
+        return f"{self.folder}/trials/{number:08d}.json"
+
+    def trials(self) -> list[Trial]:
+        """In their order. Raises StoreUnavailable, and NotReadable for what is no trial."""
+        found: list[Trial] = []
+        while (body := self._get(path := self.trial_path(len(found) + 1))) is not None:
+            try:
+                value = json.loads(body)
+                TRIAL.check(value, path)
+                found.append(Trial.from_json(value))
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise NotReadable(f"{path} is not a trial: {error}. Delete {self.folder} to begin again.") from error
+        return found
+
+    def keep(self, number: int, trial: Trial) -> None:
+        """Raises Elsewhere if this number is taken, StoreUnavailable."""
+        body = canonical_json({**TRIAL.stamp(), **trial.to_json()})
+        if self._create(self.trial_path(number), body) != body:
+            raise Elsewhere(f"another process has kept trial {number} of {self.folder}: two tunes of one job run at once")
+
+    def space(self, wanted: Callable[[], Space]) -> Space:
+        """What this tune searches. wanted(): called if nobody has decided it yet. Raises StoreUnavailable, NotReadable."""
+        path = f"{self.folder}/space.json"
+        body = self._get(path)
+        if body is None:
+            space = wanted()
+            axes = {axis: list(values) for axis, values in space.axes.items()}
+            body = self._create(path, canonical_json({**TRIAL.stamp(), "default": space.default.to_json(), "axes": axes}))
+        try:
+            value = json.loads(body)
+            TRIAL.check(value, path)
+            return Space(Point.from_json(value["default"]), {axis: tuple(each) for axis, each in value["axes"].items()})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NotReadable(f"{path} is not what is searched: {error}. Delete {self.folder} to begin again.") from error
+
+    def rows(self) -> bytes | None:
+        return self._get(self.rows_path)
+
+    def keep_rows(self, body: bytes) -> bytes:
+        """What is kept afterwards: the first that was written."""
+        return self._create(self.rows_path, body)
+
+    def _create(self, path: str, body: bytes) -> bytes:
+        try:
+            return create_or_read(self.store, path, body)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"write {path}: {error}") from error
+
+    def _get(self, path: str) -> bytes | None:
+        try:
+            return get_bytes(self.store, path)
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"read {path}: {error}") from error
+
+
+def tune_name(named: Any) -> str:
+    """named: as JSON, all that decides what a trial of it means."""
+    return hashlib.sha256(canonical_json(named)).hexdigest()[:16]

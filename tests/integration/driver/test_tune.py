@@ -1,0 +1,156 @@
+"""A trial of a tune as a JobSet: the keeper beside the engine, HTTP, the numbers that it measures, and the engine's end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiohttp import web
+from obstore.store import LocalStore, ObjectStore
+
+from nightshift.jobset.labels import RUN_URL_ANNOTATION
+from nightshift.jobset.observation import Observation
+from nightshift.preview.keeper import Keeper
+from nightshift.preview.names import EngineFolder
+from nightshift.run.names import split_run_url
+from nightshift.settings import Settings
+from nightshift.store import ObjectStorage
+from nightshift.tuner.engines import EngineFailed, JobSetEngines
+from nightshift.tuner.points import Cause, Point
+from nightshift.tuner.space import at, space_of
+from tests.builders import a_spec
+from tests.integration.driver.canned import CannedEngine
+
+pytestmark = [pytest.mark.integration, pytest.mark.gate]
+
+SETTINGS = Settings(bucket="b", project="p", runtime="local:/nowhere")
+SPEC = a_spec(request__input="{{ body }}")
+
+
+class CountingEngine(CannedEngine):
+    """Says of itself that it has preempted `preempted` rows, and that its cache is nearly full."""
+
+    preempted = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [*super().routes(), web.get("/metrics", self._metrics)]
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        self.preempted += 1
+        lines = (
+            "vllm:num_requests_running 0",
+            "vllm:num_requests_waiting 0",
+            "vllm:kv_cache_usage_perc 0.97",
+            f"vllm:num_preemptions_total {self.preempted}",
+        )
+        return web.Response(text="\n".join(lines))
+
+
+@pytest.fixture
+def engine() -> Iterator[CountingEngine]:
+    with CountingEngine() as serving:
+        yield serving
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return LocalStore(tmp_path / "bucket", mkdir=True)
+
+
+class Runtime:
+    """A keeper in a thread in place of each pod. words: those of a server that ends again and again."""
+
+    def __init__(self, store: ObjectStore, url: str, words: str = "") -> None:
+        self._store, self._url, self._words = store, url, words
+        self.there: dict[str, threading.Event] = {}
+        self.manifests: list[Mapping[str, Any]] = []
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, manifest: Mapping[str, Any]) -> str:
+        self.manifests.append(manifest)
+        over = self.there[manifest["metadata"]["name"]] = threading.Event()
+        if not self._words:
+            _, run = split_run_url(manifest["metadata"]["annotations"][RUN_URL_ANNOTATION])
+            keep = self._until(over, EngineFolder(run.job, run.digest))
+            self._threads.append(threading.Thread(target=lambda: asyncio.run(keep)))
+            self._threads[-1].start()
+        return ""
+
+    async def _until(self, over: threading.Event, folder: EngineFolder) -> None:
+        keeper = asyncio.create_task(Keeper(ObjectStorage(self._store), folder, self._url).keep())
+        await asyncio.to_thread(over.wait)
+        keeper.cancel()
+
+    def observe(self, name: str, *, closely: bool = False) -> Observation:
+        if name not in self.there:
+            return Observation(None)
+        status = {"initContainerStatuses": [{"name": "server", "restartCount": 3 if self._words else 0}]}
+        return Observation({"metadata": {"name": name}}, pods=({"metadata": {"name": "pod"}, "status": status},))
+
+    def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
+        return iter([self._words])
+
+    def stop(self, name: str, uid: str = "") -> None:
+        self.there.pop(name).set()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+def rows(count: int) -> pa.Table:
+    return pa.table({"id": list(range(count)), "body": [f"text {number}" for number in range(count)]})
+
+
+def engines(store: ObjectStore, runtime: Runtime) -> JobSetEngines:
+    return JobSetEngines(store, SETTINGS, lambda: runtime, lambda sentence: None)  # type: ignore[arg-type, return-value]
+
+
+def test_a_trial_measures_its_rows_on_an_engine_of_its_own(store: ObjectStore, engine: CountingEngine) -> None:
+    runtime, space = Runtime(store, engine.url), space_of(SPEC)
+    point = Point(4096, 16)
+
+    found = engines(store, runtime).trial(at(SPEC, point, space.default), "t-1", rows(4), rows(40))
+
+    runtime.join()
+    (manifest,) = runtime.manifests
+    (server,) = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["initContainers"]
+    assert {"--max-num-seqs=16", "--max-num-batched-tokens=4096"} <= set(server["args"])
+    assert runtime.there == {}, "the engine is stopped"
+    assert (found.rows, found.dead, found.losses) == ((), 0, 0)
+    assert found.seconds > 0
+    assert found.kv_cache == 0.97
+    assert found.preemptions >= 1
+    assert found.prompt_tokens > 0
+
+
+def test_what_a_killed_tune_has_left_is_ended_first(store: ObjectStore, engine: CountingEngine) -> None:
+    runtime = Runtime(store, engine.url)
+    engines(store, runtime).trial(SPEC, "t-1", rows(4), rows(8))
+    left = runtime.manifests[0]["metadata"]["name"]
+    runtime.there[left] = threading.Event()
+
+    engines(store, runtime).trial(SPEC, "t-1", rows(4), rows(8))
+
+    runtime.join()
+    assert len(runtime.manifests) == 2
+    assert runtime.there == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [("torch.OutOfMemoryError: CUDA out of memory", Cause.OUT_OF_MEMORY), ("no such flag", Cause.CANNOT_START)],
+)
+def test_an_engine_that_does_not_start_is_a_trial_with_a_cause(store: ObjectStore, words: str, cause: Cause) -> None:
+    runtime = Runtime(store, "http://127.0.0.1:9", words)
+
+    with pytest.raises(EngineFailed, match=words.split(":")[0]) as caught:
+        engines(store, runtime).trial(SPEC, "t-1", rows(4), rows(8))
+
+    assert caught.value.cause is cause
+    assert runtime.there == {}

@@ -1,0 +1,131 @@
+"""`nightshift tune` on real vLLM, as a user runs it: engines as JobSets of the local runtime, trials in the storage emulator;
+killed in the middle, and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from obstore.store import ObjectStore
+
+from local import models, vllm
+from local.environments import ROOT, python_of
+from nightshift import exits
+from nightshift.preview.rows import read_rows
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec, load
+from nightshift.store import open_store
+from nightshift.tuner import sample
+from nightshift.tuner.session import WARM_UP
+from tests.integration.emulators import StorageEmulator
+from tests.integration.runtime.agents import AgentProcess
+
+pytestmark = pytest.mark.integration
+
+BUCKET, PROJECT, DAY = "tuned", "local", "2026-11-20"
+ROWS = 64
+WORDS = ("parser", "settings", "file", "checks", "each", "value", "says", "where", "it", "was", "wrong", "or", "right")
+
+
+class Sentences:
+    """A warehouse whose rows have from 3 to 120 words."""
+
+    def query_bytes(self, spec: JobSpec, partition: str) -> int | None:
+        return None
+
+    def some_rows(self, spec: JobSpec, partition: str, rows: int) -> tuple[int, pa.Table]:
+        rng = random.Random(7)
+        texts = [" ".join(rng.choices(WORDS, k=rng.choice([3, 8, 20, 60, 120]))) for _ in range(rows)]
+        return 100_000, pa.table({"id": list(range(rows)), "text": texts})
+
+
+@pytest.fixture
+def agent(tmp_path: Path, storage_emulator: StorageEmulator) -> Iterator[AgentProcess]:
+    settings = Settings(bucket=BUCKET, project=PROJECT)
+    images = {
+        settings.driver_image: {"path": [str(python_of("driver").parent)], "env": {"PYTHONPATH": str(ROOT / "plugins")}},
+        settings.server_image: {"path": [str(python_of("server").parent)], "env": vllm.environment()},
+    }
+    made = AgentProcess(tmp_path, images=images, env={"STORAGE_EMULATOR_HOST": storage_emulator.url}, max_pods=1)
+    made.start()
+    yield made
+    made.close()
+
+
+def job_file(folder: Path) -> Path:
+    model = models.ensure(models.TINY_LLAMA)
+    body: dict[str, Any] = {
+        "job": "sentences",
+        "owner": "docs",
+        "start_date": "2026-11-01",
+        "source": {"query": "SELECT id, text FROM `d.t` WHERE day = @partition", "key": ["id"]},
+        "task": "completion",
+        "request": {"prompt": "{{ text }}", "max_tokens": 8},
+        "model": {"name": "tiny", "uri": model.uri, "revision": model.revision},
+        "engine": {"max_num_seqs": 4, "max_model_len": 256, "dtype": "float32", "args": {"enforce-eager": True}},
+        "destination": {"table": "d.out", "column": "answer"},
+        "deadline": "2h",
+        "compute": {"profile": "cpu"},
+    }
+    file = folder / "sentences.yaml"
+    file.write_text(yaml.safe_dump(body, sort_keys=False))
+    return file
+
+
+def kept_trials(store: ObjectStore) -> list[str]:
+    return [meta["path"] for page in store.list("sentences/_tune") for meta in page if "/trials/" in meta["path"]]
+
+
+def test_a_tune_that_was_killed_goes_on_and_finds_what_is_faster_than_one_row_after_the_other(
+    tmp_path: Path, storage_emulator: StorageEmulator, agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
+    storage_emulator.client().create_bucket(BUCKET)
+    store, file = open_store(f"gs://{BUCKET}"), job_file(tmp_path)
+    pool = sample.POOL * (ROWS + WARM_UP)
+    read_rows(store, Sentences(), load(file), DAY, pool, PROJECT, None)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "plugins"),
+        "NIGHTSHIFT_BUCKET": BUCKET,
+        "NIGHTSHIFT_PROJECT": PROJECT,
+        "NIGHTSHIFT_RUNTIME": f"local:{agent.state}",
+        "HF_HUB_CACHE": vllm.environment()["HF_HUB_CACHE"],
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, "-m", "nightshift.cli", "tune", str(file), "--rows", str(ROWS), "--partition", DAY]
+    budget = os.environ.get("TUNE_BUDGET", "8m")
+
+    first = subprocess.Popen([*command, "--budget", budget], env=environment, stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    said = [first.stdout.readline() for _ in range(2)]
+    time.sleep(5)  # In the middle of the third trial, whose engine is started.
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    before = kept_trials(store)
+    done = subprocess.run([*command, "--budget", budget, "--json"], env=environment, capture_output=True, text=True)
+
+    print(done.stderr, done.stdout, sep="\n")
+    assert done.returncode == exits.DONE, done.stderr
+    assert len(before) == 2
+    result = json.loads(done.stdout)
+    assert [line.split("(")[0] for line in done.stderr.splitlines()[:2]] == [line.split("(")[0].rstrip("\n") for line in said]
+    assert result["trials"][0]["point"] == result["default"]
+    assert len(result["trials"]) == len(kept_trials(store)) > len(before)
+    assert result["better"]
+    assert result["chosen"]["max_num_seqs"] > 4
+    assert any(each["measure"] == "soak" and each["point"] == result["chosen"] for each in result["trials"])
+    assert f"+  max_num_seqs: {result['chosen']['max_num_seqs']}" in result["patch"]
+    # Nothing of the trials is left to run.
+    assert not list((agent.state / "jobsets").iterdir())

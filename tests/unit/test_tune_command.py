@@ -1,0 +1,340 @@
+"""`nightshift tune` from its arguments to its result, with engines of a known speed in place of real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pytest
+import yaml
+from obstore.store import MemoryStore
+
+from nightshift import exits
+from nightshift.cli import tune as command
+from nightshift.planner.costs.prices import Prices
+from nightshift.planner.record import Record
+from nightshift.preview.outcome import Outcome
+from nightshift.preview.session import Surroundings
+from nightshift.settings import Settings
+from nightshift.spec import JobSpec, load
+from nightshift.spec.vllm_flags import affects_answers
+from nightshift.tuner import patch, sample
+from nightshift.tuner.engines import EngineFailed, cause_of
+from nightshift.tuner.points import Cause, Point
+from nightshift.tuner.space import at, changes_of, space_of
+from tests.builders import a_spec
+
+pytestmark = pytest.mark.unit
+
+DAY = "2026-11-20"
+JOB = """\
+job: tickets  # of support
+owner: support
+start_date: 2026-11-01
+source:
+  query: SELECT id, body FROM `support.tickets` WHERE day = @partition
+  key: [id]
+task: chat
+request: {user: "Label: {{ body }}", max_tokens: 8}
+model: {name: m, uri: hf://org/m, revision: r1}
+engine:
+  max_num_seqs: 64
+  max_model_len: 512  # tokens
+
+destination: {table: support.labels, column: label}
+deadline: 1h
+compute: {profile: cpu}
+"""
+
+
+class Warehouse:
+    asked = 0
+
+    def query_bytes(self, spec: JobSpec, partition: str) -> int | None:
+        return None
+
+    def some_rows(self, spec: JobSpec, partition: str, rows: int) -> tuple[int, pa.Table]:
+        self.asked += 1
+        return 10_000, pa.table({"id": list(range(rows)), "body": ["word " * (1 + number % 50) for number in range(rows)]})
+
+
+class PlantedEngines:
+    """rate(job): rows a second, or why it fails. soak(job): of the longest rows, which come in their order; None if it holds.
+
+    dies_at: the trial in which the process is killed.
+    """
+
+    def __init__(
+        self, rate: Callable[[JobSpec], float | Cause], soak: Callable[[JobSpec], Outcome | None] = lambda job: None
+    ) -> None:
+        self.rate, self.soak = rate, soak
+        self.dies_at: int | None = None
+        self.asked: list[tuple[str, int, int]] = []
+        self.dead = 0
+
+    def trial(self, spec: JobSpec, name: str, warm_up: pa.Table, rows: pa.Table) -> Outcome:
+        if self.dies_at is not None and len(self.asked) == self.dies_at:
+            raise KeyboardInterrupt
+        ids = rows.column("id").to_pylist()
+        self.asked.append((name, spec.engine.max_num_seqs, len(rows)))
+        found = self.rate(spec)
+        if isinstance(found, Cause):
+            raise EngineFailed(found, "its last words")
+        if ids != sorted(ids) and (seen := self.soak(spec)) is not None:
+            return seen
+        return Outcome((), 1_000, 100, len(rows) / found, "0.32.0", dead=self.dead)
+
+
+class Tuned:
+    """The command in surroundings of its own."""
+
+    def __init__(self, folder: Path, engines: PlantedEngines) -> None:
+        self.folder, self.engines, self.store, self.warehouse = folder, engines, MemoryStore(), Warehouse()
+        self.file = folder / "tickets.yaml"
+        self.file.write_text(JOB)
+
+    def run(self, *, budget: str = "1h", rows: int = 200, as_json: bool = True) -> int:
+        options = command.Options(self.file, command.budget(budget), rows, DAY, as_json)
+        return command.run(options, {"HF_HUB_OFFLINE": "1"}, self._world, lambda world: self.engines)
+
+    def _world(self, environment: Mapping[str, str]) -> Surroundings:
+        return Surroundings(
+            self.store,
+            Settings(bucket="b", project="p", runtime="local:/nowhere"),
+            lambda: self.warehouse,
+            lambda: pytest.fail("no runtime is needed"),
+            Prices("USD", machines={"cpu": 3.6e9}),
+            environment,
+            lambda sentence: None,
+        )
+
+    def kept(self) -> list[str]:
+        return sorted(
+            meta["path"] for page in obstore.list(self.store, "tickets/_tune") for meta in page if "/trials/" in meta["path"]
+        )
+
+
+def by_seqs(job: JobSpec) -> float:
+    return float(100 * min(job.engine.max_num_seqs, 256) ** 0.5)
+
+
+def test_the_result_is_a_sentence_a_plot_and_a_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+
+    assert tuned.run(as_json=False) == exits.DONE
+
+    shown = capsys.readouterr().out
+    first, *_ = shown.splitlines()
+    assert first.startswith("  1  rows  the default: max_num_seqs 64, 2,048 tokens a step: 800.00 rows/s")
+    assert "2.00 times the default (" in shown
+    assert "-  max_num_seqs: 64\n" in shown
+    assert "+  max_num_seqs: 256" in shown or "+  max_num_seqs: 512" in shown
+    assert "rows/s in percent of the fastest trial" in shown
+
+
+def test_a_tune_that_was_killed_goes_on_with_its_trials_and_reads_no_rows_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = Tuned(tmp_path, PlantedEngines(by_seqs))
+    whole.run()
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.engines.dies_at = 4
+
+    assert tuned.run() == exits.INTERRUPTED
+    assert len(tuned.kept()) == 4
+    tuned.engines.dies_at = None
+    capsys.readouterr()
+    assert tuned.run() == exits.DONE
+
+    result = json.loads(capsys.readouterr().out)
+    assert tuned.engines.asked == whole.engines.asked
+    assert len(result["trials"]) == len(tuned.kept()) == len(whole.kept())
+    assert tuned.warehouse.asked == 1
+
+
+def test_what_fails_only_under_the_longest_rows_is_not_recommended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def preempted(job: JobSpec) -> Outcome | None:
+        return Outcome((), 1, 1, 1.0, "0.32.0", preemptions=3.0) if job.engine.max_num_seqs > 128 else None
+
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs, preempted))
+
+    assert tuned.run() == exits.DONE
+
+    result = json.loads(capsys.readouterr().out)
+    assert result["chosen"]["max_num_seqs"] == 128
+    assert "preempted" in {trial["cause"] for trial in result["trials"]}
+
+
+def test_nothing_is_patched_if_nothing_is_faster_beyond_the_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(lambda job: 100.0))
+
+    assert tuned.run() == exits.DONE
+
+    result = json.loads(capsys.readouterr().out)
+    assert (result["patch"], result["changes"]) == ("", {})
+    assert result["sentence"].startswith("Nothing is faster than the job's own settings")
+
+
+def test_a_default_that_does_not_hold_is_replaced_by_what_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(lambda job: Cause.OUT_OF_MEMORY if job.engine.max_num_seqs > 32 else 50.0))
+
+    assert tuned.run() == exits.DONE
+
+    result = json.loads(capsys.readouterr().out)
+    assert result["chosen"]["max_num_seqs"] <= 32
+    assert "the job's own settings do not hold (out of memory)" in result["sentence"]
+    assert result["changes"]["engine"]["max_num_seqs"] <= 32
+
+
+def test_no_engine_that_starts_is_a_result_that_is_not_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(lambda job: Cause.CANNOT_START))
+
+    assert tuned.run() == exits.FAILED
+    assert "No point held the longest rows" in capsys.readouterr().out
+
+
+def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.run(budget="0.01")  # of money: a moment of a machine
+    few = len(tuned.kept())
+
+    tuned.run()
+
+    assert 1 <= few < len(tuned.kept())
+
+
+def test_what_another_wrote_among_the_trials_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.run()
+    first, *_ = tuned.kept()
+    for body in (b"[]", b"{}", b'{"version": 99}'):
+        obstore.put(tuned.store, first, body)
+
+        assert tuned.run() == exits.BAD_INPUT
+        assert f"{first} is not a trial" in capsys.readouterr().err
+
+
+def test_dead_letters_end_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.engines.dead = 50
+
+    assert tuned.run() == exits.FAILED
+    assert "50 of 200 rows are dead letters" in capsys.readouterr().err
+    assert tuned.kept() == []
+
+
+def test_the_planner_finds_the_speed_of_the_chosen_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from nightshift.planner.speeds import records_for
+
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.run()
+    changed = json.loads(capsys.readouterr().out)["changes"]["engine"]
+    spec = load(tuned.file)
+    chosen = spec.model_copy(update={"engine": spec.engine.model_copy(update=changed)})
+
+    found: Record = records_for(tuned.store, chosen)["cpu"]
+
+    assert found.rows_per_second == pytest.approx(by_seqs(chosen), rel=0.01)
+    assert found.run.startswith("tickets/_tune/")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "30 m", "1e9"])
+def test_a_budget_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Exception, match="neither a time"):
+        command.budget(text)
+
+
+def test_a_point_changes_nothing_that_affects_answers() -> None:
+    spec = a_spec(engine__args={"max_num_batched_tokens": 4096, "enforce-eager": True})
+    space = space_of(spec)
+
+    for point in space:
+        job = at(spec, point, space.default)
+        assert job.semantic() == spec.semantic()
+        assert job.engine.max_num_seqs == point.max_num_seqs
+    assert not any(affects_answers(name) for point in space for name in changes_of(point, space.default).get("args", {}))
+    assert space.default.max_num_batched_tokens == 4096
+    assert at(spec, Point(8192, 8), space.default).engine.args == {"enforce-eager": True, "max-num-batched-tokens": 8192}
+
+
+def test_a_space_is_around_the_job_and_within_what_fits() -> None:
+    space = space_of(a_spec(engine__max_num_seqs=48), seats=100)
+
+    assert space.default == Point(2048, 48)
+    assert space.values("max_num_seqs") == (8, 16, 32, 48, 128, 256)
+    assert space.values("tensor_parallel") == (1,)
+    pooling = space_of(a_spec(engine__max_model_len=4096), ("--runner=pooling",))
+    assert min(pooling.values("max_num_batched_tokens")) == 4096
+    wide = space_of(a_spec(compute__profile="gpu-h100"))
+    assert wide.default.max_num_batched_tokens == 8192
+    assert wide.values("tensor_parallel") == (1, 2, 4, 8)
+
+
+def test_a_sample_has_each_length_and_each_beginning_in_its_share() -> None:
+    texts = [f"{'refund' if number % 4 else 'crash'} {'x' * (number % 200)}" for number in range(4_000)]
+
+    chosen = sample.stratified(texts, 200)
+
+    picked = [texts[index] for index in chosen]
+    assert len(set(chosen)) == 200
+    assert chosen == sorted(chosen)
+    assert sum(text.startswith("crash") for text in picked) == pytest.approx(50, abs=12)
+    assert sum(map(len, picked)) / 200 == pytest.approx(sum(map(len, texts)) / 4_000, rel=0.03)
+    assert max(map(len, picked)) > 195
+    assert sample.stratified(texts[:3], 10) == [0, 1, 2]
+
+
+def test_a_soak_has_the_longest_rows_and_as_many_as_it_needs() -> None:
+    assert sample.longest(["a", "ccc", "bb"], 2) == [1, 2]
+    assert sample.longest(["a", "ccc", "bb"], 5) == [1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        (JOB, {"engine": {"max_num_seqs": 128}}),
+        (JOB, {"engine": {"args": {"max-num-batched-tokens": 4096}}}),
+        (JOB, {"engine": {"max_num_seqs": 128, "args": {"max-num-batched-tokens": 4096}}, "compute": {"tensor_parallel": 2}}),
+        ("engine: {max_num_seqs: 8}\n", {"engine": {"args": {"max-num-batched-tokens": 4096}}}),
+        ("engine: {args: {a: 1}, max_num_seqs: 8}", {"engine": {"args": {"max-num-batched-tokens": 4096}}}),
+        ("engine:\n  args:\n    max_num_batched_tokens: 1 # why\n", {"engine": {"args": {"max-num-batched-tokens": 4096}}}),
+        ("engine:\n  args:\n    a: |\n      text\n\nnext: 1\n", {"engine": {"args": {"max-num-batched-tokens": 4096}}}),
+        ("engine:\n  args:\n  - a\n  max_num_seqs: 8\n", {"engine": {"max_num_seqs": 9}}),
+    ],
+)
+def test_a_patch_changes_its_lines_alone(text: str, changes: dict[str, Any]) -> None:
+    other = patch.changed(text, changes)
+
+    before, after = yaml.safe_load(text), yaml.safe_load(other)
+    if "max_num_seqs" in changes["engine"]:
+        assert after["engine"]["max_num_seqs"] == changes["engine"]["max_num_seqs"]
+    if "args" in changes["engine"]:
+        assert 4096 in after["engine"]["args"].values()
+    assert {name: value for name, value in after.items() if name not in changes} == {
+        name: value for name, value in before.items() if name not in changes
+    }
+    kept = set(text.splitlines()) - set(other.splitlines())
+    assert len(kept) <= 2
+    assert other.count("#") == text.count("#")
+
+
+def test_a_file_that_cannot_be_patched_is_said_to_be_so() -> None:
+    with pytest.raises(ValueError, match=r"no place|line by line"):
+        patch.changed("engine: &e {a: 1}\nother: *e\n", {"other": {"b": 2}, "new": {"c": 1}})
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", Cause.OUT_OF_MEMORY),
+        ("ValueError: No available memory for the cache blocks.", Cause.OUT_OF_MEMORY),
+        ("max seq len (4096) is larger than the available KV cache memory (1.2 GiB)", Cause.OUT_OF_MEMORY),
+        ("LocalEntryNotFoundError: no such model", Cause.CANNOT_START),
+    ],
+)
+def test_an_engine_s_last_words_say_why_it_ended(words: str, cause: Cause) -> None:
+    assert cause_of(words, Cause.CANNOT_START) is cause
