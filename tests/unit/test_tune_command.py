@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +73,14 @@ class PlantedEngines:
     ) -> None:
         self.rate, self.soak = rate, soak
         self.dies_at: int | None = None
-        self.asked: list[tuple[str, int, int]] = []
+        self.asked: list[tuple[int, int, int]] = []
         self.dead = 0
 
-    def trial(self, spec: JobSpec, name: str, warm_up: pa.Table, rows: pa.Table) -> Outcome:
+    def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
         if self.dies_at is not None and len(self.asked) == self.dies_at:
             raise KeyboardInterrupt
         ids = rows.column("id").to_pylist()
-        self.asked.append((name, spec.engine.max_num_seqs, len(rows)))
+        self.asked.append((len(names), spec.engine.max_num_seqs, len(rows)))
         found = self.rate(spec)
         if isinstance(found, Cause):
             raise EngineFailed(found, "its last words")
@@ -151,7 +151,8 @@ def test_a_tune_that_was_killed_goes_on_with_its_trials_and_reads_no_rows_again(
     assert tuned.run() == exits.DONE
 
     result = json.loads(capsys.readouterr().out)
-    assert tuned.engines.asked == whole.engines.asked
+    assert [asked[1:] for asked in tuned.engines.asked] == [asked[1:] for asked in whole.engines.asked]
+    assert [asked[0] for asked in tuned.engines.asked[:6]] == [1, 1, 1, 1, 2, 1], "one trial has had two attempts"
     assert len(result["trials"]) == len(tuned.kept()) == len(whole.kept())
     assert tuned.warehouse.asked == 1
 
@@ -194,13 +195,14 @@ def test_no_engine_that_starts_is_a_result_that_is_not_good(tmp_path: Path, caps
     tuned = Tuned(tmp_path, PlantedEngines(lambda job: Cause.CANNOT_START))
 
     assert tuned.run() == exits.FAILED
-    assert "No point held the longest rows" in capsys.readouterr().out
+    assert "No settings held the longest rows" in capsys.readouterr().out
 
 
 def test_a_budget_ends_it_and_a_larger_one_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
     tuned.run(budget="0.01")  # of money: a moment of a machine
     few = len(tuned.kept())
+    assert "raise --budget" in capsys.readouterr().out
 
     tuned.run()
 
@@ -256,7 +258,9 @@ def test_a_point_changes_nothing_that_affects_answers() -> None:
         job = at(spec, point, space.default)
         assert job.semantic() == spec.semantic()
         assert job.engine.max_num_seqs == point.max_num_seqs
-    assert not any(affects_answers(name) for point in space for name in changes_of(point, space.default).get("args", {}))
+    with pytest.raises(ValueError, match="cannot state"):
+        at(spec, Point(4096, 8, api_servers=2), space.default)
+    assert not any(affects_answers(name) for point in space for name in changes_of(spec, point, space.default).get("args", {}))
     assert space.default.max_num_batched_tokens == 4096
     assert at(spec, Point(8192, 8), space.default).engine.args == {"enforce-eager": True, "max-num-batched-tokens": 8192}
 
@@ -267,6 +271,8 @@ def test_a_space_is_around_the_job_and_within_what_fits() -> None:
     assert space.default == Point(2048, 48)
     assert space.values("max_num_seqs") == (8, 16, 32, 48, 128, 256)
     assert space.values("tensor_parallel") == (1,)
+    few = space_of(a_spec(engine__max_num_seqs=4, engine__max_model_len=256)).default
+    assert few.max_num_batched_tokens == 1024, "as vLLM has it: no more than all rows at once"
     pooling = space_of(a_spec(engine__max_model_len=4096), ("--runner=pooling",))
     assert min(pooling.values("max_num_batched_tokens")) == 4096
     wide = space_of(a_spec(compute__profile="gpu-h100"))

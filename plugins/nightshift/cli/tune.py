@@ -32,9 +32,9 @@ DESCRIPTION: Final = (
     "larger budget, and it goes on."
 )
 EPILOG: Final = (
-    "Exit codes: 0 there is a result, also that the job's own settings are best; 1 no point held the longest rows, or too many "
-    "rows are dead letters; 2 bad input; 75 the store, the warehouse or the runtime does not answer, or another tune of the "
-    "job runs; 78 the engine serves another model, or the warehouse refuses."
+    "Exit codes: 0 there is a result, also that the job's own settings are best; 1 no settings held the longest rows, or too "
+    "many rows are dead letters; 2 bad input; 75 the store, the warehouse or the runtime does not answer, or another tune of "
+    "the job runs; 78 the engine serves another model, or the warehouse refuses."
 )
 ROWS: Final = 1_000
 ROWS_MOST: Final = 100_000

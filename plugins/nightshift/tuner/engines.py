@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -47,11 +47,13 @@ class EngineFailed(Exception):
 class Engines(Protocol):
     """Starts engines. JobSets are one way; whoever knows another gives it to `nightshift.tuner.session.tune`."""
 
-    def trial(self, spec: JobSpec, name: str, warm_up: pa.Table, rows: pa.Table) -> Outcome:
+    def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
         """Starts the job's engine, sends it the warm-up and then the rows by the driver's request loop, and stops it.
 
-        name: of the trial; the same one finds, and ends, what a killed process has left of it. The outcome is that of `rows`,
-        without answers. Raises EngineFailed, UnfitEngine, StoreUnavailable, and what reaching the machines raises.
+        names: of this trial's attempts, this one last: what a killed process has left of the others is ended first. The outcome
+        is that of `rows`, without answers.
+
+        Raises EngineFailed, UnfitEngine, StoreUnavailable, and what reaching the machines raises.
         """
         ...
 
@@ -65,11 +67,12 @@ class JobSetEngines:
     runtime: Callable[[], Runtime]
     say: Callable[[str], None]
 
-    def trial(self, spec: JobSpec, name: str, warm_up: pa.Table, rows: pa.Table) -> Outcome:
-        folder = EngineFolder(spec.job, hashlib.sha256(canonical_json(["tune", spec.job, name])).hexdigest()[:16])
+    def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
+        *earlier, folder = [_folder(spec.job, name) for name in names]
         runtime = self.runtime()
         warm = WarmEngine(self.store, self.settings, lambda: runtime, self.say)
-        self._end(runtime, folder.jobset)
+        for each in earlier:
+            self._end(runtime, each.jobset)
         try:
             warm.answers(spec, warm_up, folder, brief=True)
             found = warm.answers(spec, rows, folder, brief=True)
@@ -91,6 +94,11 @@ class JobSetEngines:
         deadline = time.monotonic() + STOP_S
         while runtime.observe(jobset).jobset is not None and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+def _folder(job: str, name: str) -> EngineFolder:
+    """Of one attempt alone: in that of another there may be questions that nobody waits for."""
+    return EngineFolder(job, hashlib.sha256(canonical_json(["tune", job, name])).hexdigest()[:16])
 
 
 def cause_of(words: str, otherwise: Cause) -> Cause:

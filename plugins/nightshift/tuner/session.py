@@ -109,24 +109,26 @@ def tune(task: Task, world: Surroundings) -> Result:
         if question.measure is Measure.SOAK:
             rows = measured.take(sample.longest(texts, SOAK * question.point.max_num_seqs))
         number = len(trials) + 1
-        trial = _trial(task.spec, space, question, (warm_up, rows), world.engines, f"{kept.tune}-{number}")
+        attempt = kept.begin(number)
+        names = [f"{kept.tune}-{number}-{each}" for each in range(1, attempt + 1)]
+        trial = _trial(task.spec, space, question, (warm_up, rows), world.engines, names)
         kept.keep(number, trial)
         trials.append(trial)
         searcher.tell(question, trial.outcome)
         world.told(number, trial, space, _default_rate(trials, space))
     choice = searcher.choice()
     _keep_records(world.store, task.spec, space, trials, choice, kept.folder)
-    return Result(space, tuple(trials), choice, _changes(space, trials, choice), kept.folder)
+    return Result(space, tuple(trials), choice, _changes(task.spec, space, trials, choice), kept.folder)
 
 
 def _trial(
-    spec: JobSpec, space: Space, question: Question, tables: tuple[pa.Table, pa.Table], engines: Engines, name: str
+    spec: JobSpec, space: Space, question: Question, tables: tuple[pa.Table, pa.Table], engines: Engines, names: list[str]
 ) -> Trial:
     began = time.monotonic()
     job = at(spec, question.point, space.default)
     moment = datetime.now(UTC).isoformat(timespec="seconds")
     try:
-        seen = engines.trial(job, name, *tables)
+        seen = engines.trial(job, names, *tables)
     except EngineFailed as error:
         took = round(time.monotonic() - began, 3)
         return Trial(question, Outcome(cause=error.cause), took_s=took, words=error.words, at=moment)
@@ -227,12 +229,12 @@ def _default_rate(trials: list[Trial], space: Space) -> float | None:
     return next((rate for rate in rates if rate), None)
 
 
-def _changes(space: Space, trials: list[Trial], choice: Choice) -> dict[str, Any]:
+def _changes(spec: JobSpec, space: Space, trials: list[Trial], choice: Choice) -> dict[str, Any]:
     """To the job file: of a point that is better, or that holds where the default does not."""
     broken = any(trial.question.point == space.default and trial.outcome.cause for trial in trials)
     if choice.point is None or not (choice.better or broken):
         return {}
-    changes = changes_of(choice.point, space.default)
+    changes = changes_of(spec, choice.point, space.default)
     parallel = changes.pop("tensor_parallel", None)
     found: dict[str, Any] = {"engine": changes} if changes else {}
     return found | ({"compute": {"tensor_parallel": parallel}} if parallel is not None else {})

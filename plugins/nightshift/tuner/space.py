@@ -51,7 +51,9 @@ def at(spec: JobSpec, point: Point, default: Point) -> JobSpec:
     """The job as a point starts it; its own where that is the default."""
     if point == default:
         return spec
-    changes = changes_of(point, default)
+    if (point.api_servers, point.replicas) != (default.api_servers, default.replicas):
+        raise ValueError(f"{point}: a job cannot state API servers or replicas")
+    changes = changes_of(spec, point, default)
     args = dict(spec.engine.args)
     for name, value in changes.get("args", {}).items():
         args = {key: each for key, each in args.items() if dashed(key) != name} | {name: value}
@@ -62,12 +64,15 @@ def at(spec: JobSpec, point: Point, default: Point) -> JobSpec:
     return spec.model_copy(update={"engine": engine, "compute": compute})
 
 
-def changes_of(point: Point, default: Point) -> dict[str, Any]:
-    """What a job file has to say besides what it says now: ``max_num_seqs`` and ``args`` of its engine, ``tensor_parallel``."""
+def changes_of(spec: JobSpec, point: Point, default: Point) -> dict[str, Any]:
+    """What a job file has to say besides what it says now: ``max_num_seqs`` and ``args`` of its engine, ``tensor_parallel``.
+
+    Tokens a step are always stated, except for the default: left out, vLLM makes them of the other settings.
+    """
     found: dict[str, Any] = {}
     if point.max_num_seqs != default.max_num_seqs:
         found["max_num_seqs"] = point.max_num_seqs
-    if point.max_num_batched_tokens != default.max_num_batched_tokens:
+    if point != default and point.max_num_batched_tokens != _stated(spec.engine.args):
         found["args"] = {TOKENS_FLAG: point.max_num_batched_tokens}
     if point.tensor_parallel != default.tensor_parallel:
         found["tensor_parallel"] = point.tensor_parallel
@@ -86,8 +91,9 @@ def _default(spec: JobSpec, server_args: tuple[str, ...]) -> Point:
     if tokens is None:
         hardware = worker.profile.hardware
         tokens = TOKENS_LARGE if hardware is not None and hardware.memory >= LARGE_MEMORY_GB else TOKENS
-        if _POOLING in server_args:
-            tokens = max(tokens, spec.engine.max_model_len or 0)
+        if length := spec.engine.max_model_len:
+            # No more than all rows at once have; a pooling model without chunked prefill gets a whole row at least.
+            tokens = max(tokens, length) if _POOLING in server_args else min(tokens, seqs * length)
     return Point(max(tokens, seqs), seqs, tensor_parallel=worker.tensor_parallel)
 
 

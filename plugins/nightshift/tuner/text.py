@@ -50,7 +50,9 @@ def sentence(choice: Choice, space: Space, trials: Sequence[Trial]) -> str:
     used = n(len(trials), "trial")
     broken = default_failure(space, trials)
     if choice.point is None:
-        return f"No point held the longest rows, so there is nothing to recommend; {used}."
+        if not any(trial.outcome.cause for trial in trials):
+            return f"The budget ended before any settings were tried with the longest rows: raise --budget; {used}."
+        return f"No settings held the longest rows, so there is nothing to recommend; {used}."
     words = _chosen_words(choice.point, space)
     if broken:
         return f"{words}: the job's own settings do not hold ({broken}), these do; {used}."

@@ -2,6 +2,7 @@
 
     JOB/_tune/TUNE/space.json             what is searched: decided once
     JOB/_tune/TUNE/rows.parquet           the rows of its trials, the warm-up first
+    JOB/_tune/TUNE/begun/00000001-1       an attempt of a trial has begun; a killed one leaves no trial
     JOB/_tune/TUNE/trials/00000001.json   a trial; they count from 1, and each is created once
 
 No partition of a job has the name ``_tune``. TUNE is a digest of the job, of the partition, and of how many rows a trial has.
@@ -19,7 +20,7 @@ import obstore
 
 from nightshift.formats import TRIAL
 from nightshift.run.names import canonical_json
-from nightshift.store import StoreUnavailable, create_or_read, get_bytes
+from nightshift.store import StoreUnavailable, create_numbered, create_or_read, get_bytes
 from nightshift.tuner.points import Cause, Point, Space
 from nightshift.tuner.search import Measure, Outcome, Question
 
@@ -101,6 +102,13 @@ class Kept:
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise NotReadable(f"{path} is not a trial: {error}. Delete {self.folder} to begin again.") from error
         return found
+
+    def begin(self, number: int) -> int:
+        """Which attempt of this trial it is, counted from 1. Raises StoreUnavailable."""
+        try:
+            return create_numbered(self.store, lambda attempt: f"{self.folder}/begun/{number:08d}-{attempt}", 1, b"")
+        except (obstore.exceptions.BaseError, OSError) as error:
+            raise StoreUnavailable(f"write below {self.folder}/begun: {error}") from error
 
     def keep(self, number: int, trial: Trial) -> None:
         """Raises Elsewhere if this number is taken, StoreUnavailable."""

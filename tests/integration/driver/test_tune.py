@@ -115,7 +115,7 @@ def test_a_trial_measures_its_rows_on_an_engine_of_its_own(store: ObjectStore, e
     runtime, space = Runtime(store, engine.url), space_of(SPEC)
     point = Point(4096, 16)
 
-    found = engines(store, runtime).trial(at(SPEC, point, space.default), "t-1", rows(4), rows(40))
+    found = engines(store, runtime).trial(at(SPEC, point, space.default), ["t-1"], rows(4), rows(40))
 
     runtime.join()
     (manifest,) = runtime.manifests
@@ -131,11 +131,11 @@ def test_a_trial_measures_its_rows_on_an_engine_of_its_own(store: ObjectStore, e
 
 def test_what_a_killed_tune_has_left_is_ended_first(store: ObjectStore, engine: CountingEngine) -> None:
     runtime = Runtime(store, engine.url)
-    engines(store, runtime).trial(SPEC, "t-1", rows(4), rows(8))
+    engines(store, runtime).trial(SPEC, ["t-1"], rows(4), rows(8))
     left = runtime.manifests[0]["metadata"]["name"]
     runtime.there[left] = threading.Event()
 
-    engines(store, runtime).trial(SPEC, "t-1", rows(4), rows(8))
+    engines(store, runtime).trial(SPEC, ["t-1", "t-2"], rows(4), rows(8))
 
     runtime.join()
     assert len(runtime.manifests) == 2
@@ -150,7 +150,7 @@ def test_an_engine_that_does_not_start_is_a_trial_with_a_cause(store: ObjectStor
     runtime = Runtime(store, "http://127.0.0.1:9", words)
 
     with pytest.raises(EngineFailed, match=words.split(":")[0]) as caught:
-        engines(store, runtime).trial(SPEC, "t-1", rows(4), rows(8))
+        engines(store, runtime).trial(SPEC, ["t-1"], rows(4), rows(8))
 
     assert caught.value.cause is cause
     assert runtime.there == {}

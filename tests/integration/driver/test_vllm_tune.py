@@ -71,7 +71,7 @@ def job_file(folder: Path) -> Path:
         "start_date": "2026-11-01",
         "source": {"query": "SELECT id, text FROM `d.t` WHERE day = @partition", "key": ["id"]},
         "task": "completion",
-        "request": {"prompt": "{{ text }}", "max_tokens": 8},
+        "request": {"prompt": "{{ text }}", "max_tokens": 8, "temperature": 0},
         "model": {"name": "tiny", "uri": model.uri, "revision": model.revision},
         "engine": {"max_num_seqs": 4, "max_model_len": 256, "dtype": "float32", "args": {"enforce-eager": True}},
         "destination": {"table": "d.out", "column": "answer"},
