@@ -80,7 +80,7 @@ class PlantedEngines:
         if self.dies_at is not None and len(self.asked) == self.dies_at:
             raise KeyboardInterrupt
         ids = rows.column("id").to_pylist()
-        self.asked.append((len(names), spec.engine.max_num_seqs, len(rows)))
+        self.asked.append((len(names), spec.seats(), len(rows)))
         found = self.rate(spec)
         if isinstance(found, Cause):
             raise EngineFailed(found, "its last words")
@@ -119,7 +119,7 @@ class Tuned:
 
 
 def by_seqs(job: JobSpec) -> float:
-    return float(100 * min(job.engine.max_num_seqs, 256) ** 0.5)
+    return float(100 * min(job.seats(), 256) ** 0.5)
 
 
 def test_the_result_is_a_sentence_a_plot_and_a_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_the_result_is_a_sentence_a_plot_and_a_patch(tmp_path: Path, capsys: pyt
 
     shown = capsys.readouterr().out
     first, *_ = shown.splitlines()
-    assert first.startswith("  1  rows  the default: max_num_seqs 64, 2,048 tokens a step: 800.00 rows/s")
+    assert first.startswith("  1  rows  the default: max_num_seqs 64, 4,096 tokens a step: 800.00 rows/s")
     assert "2.00 times the default (" in shown
     assert "-  max_num_seqs: 64\n" in shown
     assert "+  max_num_seqs: 256" in shown or "+  max_num_seqs: 512" in shown
@@ -159,7 +159,7 @@ def test_a_tune_that_was_killed_goes_on_with_its_trials_and_reads_no_rows_again(
 
 def test_what_fails_only_under_the_longest_rows_is_not_recommended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def preempted(job: JobSpec) -> Outcome | None:
-        return Outcome((), 1, 1, 1.0, "0.32.0", preemptions=3.0) if job.engine.max_num_seqs > 128 else None
+        return Outcome((), 1, 1, 1.0, "0.32.0", preemptions=3.0) if job.seats() > 128 else None
 
     tuned = Tuned(tmp_path, PlantedEngines(by_seqs, preempted))
 
@@ -181,7 +181,7 @@ def test_nothing_is_patched_if_nothing_is_faster_beyond_the_noise(tmp_path: Path
 
 
 def test_a_default_that_does_not_hold_is_replaced_by_what_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tuned = Tuned(tmp_path, PlantedEngines(lambda job: Cause.OUT_OF_MEMORY if job.engine.max_num_seqs > 32 else 50.0))
+    tuned = Tuned(tmp_path, PlantedEngines(lambda job: Cause.OUT_OF_MEMORY if job.seats() > 32 else 50.0))
 
     assert tuned.run() == exits.DONE
 
@@ -257,7 +257,7 @@ def test_a_point_changes_nothing_that_affects_answers() -> None:
     for point in space:
         job = at(spec, point, space.default)
         assert job.semantic() == spec.semantic()
-        assert job.engine.max_num_seqs == point.max_num_seqs
+        assert job.seats() == point.max_num_seqs
     with pytest.raises(ValueError, match="cannot state"):
         at(spec, Point(4096, 8, api_servers=2), space.default)
     assert not any(affects_answers(name) for point in space for name in changes_of(spec, point, space.default).get("args", {}))

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.spec.engine_defaults import SERVED_MOST, TOKENS, number
 from nightshift.spec.vllm_flags import dashed
 from nightshift.tuner.points import Point, Space
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
-TOKENS_FLAG: Final = "max-num-batched-tokens"
-TOKENS: Final = 2_048
-TOKENS_LARGE: Final = 8_192
+SERVED_LARGE: Final = 8_192
 LARGE_MEMORY_GB: Final = 70
-"""What ``vllm serve`` takes if nothing is said: `TOKENS`, or `TOKENS_LARGE` on an accelerator with at least as much memory
-(vLLM 0.32, ``EngineArgs.get_batch_defaults``)."""
+"""Tokens a step that ``vllm serve`` takes if nothing is said, on an accelerator with at least as much memory (vLLM 0.32,
+``EngineArgs.get_batch_defaults``); elsewhere `SERVED_MOST`."""
 TOKENS_LEAST: Final = 512
 TOKENS_MOST: Final = 65_536
 SEQS_LEAST: Final = 8
@@ -73,7 +72,7 @@ def changes_of(spec: JobSpec, point: Point, default: Point) -> dict[str, Any]:
     if point.max_num_seqs != default.max_num_seqs:
         found["max_num_seqs"] = point.max_num_seqs
     if point != default and point.max_num_batched_tokens != _stated(spec.engine.args):
-        found["args"] = {TOKENS_FLAG: point.max_num_batched_tokens}
+        found["args"] = {TOKENS: point.max_num_batched_tokens}
     if point.tensor_parallel != default.tensor_parallel:
         found["tensor_parallel"] = point.tensor_parallel
     return found
@@ -86,11 +85,11 @@ def accelerators(spec: JobSpec) -> int:
 
 
 def _default(spec: JobSpec, server_args: tuple[str, ...]) -> Point:
-    worker, seqs = spec.compute.worker(), spec.engine.max_num_seqs
-    tokens = _stated(spec.engine.args)
+    worker, own = spec.compute.worker(), spec.defaults()
+    seqs, tokens = own.seats, _stated(spec.engine.args) or own.flags.get(TOKENS)
     if tokens is None:
         hardware = worker.profile.hardware
-        tokens = TOKENS_LARGE if hardware is not None and hardware.memory >= LARGE_MEMORY_GB else TOKENS
+        tokens = SERVED_LARGE if hardware is not None and hardware.memory >= LARGE_MEMORY_GB else SERVED_MOST
         if length := spec.engine.max_model_len:
             # No more than all rows at once have; a pooling model without chunked prefill gets a whole row at least.
             tokens = max(tokens, length) if _POOLING in server_args else min(tokens, seqs * length)
@@ -98,9 +97,7 @@ def _default(spec: JobSpec, server_args: tuple[str, ...]) -> Point:
 
 
 def _stated(args: Mapping[str, Any]) -> int | None:
-    """None too for a number with a unit, which only vLLM reads."""
-    value = next((each for name, each in args.items() if dashed(name) == TOKENS_FLAG), None)
-    return value if isinstance(value, int) else None
+    return number(next((each for name, each in args.items() if dashed(name) == TOKENS), None))
 
 
 def _powers(default: int, least: int, most: int) -> tuple[int, ...]:
