@@ -200,6 +200,16 @@ class TestRights:
 
         assert ("tickets" in page, "secrets" in page) == (True, False)
 
+    def test_a_night_without_rows_is_not_one_that_has_none_yet(self, browser: TestClient, store: MemoryStore) -> None:
+        empty = a_chat_run(store, rows=0)
+        empty.seal()
+        record(store, empty.run, Ending("published", "2026-11-22T03:00:00Z", "scheduled"))
+
+        page, listed = (browser.get(path).text for path in (page_of(empty), "/nightshift/list"))
+
+        assert "no rows for this day: published an empty partition" in page
+        assert "no rows yet" not in page + listed
+
     def test_a_jobs_page_has_its_runs_alone(self, browser: TestClient, store: MemoryStore) -> None:
         for name in ("tickets", "others", "secrets"):
             a_chat_run(store, job=name)

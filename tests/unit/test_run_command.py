@@ -14,13 +14,17 @@ import pytest
 from nightshift import exits
 from nightshift.cli import run as command
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
-from nightshift.cli.follow import waiting, words_of
+from nightshift.cli.follow import _rows as rows_in_words
+from nightshift.cli.follow import again, waiting, words_of
 from nightshift.operators.dag_docs import dag_docs
+from nightshift.run import tolerance
 from nightshift.run.endings import Ending, record
-from nightshift.run.names import RunRef
+from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pods_now import JobSetNow, PodNow, Stage
 from nightshift.spec import load
 from nightshift.store import open_store
+from tests.builders import a_plan
+from tests.unit.status_run import Run
 
 pytestmark = pytest.mark.unit
 
@@ -53,6 +57,7 @@ class Airflow(ThreadingHTTPServer):
         self.fileloc = "/elsewhere/dags/batch_inference.py"
         self.errors: list[dict[str, Any]] = []
         self.states: list[tuple[str, dict[str, str]]] = [("success", {"plan": "success", "publish": "success"})]
+        self.published = {"table": "p.d.out", "partition": "2026-11-20", "predictions": 11, "dead_letters": 1}
         self.triggered: list[dict[str, Any]] = []
         self.log: Any = []
         self.tokens = 0
@@ -91,8 +96,7 @@ class Airflow(ThreadingHTTPServer):
     def _of_run(self, rest: list[str]) -> Any:
         match rest[-1]:
             case "return_value":
-                published = {"table": "p.d.out", "partition": "2026-11-20", "predictions": 11, "dead_letters": 1}
-                return {"value": {"run_prefix": RUN.prefix} if "plan" in rest else published}
+                return {"value": {"run_prefix": RUN.prefix} if "plan" in rest else self.published}
             case "taskInstances":
                 _, tasks = self.states[0]
                 if len(self.states) > 1:
@@ -283,7 +287,16 @@ def test_a_failed_night_says_which_task_and_its_words_and_where_the_dead_letters
     record(
         store,
         RUN,
-        Ending("failed", "2026-11-21T02:00:00Z", "r", "seal", "1 of 12 rows is a dead letter.", 1, {"bad_input": 1}, 12),
+        Ending(
+            "failed",
+            "2026-11-21T02:00:00Z",
+            "r",
+            "seal",
+            f"1 of 12 rows is a dead letter {tolerance.what_to_do('0')}",
+            1,
+            {"bad_input": 1},
+            12,
+        ),
     )
     airflow.states = [("failed", {"plan": "success", "seal": "failed", "publish": "upstream_failed"})]
     environment = {"NIGHTSHIFT_AIRFLOW_URL": airflow.url, "NIGHTSHIFT_AIRFLOW_TOKEN": "t", "NIGHTSHIFT_BUCKET": "b"}
@@ -291,8 +304,44 @@ def test_a_failed_night_says_which_task_and_its_words_and_where_the_dead_letters
     assert ask(wait=True, environment=environment) == exits.FAILED
 
     said = capsys.readouterr()
-    assert "failed: seal: 1 of 12 rows is a dead letter." in said.err
+    assert "failed: seal: 1 of 12 rows is a dead letter (" in said.err
     assert "1 dead letter (1 bad_input): nightshift status tickets/2026-11-20 --dead-letters" in said.out
+    assert "To do that from here: nightshift run tickets --partition 2026-11-20 --redo corrected\n" in said.err
+
+
+def test_a_day_without_rows_is_published_with_a_warning_and_not_as_a_good_night(
+    airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    airflow.published |= {"predictions": 0, "dead_letters": 0, "partition": "2026-11-25"}
+
+    assert ask(wait=True) == exits.DONE
+
+    said = capsys.readouterr()
+    assert "Warning: the query has no rows for 2026-11-25: published an empty partition of p.d.out." in said.err
+    assert "published 0" not in said.out
+
+
+def test_a_wait_for_a_day_without_rows_speaks_of_no_engine(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.put("plan.json", canonical_json(a_plan(0, 4, 1).to_json()))
+
+    assert rows_in_words(run.status(), ()) == "the query has no rows"
+
+
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [
+        (tolerance.what_to_do("0"), ["--redo corrected", "--redo dead_letters"]),
+        ("Remove the cause, then trigger the DAG with fresh.", ["--fresh"]),
+        ("Put them back and trigger the DAG with redo: corrected again.", ["--redo corrected"]),
+        ("Trigger the DAG again.", [""]),
+        ("no such table", []),
+    ],
+)
+def test_what_airflow_is_to_be_triggered_with_is_a_line_to_paste(words: str, commands: list[str]) -> None:
+    assert again(words, "tickets", "2026-11-20") == [
+        f"nightshift run tickets --partition 2026-11-20 {each}".rstrip() for each in commands
+    ]
 
 
 def test_without_an_ending_the_log_has_the_words(airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:

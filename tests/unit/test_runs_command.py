@@ -99,6 +99,13 @@ class TestRuns:
         assert more == "    Raise dead_letters."
         assert second.split() == ["tickets", "2026-11-19", A, "published", "20", "1", "2026-11-21", "01:00"]
 
+    def test_a_redo_says_what_it_completes(self, nightshift: Command, store: MemoryStore) -> None:
+        redo = {"run_id": B, "manifest_digest": "0", "rows": 12, "dead_letters": 1}
+        a_chat_run(store, job="tickets", partition="2026-11-20", digest=C, rows=1, redo=redo)
+
+        assert f"  completes run {B} of 12 rows" in nightshift("runs")[1].splitlines()
+        assert f"redo      completes run {B} of 12 rows" in nightshift("status", C)[1].splitlines()
+
     def test_only_some(self, nightshift: Command, store: MemoryStore, published: ChatRun, failed: ChatRun) -> None:
         a_chat_run(store, job="mails", partition="2026-11-21", digest=C)
 
@@ -258,6 +265,26 @@ class TestRows:
         assert lines[2:5] == ["id 0  bad_input  row 0, 1 attempt", "  message   row 0 has no text", lines[4]]
         assert lines[4].startswith("  prompt    system: You label tickets.")
         assert out.count("bad_input  row") == 8
+
+    def test_a_long_prompt_takes_two_lines_in_the_list(
+        self, nightshift: Command, failed: ChatRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("nightshift.cli.status_rows.SHORT", 30)
+
+        _, out, _ = nightshift("status", B, "--dead-letters")
+
+        assert out.splitlines()[4].startswith("  prompt    system: You label tickets. us ... (")
+        assert out.splitlines()[4].endswith(" characters in all)")
+
+    def test_a_night_that_stopped_early_has_rows_that_were_not_tried(self, nightshift: Command, store: MemoryStore) -> None:
+        run = a_chat_run(store, job="letters", digest=C, rows=20)
+        run.commit(0, lambda row: None)
+        ended(run, endings.FAILED, task="infer", error="Too many.", dead_letters=4, rows_committed=19)
+
+        assert (
+            "When the night stopped, 1 row was not tried: there may be more.\n" in nightshift("status", C, "--dead-letters")[1]
+        )
+        assert json.loads(nightshift("status", C, "--dead-letters", "--json")[1])["not_tried"] == 1
 
     def test_dead_letters_of_a_reason_that_there_is_not(self, nightshift: Command, failed: ChatRun) -> None:
         code, _, err = nightshift("status", B, "--dead-letters", "too_long")

@@ -258,7 +258,8 @@ class TestSummary:
     def test_a_redo_names_the_run_that_it_completes(self, store: MemoryStore) -> None:
         redo = {"run_id": B, "manifest_digest": "0", "rows": 40, "dead_letters": 3}
 
-        assert summary_of(a_chat_run(store, redo=redo)).redo_of == B
+        found = summary_of(a_chat_run(store, redo=redo))
+        assert (found.redo_of, found.redo_rows, found.completes) == (B, 40, f"completes run {B} of 40 rows")
 
 
 class TestRate:

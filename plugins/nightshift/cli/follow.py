@@ -34,13 +34,21 @@ READ_S: Final = 2.0
 
 
 class Follower:
-    """One DAG run. sleep: waits. What it tells goes to stdout, a line for each event."""
+    """One DAG run. sleep: waits. partition: None for the last one.
+
+    What it tells goes to stdout, a line for each event."""
 
     def __init__(
-        self, api: AirflowApi, dag_id: str, run_id: str, environment: Mapping[str, str], sleep: Callable[[float], None]
+        self,
+        api: AirflowApi,
+        dag_id: str,
+        run_id: str,
+        environment: Mapping[str, str],
+        sleep: Callable[[float], None],
+        partition: str | None = None,
     ) -> None:
         self._api, self._sleep = api, sleep
-        self._dag_id = dag_id
+        self._dag_id, self._partition = dag_id, partition
         self._path = f"/dags/{dag_id}/dagRuns/{run_id}"
         self._page = api.page("dags", dag_id, "runs", run_id)
         self._bucket = environment.get("NIGHTSHIFT_BUCKET")
@@ -146,7 +154,11 @@ class Follower:
             return exits.DONE
         ending = self._ending()
         if state == "success":
-            self._say(f"published{self._counts(tasks)}")
+            published = self._published()
+            if published and not int(published["predictions"]) + int(published["dead_letters"]):
+                print(no_rows(str(published["partition"]), str(published["table"])), file=sys.stderr)
+                return exits.DONE
+            self._say(f"published{_counts(published)}")
             if ending is not None and ending.dead_letters:
                 self._where_dead(ending)
             return exits.DONE
@@ -157,6 +169,8 @@ class Follower:
         print(f"failed: {failed or 'no task says why'}{': ' + words if words else ''}", file=sys.stderr)
         if ending is not None and ending.dead_letters:
             self._where_dead(ending)
+        for command in again(words, self._dag_id, self._run.partition if self._run else self._partition):
+            print(f"To do that from here: {command}", file=sys.stderr)
         print(f"Its logs: {self._page}", file=sys.stderr)
         return exits.FAILED
 
@@ -169,14 +183,14 @@ class Follower:
         except StoreUnavailable:
             return None
 
-    def _counts(self, tasks: Mapping[str, Mapping[str, Any]]) -> str:
-        """What the task publish has returned."""
+    def _published(self) -> dict[str, Any] | None:
+        """What the task publish has returned: table, partition, predictions, dead_letters."""
         try:
             value = self._api.get(f"{self._path}/taskInstances/publish/xcomEntries/return_value", deserialize="true")["value"]
-            where = f"{value['table']}, partition {value['partition']}"
-            return f" {n(int(value['predictions']), 'prediction')} in {where}, {n(int(value['dead_letters']), 'dead letter')}"
+            named = {name: str(value[name]) for name in ("table", "partition")}
+            return {**named, **{name: int(value[name]) for name in ("predictions", "dead_letters")}}
         except (KeyError, Refused, TypeError, ValueError):
-            return ""
+            return None
 
     def _where_dead(self, ending: endings.Ending) -> None:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in ending.dead_reasons.items())
@@ -195,6 +209,32 @@ class Follower:
 
     def _say(self, text: str) -> None:
         print(f"{minutes(time.monotonic() - self._began):>7}  {text}", flush=True)
+
+
+def _counts(published: Mapping[str, Any] | None) -> str:
+    if published is None:
+        return ""
+    predictions, dead = n(published["predictions"], "prediction"), n(published["dead_letters"], "dead letter")
+    return f" {predictions} in {published['table']}, partition {published['partition']}, {dead}"
+
+
+def no_rows(partition: str, table: str) -> str:
+    """A night without rows succeeds: its warning, in the words that a preview has for the same."""
+    return (
+        f"Warning: the query has no rows for {partition}: published an empty partition of {table}. If you meant another day, "
+        "name another --partition; if the source is late, run this one again once it has rows."
+    )
+
+
+def again(words: str, job: str, partition: str | None) -> list[str]:
+    """The commands that do what a failed task's message says to trigger the DAG with. partition: None for the last one."""
+    of = f"nightshift run {job}" + (f" --partition {partition}" if partition else "")
+    if "rigger the DAG with redo" in words:
+        which = [value for value in ("corrected", "dead_letters") if value in words.partition("with redo")[2]]
+        return [f"{of} --redo {value}" for value in which or ["dead_letters"]]
+    if "rigger the DAG with fresh" in words or "rigger with fresh" in words:
+        return [f"{of} --fresh"]
+    return [of] if "rigger the DAG again" in words else []
 
 
 def words_of(content: Any) -> str:
@@ -220,6 +260,8 @@ def waiting(jobsets: Sequence[JobSetNow]) -> str:
 def _rows(status: Status, jobsets: Sequence[JobSetNow]) -> str:
     if not status.planned:
         return "the rows are being exported"
+    if not status.rows_total:
+        return "the query has no rows"
     if not status.rows_done:
         return f"0 of {n(status.rows_total, 'row')}: {waiting(jobsets)}"
     rate = f", {status.rate:,.0f} rows/s" if status.rate else ""

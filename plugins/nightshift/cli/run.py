@@ -27,9 +27,9 @@ DESCRIPTION: Final = (
     "(Cloud Composer); the variables of the local stack name it already."
 )
 EPILOG: Final = (
-    "Exit codes: 0 it is triggered, with --wait: it has succeeded; 1 it has failed; 2 bad input: a file with mistakes, no such "
-    "DAG, a conf that Airflow refuses; 75 Airflow does not answer; 78 it is not known where Airflow is, or it refuses this "
-    "account. Ctrl-C (130) ends the waiting, not the run."
+    "Exit codes: 0 it is triggered, with --wait: it has succeeded (without rows too, and warns); 1 it has failed; 2 bad "
+    "input: a file with mistakes, or one that Airflow does not have, no such DAG, a conf that Airflow refuses; 75 Airflow does "
+    "not answer; 78 it is not known where Airflow is, or it refuses this account. Ctrl-C (130) ends the waiting, not the run."
 )
 READ_S: Final = 180.0
 """How long Airflow may take to read a new file: half a minute on the local stack; minutes where files are copied first."""
@@ -102,7 +102,8 @@ class _Command:
         if not self._options.wait:
             return exits.DONE
         try:
-            return Follower(self._api, self._name, run_id, self._environment, self._sleep).to_the_end()
+            follower = Follower(self._api, self._name, run_id, self._environment, self._sleep, self._partition)
+            return follower.to_the_end()
         except KeyboardInterrupt:
             print(f"No longer waiting; the run goes on: {page}", file=sys.stderr)
             return exits.INTERRUPTED

@@ -95,6 +95,8 @@ def lines(runs: Iterable[Summary]) -> Iterator[str]:
     yield _line(HEAD, widths)
     for each, cells in made:
         yield _line(cells, widths, OF_STATES.get(each.state))
+        if each.completes:
+            yield paint(f"  {each.completes}", "dim")
         for attention in each.attention:
             for number, words in enumerate(attention.words.splitlines()):
                 yield f"  {paint('!', 'red') if number == 0 else ' '} {words}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift import exits
 from nightshift.cli.terminal import paint
 from nightshift.fields.text import n
+from nightshift.run.tolerance import not_tried
 
 if TYPE_CHECKING:
     from nightshift.cli.target import Target
@@ -21,6 +22,8 @@ PAGE: Final = 500
 """Dead letters of one JSON object."""
 WIDE: Final = 2_000
 """Characters of a prompt or an answer on a terminal."""
+SHORT: Final = 160
+"""Of the prompt of a dead letter in a list: two lines of a screen. ``--row`` shows more, ``--json`` all."""
 
 
 def dead_letters(found: Target, reason: str | None, *, as_json: bool) -> int:
@@ -45,6 +48,8 @@ def dead_letters(found: Target, reason: str | None, *, as_json: bool) -> int:
     if page.reasons_of < page.total:
         so_far += f"; the reasons of {page.total - page.reasons_of:,} are not read yet"
     print(f"{found.run.prefix}: {n(page.total, 'dead letter')}{f' ({said})' if said else ''}{so_far}")
+    if page.not_tried:
+        print(f"When the night stopped, {not_tried(page.not_tried)}.")
     # A page of a run with few dead letters in many chunks may be short.
     rows = list(page.rows)
     while len(rows) < SHOWN and page.after is not None:
@@ -53,7 +58,7 @@ def dead_letters(found: Target, reason: str | None, *, as_json: bool) -> int:
     for each in rows:
         print()
         print(paint(f"{_pairs(each.key)}  {each.reason}", "red") + f"  row {each.ordinal}, {n(each.attempts, 'attempt')}")
-        print(*_field("message", each.message), *_prompt(each.prompt, each.row_problem), sep="\n")
+        print(*_field("message", each.message), *_prompt(each.prompt, each.row_problem, SHORT), sep="\n")
     if page.after is not None:
         print(f"\nThese are the first {len(rows):,}; --json prints all.")
     _problems(page.problems)
@@ -115,19 +120,20 @@ def _explained(found: Explanation) -> Iterator[str]:
     yield from _field("spec", found.spec_path)
 
 
-def _prompt(prompt: PromptText, problem: str | None) -> Iterator[str]:
-    yield from _field("prompt", prompt.text or None)
+def _prompt(prompt: PromptText, problem: str | None, most: int = WIDE) -> Iterator[str]:
+    yield from _field("prompt", prompt.text or None, most)
     if why := prompt.problem or problem:
         yield from _field("no prompt", why)
 
 
-def _field(name: str, value: Any) -> Iterator[str]:
-    """The name in a column of its own, before each line's text; nothing for None."""
+def _field(name: str, value: Any, most: int = WIDE) -> Iterator[str]:
+    """The name in a column of its own, before each line's text; nothing for None. most: characters of it."""
     if value is None:
         return
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) > WIDE:
-        text = f"{text[:WIDE]}... {n(len(text) - WIDE, 'more character')}"
+    if len(text) > most:
+        begin = text[:most] if most == WIDE else " ".join(text[:most].split())
+        text = f"{begin} ... ({n(len(text), 'character')} in all)"
     for number, line in enumerate(text.splitlines() or [""]):
         yield f"  {paint(f'{name:<9}', 'dim') if number == 0 else ' ' * 9} {line}".rstrip()
 

@@ -62,6 +62,8 @@ class Seen:
         lines = text(self.status).splitlines()
         if self.night is None:
             return lines
+        if self.night.completes:
+            lines.append(f"redo      {self.night.completes}")
         if self.night.state in ("published", "failed") and self.ended:
             state, _, rest = self.ended[0].partition(" ")
             lines.append(f"{paint(f'{state:<9}', OF_STATES[state])} {rest}")
@@ -83,6 +85,8 @@ class Seen:
             "error": night.error,
             "due_at": night.due_at,
             "completed_by": night.completed_by,
+            "redo_of": night.redo_of,
+            "redo_rows": night.redo_rows,
             "attention": [{"kind": each.kind, "words": each.words} for each in night.attention],
         }
         return {**self.status.to_json(), "night": said}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.costs.prices import Prices
     from nightshift.planner.plan import Decision
+    from nightshift.run.ledger import Chunks
     from nightshift.run.names import Work
 
 ROWS_SHOWN = 3
@@ -330,7 +331,9 @@ class InferOperator(JobSetTask, RunOperator):
         noted = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).dead_letters_noted(allowed))
         try:
             advice = tolerance.what_to_do(str(letters.tolerate))
-            tolerance.judge(noted, allowed, f"{noted} or more of {n(rows, 'row')} are dead letters", advice)
+            untried = self._rows_missing() if noted > allowed else 0
+            more = f", and {tolerance.not_tried(untried)}" if untried else ""
+            tolerance.judge(noted, allowed, f"{noted} or more of {n(rows, 'row')} are dead letters{more}", advice)
         except tolerance.ToleranceExceeded as error:
             return str(error)
         return ""
@@ -369,13 +372,17 @@ class InferOperator(JobSetTask, RunOperator):
         return f"rows {first} to {last}"
 
     def _missing(self) -> int:
+        return self.plan.chunk_count - len(self._committed()) if self.plan.rows else 0
+
+    def _rows_missing(self) -> int:
+        plan = self.plan
+        return sum(len(plan.chunk_range(chunk)) for chunk in self._committed().missing(range(plan.chunk_count)))
+
+    def _committed(self) -> Chunks:
         from nightshift.run.ledger import Ledger
         from nightshift.store import ObjectStorage
 
-        if self.plan.rows == 0:
-            return 0
-        committed = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).committed())
-        return self.plan.chunk_count - len(committed)
+        return asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).committed())
 
 
 def _gave_up(outcome: Outcome) -> bool:

@@ -76,7 +76,7 @@ def read_rows(
     """Asks the warehouse, and keeps the rows. bytes_: that the query reads. Raises NoRows, StoreUnavailable, as `source`."""
     of_night, table = source.some_rows(spec, partition, rows)
     if not of_night:
-        raise NoRows(f"The query of job {spec.job} returns no row for partition {partition}. Name another --partition.")
+        raise NoRows(f"The query of job {spec.job} has no rows for {partition}. Name another --partition.")
     found = Rows(table, of_night, bytes_, datetime.now(UTC).isoformat(timespec="seconds"))
     path = rows_path(spec, partition, rows, project)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nightshift.fields.text import n
+
 
 class ToleranceExceeded(ValueError):
     """The run has more dead letters than its job tolerates. Nothing is sealed; more work cannot make it publishable."""
@@ -14,6 +16,11 @@ def judge(dead_letters: int, allowed: int, found: str, advice: str = "") -> None
     """
     if dead_letters > allowed:
         raise ToleranceExceeded(f"{found}; the job tolerates {allowed}{advice and f' {advice}'}")
+
+
+def not_tried(rows: int) -> str:
+    """Of rows that had no result when a night stopped because of its dead letters."""
+    return f"{n(rows, 'row')} {'was' if rows == 1 else 'were'} not tried: there may be more"
 
 
 def what_to_do(tolerate: str) -> str:

@@ -76,9 +76,10 @@ class DeadLetterPage:
     """Some dead letters of a run, by their ordinals.
 
     total: of the whole run; reasons: of `reasons_of` of them, all but for a first look at thousands of chunks. proven: the run
-    is sealed, so the counts are the seal's; else they are what workers noted. chunks: that have dead letters; read: of these,
-    for this page. after: where the next page begins; None if this is the last one. problems: chunks that could not be read, by
-    path.
+    is sealed, so the counts are the seal's; else they are what workers noted. not_tried: rows that had no result when the run's
+    last night failed: there may be more dead letters among them; 0 if it has not failed, or if that is not known. chunks: that
+    have dead letters; read: of these, for this page. after: where the next page begins; None if this is the last one. problems:
+    chunks that could not be read, by path.
     """
 
     run: str
@@ -86,6 +87,7 @@ class DeadLetterPage:
     reasons: Mapping[str, int]
     reasons_of: int
     proven: bool
+    not_tried: int
     chunks: int
     read: int
     rows: tuple[DeadLetter, ...]
@@ -102,6 +104,7 @@ class _Counts:
     reasons: Counter[str]
     chunks: list[int]
     proven: bool
+    not_tried: int = 0
 
 
 @dataclass
@@ -166,7 +169,7 @@ class DeadLetters:
     def _page(self, reason: str | None, search: str, after: int, count: int, prompts: bool) -> DeadLetterPage:
         folder = self._folder
         if folder.plan is None:
-            return DeadLetterPage(folder.run.prefix, 0, {}, 0, False, 0, 0, (), None, {})
+            return DeadLetterPage(folder.run.prefix, 0, {}, 0, False, 0, 0, 0, (), None, {})
         counts = self._counted()
         source = SourceRows(folder.store, folder.run, folder.planned)
         rendered = Prompts(folder.spec)
@@ -200,6 +203,7 @@ class DeadLetters:
             dict(counts.reasons.most_common()),
             counts.reasons.total(),
             counts.proven,
+            counts.not_tried,
             len(counts.chunks),
             read,
             tuple(found),
@@ -229,9 +233,17 @@ class DeadLetters:
             chunks = [each.chunk for each in manifest.chunks if each.dead_letters]
             return _Counts(manifest.dead_letters, Counter(manifest.dead_reasons), chunks, True)
         self._read_notes()
-        self._read_what_was_not_noted()
+        ending = endings.latest(self._folder.store, self._folder.run)
+        self._read_what_was_not_noted(ending)
         reasons = sum((note.reasons for note in self._noted.values() if note.reasons), Counter[str]())
-        return _Counts(sum(note.count for note in self._noted.values()), reasons, sorted(self._noted), False)
+        return _Counts(
+            sum(note.count for note in self._noted.values()), reasons, sorted(self._noted), False, self._not_tried(ending)
+        )
+
+    def _not_tried(self, ending: endings.Ending | None) -> int:
+        if ending is None or ending.state != endings.FAILED or ending.rows_committed is None:
+            return 0
+        return max(0, self._folder.planned.rows - ending.rows_committed)
 
     def _read_notes(self) -> None:
         """The names of all, and the reasons in as many as there is time for."""
@@ -254,10 +266,9 @@ class DeadLetters:
         except (obstore.exceptions.BaseError, OSError) as error:
             raise unavailable(f"read {work.dead_notes_folder}", error) from error
 
-    def _read_what_was_not_noted(self) -> None:
+    def _read_what_was_not_noted(self, ending: endings.Ending | None) -> None:
         """If a night has counted more dead letters than were noted, looks for them in the footers of the other chunks, once."""
         folder = self._folder
-        ending = endings.latest(folder.store, folder.run)
         noted = sum(note.count for note in self._noted.values())
         if self._all_read or ending is None or (ending.dead_letters or 0) <= noted:
             return

@@ -54,7 +54,8 @@ class Summary:
     unreadable. opened_at, opened_by: when, and by which DAG run. ended_at: when it was published, sealed or failed. rows, done,
     dead_letters: of its plan; committed; of these without an answer: counted by the seal or the ending, else at least so many,
     by workers' notes. rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the
-    deadline of its job, from when its rows were exported. redo_of: the run that it completes. completed_by: the id of the run
+    deadline of its job, from when its rows were exported. redo_of: the run that it completes, which has redo_rows rows, those
+    with an answer too. completed_by: the id of the run
     that was opened later and completed the partition, by a redo or anew: nobody needs to look after this one.
     """
 
@@ -77,6 +78,7 @@ class Summary:
     failed_task: str | None = None
     attention: tuple[Attention, ...] = ()
     completed_by: str | None = None
+    redo_rows: int | None = None
 
     @property
     def working(self) -> bool:
@@ -86,6 +88,11 @@ class Summary:
     def left(self) -> int:
         """Rows of the plan that no committed chunk has, so whether they are dead letters is open. 0 if that is not known."""
         return max(0, (self.rows or 0) - self.done) if self.done is not None else 0
+
+    @property
+    def completes(self) -> str | None:
+        """What a redo is, for people; None for another run."""
+        return self.redo_of and f"completes run {self.redo_of} of {n(self.redo_rows or 0, 'row')}"
 
     def beside(self, published: Iterable[tuple[str, str]]) -> Summary:
         """Without what needs attention if one of these runs of its partition was opened later. published: when each was opened,
@@ -154,6 +161,7 @@ class Summarizer:
             task=spec.task,
             model=spec.model.name,
             redo_of=record.redo.run_id if record.redo else None,
+            redo_rows=record.redo.rows if record.redo else None,
         )
         try:
             self._read(note, record)

@@ -39,7 +39,7 @@ def test_the_rows_are_kept_with_their_types_and_a_partition_without_any_is_said(
     assert kept.table.equals(first.table)
     assert (kept.of_night, kept.query_bytes, kept.kept, first.kept) == (len(TEXTS), 7, True, False)
     assert kept_rows(night.store, night.spec, PARTITION, 4, PROJECT) is None
-    with pytest.raises(NoRows, match="no row for partition 2020-01-01"):
+    with pytest.raises(NoRows, match="no rows for 2020-01-01"):
         read_rows(night.store, source, night.spec, "2020-01-01", 3, PROJECT, None)
 
 
