@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
     from nightshift.run.ledger import Chunks
     from nightshift.run.names import Work
+    from nightshift.run.plan import Plan
 
 ROWS_SHOWN = 3
 TOO_MANY = "TooManyDeadLetters"
@@ -331,7 +332,7 @@ class InferOperator(JobSetTask, RunOperator):
         noted = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).dead_letters_noted(allowed))
         try:
             advice = tolerance.what_to_do(str(letters.tolerate))
-            untried = self._rows_missing() if noted > allowed else 0
+            untried = _rows_missing(_committed(self), self.plan) if noted > allowed else 0
             more = f", and {tolerance.not_tried(untried)}" if untried else ""
             tolerance.judge(noted, allowed, f"{noted} or more of {n(rows, 'row')} are dead letters{more}", advice)
         except tolerance.ToleranceExceeded as error:
@@ -372,17 +373,18 @@ class InferOperator(JobSetTask, RunOperator):
         return f"rows {first} to {last}"
 
     def _missing(self) -> int:
-        return self.plan.chunk_count - len(self._committed()) if self.plan.rows else 0
+        return self.plan.chunk_count - len(_committed(self)) if self.plan.rows else 0
 
-    def _rows_missing(self) -> int:
-        plan = self.plan
-        return sum(len(plan.chunk_range(chunk)) for chunk in self._committed().missing(range(plan.chunk_count)))
 
-    def _committed(self) -> Chunks:
-        from nightshift.run.ledger import Ledger
-        from nightshift.store import ObjectStorage
+def _committed(task: InferOperator) -> Chunks:
+    from nightshift.run.ledger import Ledger
+    from nightshift.store import ObjectStorage
 
-        return asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).committed())
+    return asyncio.run(Ledger(ObjectStorage(task.store), task.run, task.plan).committed())
+
+
+def _rows_missing(committed: Chunks, plan: Plan) -> int:
+    return sum(len(plan.chunk_range(chunk)) for chunk in committed.missing(range(plan.chunk_count)))
 
 
 def _gave_up(outcome: Outcome) -> bool:
