@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -76,6 +77,24 @@ def environment_dir(name: str) -> Path:
 
 def python_of(name: str) -> Path:
     return environment_dir(name) / "bin" / "python"
+
+
+def how_to_make(name: str) -> str:
+    """Where environment ``name`` was looked for, and the command that makes it there: for messages that miss something in it.
+
+    The folder depends on the interpreter and on the cache, so the command names both unless they are those of any shell.
+    """
+    folder, python = environment_dir(name), getattr(sys, "_base_executable", sys.executable)
+    found = shutil.which("python3")
+    words = ["python3" if found and Path(found).samefile(python) else python]
+    words += [os.path.relpath(__file__) if Path.cwd() == ROOT else str(Path(__file__).resolve()), name]
+    command = shlex.join(words)
+    if configured := os.environ.get("NIGHTSHIFT_CACHE"):
+        command = f"NIGHTSHIFT_CACHE={shlex.quote(configured)} {command}"
+    if (folder / ".complete").exists():
+        # It counts as made, so it would be left as it is.
+        command = f"rm -r {shlex.quote(str(folder))} && {command}"
+    return f"looked in {folder}; make it: {command}"
 
 
 def ensure(name: str) -> Path:

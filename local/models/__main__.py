@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from local.models import MADE_HERE, NAMES, ensure
+from local.models import MADE_HERE, NAMES, ModelFailed, ensure
 
 
 def main(names: list[str]) -> int:
@@ -12,7 +12,11 @@ def main(names: list[str]) -> int:
         print(f"There is no model {unknown[0]!r}; there are: {', '.join(NAMES)}.", file=sys.stderr)
         return 2
     for name in names or MADE_HERE:
-        model = ensure(name)
+        try:
+            model = ensure(name)
+        except (FileNotFoundError, ModelFailed) as error:
+            print(error, file=sys.stderr)
+            return 1
         print(model.uri, model.revision, model.folder)
     return 0
 

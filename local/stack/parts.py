@@ -203,7 +203,7 @@ def _program(name: str, program: str) -> str:
     folder = ROOT / ".venv" if name == "driver" else ROOT / ".envs" / name
     path = folder / "bin" / program
     if not path.exists():
-        raise Missing(f"The environment '{name}' does not exist: python3 local/environments.py {name}")
+        raise Missing(f"The environment '{name}' does not exist: no {path}; make it: python3 local/environments.py {name}")
     return str(path)
 
 
