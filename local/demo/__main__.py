@@ -74,11 +74,12 @@ def night(partition: str, fresh: bool, installation: Callable[[Callable[[str], N
             clock.say(str(error))
             return 1
         clock.say("the night is over")
-        whole = summary.tell(spent, spec, client, store, print)
+        told = summary.tell(spent, spec, client, store, print)
         clock.say("three questions to the published vectors")
         _answer(client, spec, QUESTIONS)
-        clock.say('your own: make search Q="parse yaml"   Airflow\'s pages: make up')
-    return 0 if whole else 1
+    if isinstance(stack, Stack):
+        print("", *summary.lead_on(spec, told, stack), sep="\n")
+    return 0 if told.whole else 1
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from google.cloud import bigquery
 from obstore.store import ObjectStore
 
 from local.demo.night import Night
+from local.stack import Stack
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.spec import JobSpec
 
@@ -17,8 +19,16 @@ FROM `{table}` WHERE {partition_column} = @day
 """
 
 
-def tell(night: Night, spec: JobSpec, client: bigquery.Client, store: ObjectStore, say: Callable[[str], None]) -> bool:
-    """Prints the summary; returns whether every row is accounted for in the published table."""
+@dataclass(frozen=True)
+class Told:
+    """whole: every row is accounted for in the published table."""
+
+    whole: bool
+    dead_letters: int
+
+
+def tell(night: Night, spec: JobSpec, client: bigquery.Client, store: ObjectStore, say: Callable[[str], None]) -> Told:
+    """Prints the summary."""
     manifest = load_manifest(store, night.run)
     assert manifest is not None, "a successful run is sealed"
     published, duplicates = _published(client, spec, night.run.partition)
@@ -38,7 +48,25 @@ def tell(night: Night, spec: JobSpec, client: bigquery.Client, store: ObjectStor
         say(f"  {name:<13} {value}")
     if not whole:
         say("  NOT WHOLE: the published table does not match the manifest")
-    return whole
+    return Told(whole, manifest.dead_letters)
+
+
+def lead_on(spec: JobSpec, told: Told, stack: Stack) -> list[str]:
+    """What to look at next, with the command for each, once the demo has left the stack."""
+    up = stack.healthy()
+    enter = f'eval "$({stack.make("env")})"' if up else f'{stack.make("up")} && eval "$({stack.make("env")})"'
+    lines = [
+        ("your own question", f'{stack.make("search")} Q="parse yaml"'),
+        ("the pages in Airflow", f"{stack.make('status')}   # their address; the stack is up" if up else stack.make("up")),
+    ]
+    if told.dead_letters:
+        many = "its dead letter" if told.dead_letters == 1 else f"its {told.dead_letters} dead letters"
+        lines.append((many, f"{enter} && .venv/bin/nightshift status {spec.job} --dead-letters"))
+    lines.append(("a table of your own", "docs/use/tutorial.md"))
+    first = (
+        "The stack is up, with what the night has published." if up else "The stack is down again; it keeps what was published."
+    )
+    return [first, *(f"  {name:<21} {command}" for name, command in lines)]
 
 
 def _computed(night: Night, manifest: RunManifest) -> str:

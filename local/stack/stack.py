@@ -136,7 +136,7 @@ class Stack:
         """stack.json of the living supervisor. Raises StackDown."""
         document = self._folder.read()
         if document is None:
-            raise StackDown(f"no stack is up in {self._folder.path}: {self._make('up')}")
+            raise StackDown(f"no stack is up in {self._folder.path}: {self.make('up')}")
         return document
 
     def healthy(self) -> bool:
@@ -187,7 +187,7 @@ class Stack:
                 self._must_match(document)
                 return True
             if time.monotonic() > deadline:
-                raise StackError(f"the stack in {self._folder.path} does not stop: {self._make('down')}")
+                raise StackError(f"the stack in {self._folder.path} does not stop: {self.make('down')}")
             time.sleep(POLL_S)
         return False
 
@@ -202,27 +202,25 @@ class Stack:
     def _must_match(self, document: dict[str, Any]) -> None:
         missing = [name for name in self._names if name not in document["parts"]]
         if missing:
-            raise StackError(f"the stack in {self._folder.path} is up without {', '.join(missing)}: {self._make('down')}")
+            raise StackError(f"the stack in {self._folder.path} is up without {', '.join(missing)}: {self.make('down')}")
         if "airflow" in self._names and document["dags"] != str(self._choice.dags):
             raise StackError(
-                f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: {self._make('down')}"
+                f"the stack in {self._folder.path} is up with the DAG folder {document['dags']}: {self.make('down')}"
             )
         # A stack that an earlier version started has neither of these.
         if "airflow" in self._names and document.get("airflow_environment") != self._choice.environment:
-            raise StackError(
-                f"the stack in {self._folder.path} is up with another environment of Airflow: {self._make('down')}"
-            )
+            raise StackError(f"the stack in {self._folder.path} is up with another environment of Airflow: {self.make('down')}")
         if "airflow" in self._names and document.get("package") != self._package():
             raise StackError(
                 f"the stack in {self._folder.path} is up with nightshift as it was before a file of it changed: "
-                f"{self._make('down')}"
+                f"{self.make('down')}"
             )
         gateway = self._kubernetes.gateway if self._kubernetes else None
         if "airflow" in self._names and document["gateway"] != gateway:
             runtime = f"the cluster at {document['gateway']}" if document["gateway"] else "the local runtime"
-            raise StackError(f"the stack in {self._folder.path} is up with {runtime}: {self._make('down')}")
+            raise StackError(f"the stack in {self._folder.path} is up with {runtime}: {self.make('down')}")
 
-    def _make(self, target: str) -> str:
+    def make(self, target: str) -> str:
         """The command of this clone that starts or stops this stack."""
         usual = self._folder.path == Folder.at(DEFAULT_STATE).path
         return f"make {target}" if usual else f"make {target} STATE={shlex.quote(str(self._folder.path))}"
