@@ -127,7 +127,11 @@ def test_the_result_is_a_sentence_a_plot_and_a_patch(tmp_path: Path, capsys: pyt
 
     assert tuned.run(as_json=False) == exits.DONE
 
-    shown = capsys.readouterr().out
+    shown, advice = capsys.readouterr()
+    assert (
+        advice
+        == "The rows of a trial took 0.1 s, which other work on the machine can change: raise --rows for a sure result.\n"
+    )
     first, *_ = shown.splitlines()
     assert first.startswith("  1  rows  the default: max_num_seqs 64, 4,096 tokens a step: 800.00 rows/s")
     assert "2.00 times the default (" in shown

@@ -159,6 +159,8 @@ def _tell(options: Options, found: Result) -> None:
         print(json.dumps(body, ensure_ascii=False))
         return
     print("", *text.plot(found.space, found.trials, found.choice), "", said, sep="\n")
+    if advice := text.too_short(found.trials):
+        print(advice, file=sys.stderr)
     if patched:
         print("", patched, sep="\n")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from nightshift.jobset.verdict import cannot_start
 from nightshift.preview.names import EngineFolder
 from nightshift.preview.outcome import EngineGone, Outcome
 from nightshift.preview.warm import NoEngine, WarmEngine, last_words
@@ -30,10 +30,6 @@ WORDS_MOST: Final = 2_000
 """Characters of an engine's last words that are kept."""
 KILLED: Final = 137
 """Exit code of a process that SIGKILL has ended: in a pod, nearly always for want of memory."""
-_OF_MEMORY: Final = re.compile(
-    r"out of memory|OutOfMemory|OOM|[Nn]o available memory|[Cc]annot allocate memory|[Nn]ot enough memory|"
-    r"larger than the available KV cache|KV cache .*needed|[Ff]ree memory on device"
-)
 
 
 class EngineFailed(Exception):
@@ -103,7 +99,7 @@ def _folder(job: str, name: str) -> EngineFolder:
 
 def cause_of(words: str, otherwise: Cause) -> Cause:
     """Why an engine ended, by its last words."""
-    return Cause.OUT_OF_MEMORY if _OF_MEMORY.search(words) else otherwise
+    return Cause.OUT_OF_MEMORY if cannot_start.cause_in(words) is cannot_start.Cause.MEMORY else otherwise
 
 
 def _killed(runtime: Runtime, jobset: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 FAILED: Final = "x"
 UNTRIED: Final = "."
+SHORT_S: Final = 5.0
+"""Of a trial's rows in an engine: below it, a hiccup is more than the noise."""
 
 
 def point_words(point: Point, space: Space) -> str:
@@ -62,6 +65,16 @@ def sentence(choice: Choice, space: Space, trials: Sequence[Trial]) -> str:
     if not choice.better:
         return f"Nothing is faster than the job's own settings beyond the noise; the best, {words}: {ratio}, {used}."
     return f"{words}: {ratio}, {used}."
+
+
+def too_short(trials: Sequence[Trial]) -> str:
+    """What to do if the trials were too short to be compared; "" if they were not."""
+    seconds = [trial.seconds for trial in trials if trial.question.measure is Measure.SPEED and trial.seconds]
+    if not seconds or (middle := statistics.median(seconds)) >= SHORT_S:
+        return ""
+    return (
+        f"The rows of a trial took {middle:.1f} s, which other work on the machine can change: raise --rows for a sure result."
+    )
 
 
 def default_failure(space: Space, trials: Sequence[Trial]) -> str:

@@ -34,7 +34,7 @@ from tests.integration.runtime.agents import AgentProcess
 pytestmark = pytest.mark.integration
 
 BUCKET, PROJECT, DAY = "tuned", "local", "2026-11-20"
-ROWS = 64
+ROWS = 400
 WORDS = ("parser", "settings", "file", "checks", "each", "value", "says", "where", "it", "was", "wrong", "or", "right")
 
 

@@ -137,7 +137,12 @@ def cause_of(words: LastWords) -> Cause:
         return Cause.PROGRAM
     if words.may_pass:
         return Cause.UNREACHABLE
-    found = (cause for cause, patterns in _SAID if re.search("|".join(patterns), words.said, re.IGNORECASE))
+    return cause_in(words.said)
+
+
+def cause_in(said: str) -> Cause:
+    """By a text alone."""
+    found = (cause for cause, patterns in _SAID if re.search("|".join(patterns), said, re.IGNORECASE))
     return next(found, Cause.OTHER)
 
 
