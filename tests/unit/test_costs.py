@@ -542,7 +542,7 @@ class TestReport:
         jobs, total = by_job([old, a_row("a", 2)])
 
         assert (total.runs, total.unpriced, total.priced_rows) == (2, 1, 1000)
-        assert list(lines(jobs, total))[-1].startswith("Without a cost: 1 run,")
+        assert list(lines(jobs, total))[-1].startswith("Of 1 run the cost is unknown: there is no price")
 
     @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
     def test_what_somebody_has_written_by_hand_costs_its_own_row(self, odd: float) -> None:

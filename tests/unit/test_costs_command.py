@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -85,7 +86,6 @@ def test_of_one_job_and_of_none(costs: Costs) -> None:
     ("words", "variables", "code", "problem"),
     [
         (("--since", "yesterday"), DEPLOYED, 2, "'yesterday' is not a day; write, for example, 2026-11-20"),
-        ((), DEPLOYED, 2, "--since"),
         (("--since", "2026-11-01"), {}, 2, "NIGHTSHIFT_BUCKET is not set"),
     ],
 )
@@ -96,6 +96,30 @@ def test_bad_input_ends_with_2(
 
     assert ended == code
     assert problem in said
+
+
+def test_by_default_it_adds_up_the_last_month(costs: Costs) -> None:
+    month = (datetime.now(UTC).date() - timedelta(days=30)).isoformat()
+
+    assert costs("--job", "other", **DEPLOYED)[1] == f"The audit table has no run of a partition from {month} on.\n"
+
+
+def test_a_total_that_lacks_a_price_is_unknown_and_says_what_to_set(costs: Costs) -> None:
+    failed = {**ROW, "run_id": "b", "state": "failed", "failed_at": ROW["published_at"], "cost": 0.0}
+    code, table, _ = costs("--since", "2026-11-01", rows=({**ROW, "cost": None}, failed), **DEPLOYED)
+
+    assert code == 0
+    assert [line.split()[4:6] for line in table.splitlines()[1:3]] == [["unknown", "unknown"]] * 2
+    assert "Of 1 run the cost is unknown: there is no price for its machines; NIGHTSHIFT_PRICES" in table
+
+
+def test_a_stack_that_is_down_is_said_at_once(costs: Costs) -> None:
+    began = time.monotonic()
+    code, _, said = costs("--since", "2026-11-01", BIGQUERY_EMULATOR_HOST="http://127.0.0.1:9", **DEPLOYED)
+
+    assert code == 75
+    assert "stand-in at http://127.0.0.1:9 does not answer: make up starts the stack" in said
+    assert time.monotonic() - began < 10
 
 
 def test_a_warehouse_that_refuses_ends_with_78(costs: Costs) -> None:

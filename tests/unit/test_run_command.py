@@ -16,6 +16,7 @@ from nightshift.cli import run as command
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
 from nightshift.cli.follow import _rows as rows_in_words
 from nightshift.cli.follow import again, waiting, words_of
+from nightshift.cli.trouble import EMULATORS
 from nightshift.operators.dag_docs import dag_docs
 from nightshift.run import tolerance
 from nightshift.run.endings import Ending, record
@@ -421,9 +422,13 @@ class TestWhereAndWho:
         assert "does not accept the user me" in said
         assert "wr0ng" not in said
 
-    def test_nothing_is_known(self, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_nothing_is_known(self, ask: Asked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in EMULATORS:
+            monkeypatch.delenv(name, raising=False)
         assert ask(environment={}) == exits.CONFIG
-        assert "Set NIGHTSHIFT_AIRFLOW_URL" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "Set NIGHTSHIFT_AIRFLOW_URL" in said
+        assert said.count("To use the local stack") == 1
 
     def test_nobody_answers(self, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
         given = {"NIGHTSHIFT_AIRFLOW_URL": "http://127.0.0.1:9", "NIGHTSHIFT_AIRFLOW_TOKEN": "t"}

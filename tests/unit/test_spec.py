@@ -88,6 +88,15 @@ def test_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
     assert str(error).startswith(f"{tmp_path / name}: The file cannot be read: ")
 
 
+@pytest.mark.parametrize(("asked", "there"), [("tickets", "dags/jobs/tickets.yaml"), ("letters.yaml", "streams/letters.yaml")])
+def test_the_name_of_a_job_instead_of_its_file_says_which_file_was_meant(tmp_path: Path, asked: str, there: str) -> None:
+    (tmp_path / there).parent.mkdir(parents=True)
+    (tmp_path / there).write_text("job: tickets\n")
+
+    with pytest.raises(SpecErrors, match=f"No such file or directory. Did you mean {tmp_path / there}\\?$"):
+        load(tmp_path / asked)
+
+
 def test_line_of_a_mistake_in_a_list(tmp_path: Path) -> None:
     text = DEMO.read_text(encoding="utf-8").replace("key: [name, version]", "key:\n    - name\n    - 7 up")
     with pytest.raises(SpecErrors) as caught:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nightshift import exits
@@ -21,21 +22,26 @@ DESCRIPTION: Final = (
     "it where Airflow runs: it uses Airflow's connection to BigQuery."
 )
 EPILOG: Final = "Exit codes: 0; 2 bad input; 75 BigQuery does not answer; 78 it refuses."
+DAYS: Final = 30
 
 
 @dataclass(frozen=True)
 class Options:
-    since: str = option(
-        "--since", default=MISSING, type=day, metavar="DATE", help="runs of partitions from this day on: 2026-11-01"
+    since: str | None = option(
+        "--since",
+        type=day,
+        metavar="DATE",
+        help="runs of partitions from this day on: 2026-11-01 (default: of the last 30 days)",
     )
     job: str | None = option("--job", metavar="J", help="only this job")
     as_json: bool = flag("--json", "one JSON object (keys: docs/operate/costs.md)")
 
 
 def run(options: Options) -> int:
+    since = options.since or (datetime.now(UTC).date() - timedelta(days=DAYS)).isoformat()
     try:
         warehouse = warehouse_of(AirflowConnections(Settings.from_environment(os.environ)))
-        found = warehouse.audited(options.since, options.job)
+        found = warehouse.audited(since, options.job)
     except SettingsError as error:
         print(f"nightshift costs: {error}{beside_the_stack()}", file=sys.stderr)
         return exits.BAD_INPUT
@@ -44,10 +50,10 @@ def run(options: Options) -> int:
         return exits.RESUME if isinstance(error, WarehouseUnavailable) else exits.CONFIG
     jobs, total = by_job(found)
     if options.as_json:
-        said = {"since": options.since, "jobs": {job: sums.to_json() for job, sums in jobs.items()}, "total": total.to_json()}
+        said = {"since": since, "jobs": {job: sums.to_json() for job, sums in jobs.items()}, "total": total.to_json()}
         print(json.dumps(said, ensure_ascii=False))
     elif jobs:
         print(*lines(jobs, total), sep="\n")
     else:
-        print(f"The audit table has no run of a partition from {options.since} on.")
+        print(f"The audit table has no run of a partition from {since} on.")
     return exits.DONE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nightshift import exits
 from nightshift.cli.given import Wrong
-from nightshift.cli.trouble import NoAccount, beside_the_stack, open_bucket, tell
+from nightshift.cli.trouble import NoAccount, beside_the_stack, open_bucket, stand_in_answers, tell
 
 if TYPE_CHECKING:
     from nightshift.preview.session import Surroundings
@@ -65,6 +65,7 @@ def surroundings(environment: Mapping[str, str]) -> Surroundings:
     def warehouse() -> Any:
         from nightshift.hooks.warehouse import samples_for
 
+        stand_in_answers()
         return samples_for(settings)
 
     def runtime() -> Any:

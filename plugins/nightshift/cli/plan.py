@@ -204,6 +204,7 @@ def _tell(
     limits: Limits,
     prices: Prices,
 ) -> int:
+    from nightshift.planner.costs.prices import no_price
     from nightshift.planner.plan import Refused, SpeedUnknown, decide, table
     from nightshift.planner.speed import Basis
     from nightshift.planner.text import lines, refusal
@@ -240,6 +241,8 @@ def _tell(
     print(f"{spec.job} {partition}: {n(rows, 'row')} within {spec.deadline}")
     for line in lines(shown, spec.deadline_seconds, prices.currency):
         print(line)
+    if any(row.cost is None and row.finish_s is not None for row in shown):
+        print(f"No price: {no_price(file=prices.name)}.")
     for reason in decision.reasons if decision else ():
         print(f"Plan: {reason.rstrip('.')}.")
     if known.absent:

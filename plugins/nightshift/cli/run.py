@@ -15,7 +15,6 @@ from nightshift import exits
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow, Refused, Unreachable
 from nightshift.cli.follow import Follower
 from nightshift.cli.given import Wrong, partition_of
-from nightshift.cli.trouble import beside_the_stack
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.mistakes import nearest
 from nightshift.spec import SpecErrors, fingerprint, load
@@ -69,7 +68,7 @@ def run(options: Options, environment: Mapping[str, str] | None = None, clock: C
         print(f"nightshift run: {error}. Is the stack up? Locally: make status.", file=sys.stderr)
         return exits.RESUME
     except NoAirflow as error:
-        print(f"nightshift run: {error}{beside_the_stack()}", file=sys.stderr)
+        print(f"nightshift run: {error}", file=sys.stderr)
         return exits.CONFIG
 
 

@@ -7,6 +7,7 @@ import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import obstore
 
@@ -80,6 +81,7 @@ def tell(command: str, error: Exception) -> int:
 
 def warehouse_of(connections: AirflowConnections) -> Warehouse:
     """Raises WarehouseError, also if Airflow's connection gives no credentials, and WarehouseUnavailable."""
+    stand_in_answers()
     try:
         return connections.warehouse()
     except ImportError:
@@ -95,6 +97,21 @@ def warehouse_of(connections: AirflowConnections) -> Warehouse:
                 f"BigQuery cannot be asked: there are no Google credentials here. {LOGIN}.{beside_the_stack()}"
             ) from error
         raise
+
+
+def stand_in_answers() -> None:
+    """Raises WarehouseUnavailable if this shell has BigQuery's stand-in, and it is down: the client would try for long."""
+    if not (host := os.environ.get(EMULATORS[1])):
+        return
+    where = urlsplit(host if "//" in host else f"//{host}")
+    try:
+        socket.create_connection((where.hostname or "", where.port or 80), METADATA_S).close()
+    except (OSError, ValueError) as error:
+        from nightshift.warehouse import WarehouseUnavailable
+
+        raise WarehouseUnavailable(
+            f"BigQuery's stand-in at {host} does not answer: make up starts the stack, if it is down. Its words: {error}"
+        ) from error
 
 
 def _has_key() -> bool:

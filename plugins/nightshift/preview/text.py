@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from nightshift.fields.text import minutes, n
+from nightshift.planner.costs.prices import no_price
 from nightshift.preview.compare import answer_text
 from nightshift.preview.results import Diff, NightEstimate, Pair, Preview, PreviewRow, Variant
 
@@ -168,7 +169,7 @@ def _night(night: NightEstimate) -> str:
     if night.seconds is None:
         how = "how long it takes is not known: the job states no speed, and no run has measured one"
     else:
-        price = "no price is known for its machines" if night.cost is None else f"about {night.cost:,.2f} {night.currency}"
+        price = no_price() if night.cost is None else f"about {night.cost:,.2f} {night.currency}"
         how = f"about {minutes(night.seconds)} with {n(night.workers or 0, 'worker')} ({night.profile}), {price}"
     tokens = f"{night.input_tokens:,} + {night.output_tokens:,} tokens"
     return f"the whole night: {n(night.rows, 'row')}, {tokens}, {how}"

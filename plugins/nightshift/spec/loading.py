@@ -106,7 +106,16 @@ def content_of(path: Path, file: Path) -> bytes:
     try:
         return contents(path)
     except OSError as error:
-        raise SpecErrors([SpecError(file, None, "", f"The file cannot be read: {error.strerror}", "Check its path")]) from None
+        meant = _meant(path) if isinstance(error, FileNotFoundError) else None
+        remedy = f"Did you mean {meant}" if meant else "Check its path"
+        raise SpecErrors([SpecError(file, None, "", f"The file cannot be read: {error.strerror}", remedy)]) from None
+
+
+def _meant(path: Path) -> str | None:
+    """The file whose job a path names instead of the file itself, if it is where a clone of this repository has it."""
+    names = [path.name] if path.suffix in (".yaml", ".yml") else [f"{path.name}{ending}" for ending in (".yaml", ".yml")]
+    folders = (path.parent, path.parent / "dags" / "jobs", path.parent / "streams")
+    return next((f"{each}?" for each in (folder / name for folder in folders for name in names) if each.is_file()), None)
 
 
 def _document(content: bytes, file: Path) -> Document:

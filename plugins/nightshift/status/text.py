@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from nightshift.fields.text import n
 from nightshift.planner.costs.bill import Bill, units
+from nightshift.planner.costs.prices import no_price
 from nightshift.run.pod_startup import in_order
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso
@@ -154,7 +155,7 @@ def cost_lines(found: Bill | None) -> list[str]:
 def _costs(found: Bill) -> Iterator[str]:
     said, currency = found.to_json(), found.prices.currency
     if found.total is None:
-        yield f"unknown: there is no price for {', '.join(found.unpriced) or 'its machines'} ({found.prices.name})"
+        yield f"unknown: {no_price(found.unpriced, found.prices.name)}"
     else:
         each = [
             f"{said[key]:,.4f} {words}"

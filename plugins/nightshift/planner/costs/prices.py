@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -52,6 +52,15 @@ class Prices:
     class_a_per_1000: float | None = None
     class_b_per_1000: float | None = None
     name: str = ""
+
+
+def no_price(machines: Iterable[str] = (), file: str = "") -> str:
+    """A clause for whatever has no cost, with what to do. machines: as `Prices.machines` names them; file: of prices."""
+    where = f" in {file}" if file else ""
+    return (
+        f"there is no price for {', '.join(machines) or 'its machines'}{where}; NIGHTSHIFT_PRICES or --prices names a file "
+        "that has one (docs/operate/costs.md)"
+    )
 
 
 def load_prices(path: str | Path | None = None) -> Prices:

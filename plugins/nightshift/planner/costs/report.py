@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nightshift.fields.text import n
+from nightshift.planner.costs.prices import no_price
 
 MILLION: Final = 1_000_000
 FAILED: Final = "failed"
@@ -122,7 +123,7 @@ def lines(jobs: Mapping[str, Sums], total: Sums) -> Iterator[str]:
     for row in table:
         yield "  ".join([row[0].ljust(wide[0]), *(cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True))])
     if total.unpriced:
-        yield f"Without a cost: {n(total.unpriced, 'run')}, because a machine has no price."
+        yield f"Of {n(total.unpriced, 'run')} the cost is unknown: {no_price()}."
 
 
 def _cells(name: str, sums: Sums) -> tuple[str, ...]:
@@ -132,8 +133,7 @@ def _cells(name: str, sums: Sums) -> tuple[str, ...]:
         f"{sums.runs:,}",
         f"{sums.failed:,}",
         f"{sums.machine_seconds / 3600:,.2f}",
-        _money(sums.costs),
-        _money(sums.estimates),
+        *("unknown" if sums.unpriced else _money(each) for each in (sums.costs, sums.estimates)),
         *("-" if found is None else f"{found:,.4f}" for found in each),
     )
 
