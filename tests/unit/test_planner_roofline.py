@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nightshift.planner.model import model_of, model_of_size
-from nightshift.planner.roofline import ROW_S, CannotStart, Estimate, Tokens, estimate
+from nightshift.planner.roofline import ROW_S, CannotStart, Estimate, Tokens, api_servers_for, estimate
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit
 from nightshift.profiles.hardware import GPUS, Gpu, Peak
 from tests.unit import model_configs as configs
@@ -108,6 +108,31 @@ def test_a_small_encoder_is_bound_by_the_api_server() -> None:
 
     assert found.bound == "API server"
     assert found.rows_per_second == pytest.approx(1 / ROW_S)
+
+
+@pytest.mark.parametrize(
+    ("profile", "span", "tokens", "servers"),
+    [
+        ("gpu-l4", {}, 14, 4),
+        ("gpu-h100", {}, 14, 4),
+        ("gpu-h100", {"tensor_parallel": 8}, 14, 4),
+        ("cpu", {}, 14, 1),
+        ("tpu-v6e", {"topology": "1x1"}, 14, 1),
+        ("gpu-h100", {"hosts": 2}, 14, 1),
+    ],
+)
+def test_short_rows_get_as_many_api_servers_as_driver_and_cpus_allow(
+    profile: str, span: dict[str, Any], tokens: int, servers: int
+) -> None:
+    model = replace(model_of(configs.MINILM), heads=0)
+    found = estimate(model, a_worker(profile, **span), Tokens(tokens, 0, ""), seqs=256, length=256)
+
+    assert found.api_servers == servers
+
+
+def test_as_many_as_are_no_longer_the_bound() -> None:
+    assert [api_servers_for(ms / 1000, a_worker("gpu-l4")) for ms in (0.6, 0.5, 0.4, 0.24, 0.01)] == [1, 1, 2, 3, 4]
+    assert llama(profile="gpu-h100").api_servers == 1
 
 
 def test_a_small_encoder_on_a_cpu() -> None:

@@ -169,6 +169,19 @@ def test_a_queue_of_ones_own_closes_nothing() -> None:
     assert window.limit > 8
 
 
+def test_a_server_whose_numbers_come_with_its_first_answers_is_filled_too() -> None:
+    """Several API servers show no gauges before the first request."""
+    window = Window(start=16, step=8, most=4096)
+    for _ in range(3):
+        window.unseen()
+        window.answered(8)
+    assert window.limit > 16
+
+    settle(window, 256)
+
+    assert 256 < window.limit <= 2 * 256 + 2 * 8
+
+
 def test_what_an_engine_said_before_its_numbers_could_not_be_read_closes_nothing() -> None:
     window = Window(start=16, step=1, most=64)
     window.sample(Load(1.0, 40.0, 0.5, 0.0), 0)

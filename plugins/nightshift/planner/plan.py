@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.fields.text import minutes, n
@@ -17,7 +17,7 @@ from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accele
 from nightshift.planner.order import order_of
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
-from nightshift.planner.speed import Basis, Known, Speed, speed_of
+from nightshift.planner.speed import Basis, Known, Speed, api_servers_of, speed_of
 from nightshift.planner.suggestions import Suggestion, suggestions_for
 from nightshift.profiles.limits import Limits
 from nightshift.run.order import Order
@@ -66,7 +66,8 @@ class Decision:
     """What was decided before any accelerator started. rows: counted by then. deadline_s, usable_s: as the bounds had them.
     work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
     exported. row_tokens: input tokens of a mean row; None if no rows were sampled. order: of the rows; None if nothing was
-    decided, as for a redo. weights_bytes: of the model; None if it is unknown."""
+    decided, as for a redo. weights_bytes: of the model; None if it is unknown. api_servers: of an engine, by profile, where it
+    needs more than one."""
 
     profile: str
     rows: int
@@ -81,11 +82,12 @@ class Decision:
     row_tokens: float | None = None
     order: Order | None = None
     weights_bytes: float | None = None
+    api_servers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def hints(self) -> Hints:
         """What the manifest of the run's engines must know."""
-        return Hints(self.weights_bytes)
+        return Hints(self.weights_bytes, self.api_servers)
 
     def to_json(self) -> dict[str, Any]:
         return {**DECISION.stamp(), **asdict(self)}
@@ -97,7 +99,7 @@ class Decision:
             raise NotADecision("not a JSON object")
         try:
             DECISION.check(value, "the decision")
-            value = {"row_tokens": None, "weights_bytes": None, **value}  # Earlier ones lack them.
+            value = {"row_tokens": None, "weights_bytes": None, "api_servers": {}, **value}  # Earlier ones lack them.
             plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons", "order")}
             speed, order = Speed.from_json(value["speed"]), Order.from_json(value.get("order"))
             return cls(**plain, speed=speed, reasons=tuple(value["reasons"]), order=order)
@@ -171,7 +173,8 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
     chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
     order = order_of(spec, rows, known)
     weights = known.model.weights_bytes if known.model else None
-    engine = spec.defaults(question.shape, hints=Hints(weights)).words
+    servers = api_servers_of(spec, known)
+    engine = spec.defaults(question.shape, hints=Hints(weights, servers)).words
     more = [f"engine, by default for {spec.compute.profile}: {engine}"] if engine else []
     decision = Decision(
         profile=spec.compute.profile,
@@ -187,6 +190,7 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
         row_tokens=None if known.tokens.assumed else known.tokens.input,
         order=order,
         weights_bytes=weights,
+        api_servers=servers,
     )
     return question, decision, (cannot_start,) if cannot_start and rows else found.problems
 

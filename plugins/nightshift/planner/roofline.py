@@ -39,8 +39,12 @@ STEP_S: Final = 0.003
 whose post (https://blog.vllm.ai/2024/09/05/perf-update.html) says that scheduling took 29 % of the time of Llama 3 8B on an
 H100."""
 ROW_S: Final = 0.0005
-"""What a row costs vLLM's API server, one process beside the engine: 0.35 ms for short rows, measured
+"""What a row costs vLLM's API server, a process beside the engine: 0.35 ms for short rows, measured
 (docs/develop/benchmarks.md, P1)."""
+DRIVER_ROW_S: Final = 0.000125
+"""What a row costs the driver, one process, measured there too: with more API servers than that allows, it is the bound."""
+CPUS_LEFT: Final = 2
+"""CPUs of the server's container that API servers leave: for the engine's core, and for what starts and watches them."""
 PARALLEL: Final = 0.85
 """The share that is left when accelerators share layers and exchange what they computed; a guess for links as NVLink or ICI."""
 PARALLEL_PCIE: Final = 0.6
@@ -75,13 +79,14 @@ class Tokens:
 @dataclass(frozen=True)
 class Estimate:
     """Rates of one worker. seats: texts computed at once. input_tokens, output_tokens: for each second. bound: what limits
-    it."""
+    it. api_servers: how many it should have. The rates are with one: what more of them bring, no GPU has measured yet."""
 
     rows_per_second: float
     seats: int
     input_tokens: float
     output_tokens: float
     bound: str
+    api_servers: int = 1
 
 
 def estimate(
@@ -112,7 +117,16 @@ def estimate(
     # Beside an accelerator the API server has a CPU of its own; without one they share it.
     text = max(engine, ROW_S) if shape.machine else engine + ROW_S
     bound = "API server" if shape.machine and engine < ROW_S else bound
-    return Estimate(1 / (text * texts), seats, entering / text, leaving / text, bound)
+    return Estimate(1 / (text * texts), seats, entering / text, leaving / text, bound, api_servers_for(engine, shape))
+
+
+def api_servers_for(engine_s: float, shape: WorkerShape) -> int:
+    """So many that they are no longer the bound of an engine that computes a row in `engine_s` seconds, as far as the machine's
+    CPUs and the driver allow."""
+    if shape.machine is None or shape.hosts > 1 or shape.is_tpu:
+        return 1
+    wanted = math.ceil(ROW_S / engine_s)
+    return max(1, min(wanted, int(shape.requests["cpu"]) - CPUS_LEFT, int(ROW_S / DRIVER_ROW_S)))
 
 
 def cached_tokens(model: Model, shape: WorkerShape, flags: Mapping[str, Any] = {}) -> float:

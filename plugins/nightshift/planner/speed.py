@@ -210,6 +210,24 @@ def _estimate(spec: JobSpec, shape: WorkerShape, model: Model, tokens: Tokens) -
     return estimate(model, shape, tokens, seqs=spec.seats(shape), length=spec.engine.max_model_len, flags=flags)
 
 
+def api_servers_of(spec: JobSpec, known: Known) -> dict[str, int]:
+    """How many API servers an engine of the job should have, by profile; those that need one are left out.
+
+    Without a sample it is not known that rows are short. Of images each API server keeps some GiB, so it stays alone.
+    """
+    found: dict[str, int] = {}
+    if known.model is None or known.tokens.assumed or spec.task == "image":
+        return found
+    for profile in spec.compute.profiles:
+        try:
+            servers = _estimate(spec, spec.compute.worker(profile), known.model, known.tokens).api_servers
+        except ValueError:  # An engine that does not fit, or does not start, there.
+            continue
+        if servers > 1:
+            found[profile] = servers
+    return found
+
+
 def _lengths(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> tuple[float, float, str]:
     """How many times as long these rows are as the recorded ones, how many times as fast a worker is with them, and that in
     words.

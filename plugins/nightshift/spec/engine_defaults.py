@@ -25,8 +25,10 @@ Version = tuple[int, int]
 
 TOKENS: Final = "max-num-batched-tokens"
 QUIET: Final = "disable-uvicorn-access-log"
-SINCE: Final[Mapping[str, Version]] = {TOKENS: (0, 4), QUIET: (0, 8)}
-"""The release of vLLM that first had a flag: its pull request 14754, of March 2025, for the access log."""
+API_SERVERS: Final = "api-server-count"
+SINCE: Final[Mapping[str, Version]] = {TOKENS: (0, 4), QUIET: (0, 8), API_SERVERS: (0, 10)}
+"""A release of vLLM that has a flag. Its pull requests 14754, of March 2025, brought that for the access log, and 17546, of May
+2025, several API servers."""
 
 CPU_SEATS: Final = 256
 CPU_SEATS_SERVED: Final = 128
@@ -54,9 +56,11 @@ _TAG: Final = re.compile(r"(?P<v>v?)(?P<major>\d{1,4})\.(?P<minor>\d{1,4})(\.\d+
 
 @dataclass(frozen=True)
 class Hints:
-    """What the planner found of a job's model. weights_bytes: None if it is unknown."""
+    """What the planner found of a job's model. weights_bytes: None if it is unknown. api_servers: processes of vLLM's API,
+    by the name of a profile; one where there is none."""
 
     weights_bytes: float | None = None
+    api_servers: Mapping[str, int] = field(default_factory=dict)
 
 
 NO_HINTS: Final = Hints()
@@ -106,6 +110,9 @@ def defaults_of(wanted: Wanted, shape: WorkerShape | None, version: Version | No
             flags[TOKENS] = tokens
         if QUIET not in stated:
             flags[QUIET] = True
+        servers = hints.api_servers.get(shape.profile.name, 1) if shape else 1
+        if servers > 1 and API_SERVERS not in stated:
+            flags[API_SERVERS] = servers
     lacking = tuple(name for name in flags if version is not None and version < SINCE[name])
     return Defaults(
         seats,

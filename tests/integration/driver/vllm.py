@@ -17,7 +17,7 @@ from local import hub, vllm
 from local.environments import ROOT, python_of
 from local.ports import new_port
 from local.runtime.expansion import expand
-from nightshift.jobset.manifest.server import server_args
+from nightshift.jobset.manifest.server import server_args, several_api_servers
 from nightshift.spec import JobSpec
 from tests.launch import launched
 
@@ -42,6 +42,7 @@ class Vllm:
     ) -> None:
         self.port = new_port()
         self._arguments = [expand(each, {"ENGINE_PORT": str(self.port)}) for each in (*server_args(spec), *arguments)]
+        self._several = several_api_servers(spec, spec.defaults())
         self._variables = dict(variables or {})
         self._log = log
         self.start()
@@ -53,6 +54,11 @@ class Vllm:
     def start(self) -> None:
         environment = {**os.environ, **vllm.environment(), **self._variables}
         command = vllm.command(*self._arguments)
+        if self._several:
+            # As the manifest has it: another program, which takes the model as its argument.
+            model, *others = self._arguments
+            command = vllm.serve(model.removeprefix("--model="), *others)
+            environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
         with open(self._log, "ab") as log:
             # A server outlives no test process, however that one ends: two of them leave nothing of a small machine to others.
             self._process = subprocess.Popen(

@@ -17,13 +17,16 @@ from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, StreamSpec
-from nightshift.spec.engine_defaults import Defaults, version_of
+from nightshift.spec.engine_defaults import API_SERVERS, Defaults, version_of
+from nightshift.spec.vllm_flags import dashed
 from nightshift.tasks.base import load_kind
 
 MASTER_PORT: Final = 29501
 RAY_PORT: Final = 6379
 
 _API_SERVER: Final = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
+_SERVE: Final = ["python3", "-m", "vllm.entrypoints.cli.main", "serve"]
+"""It starts several API servers; the module above has one."""
 
 _GPU_HOST: Final = """\
 if [ "$JOB_COMPLETION_INDEX" != 0 ]; then set -- "$@" --headless; fi
@@ -89,18 +92,26 @@ def _start(request: ServerRequest) -> dict[str, Any]:
     spec, worker = request.spec, request.worker
     defaults = defaults_of(request)
     args = server_args(spec, worker, defaults, mounted=is_mounted(request), commit=request.pins.commit)
+    model, flags = model_args(spec, mounted=is_mounted(request), commit=request.pins.commit)
+    if worker.hosts == 1 and several_api_servers(spec, defaults):
+        return {"command": _SERVE, "args": [escaping.literal(model), *args[1:]]}
     if worker.hosts == 1:
         return {"command": _API_SERVER, "args": args}
     if worker.is_tpu:
         args = [escaping.flag("distributed-executor-backend", "ray"), *args]
         return {"command": ["sh", "-c", _TPU_HOST, "host"], "args": args}
-    model, flags = model_args(spec, mounted=is_mounted(request), commit=request.pins.commit)
     several = [escaping.flag("nnodes", worker.hosts), "--node-rank=$(JOB_COMPLETION_INDEX)"]
     several += ["--master-addr=$(HEAD)", escaping.flag("master-port", MASTER_PORT)]
     return {
         "command": ["sh", "-c", _GPU_HOST, "host"],
         "args": [escaping.literal(model), *flags, *several, *_common(spec, worker, defaults)],
     }
+
+
+def several_api_servers(spec: JobSpec | StreamSpec, defaults: Defaults) -> bool:
+    """Whether the engine has more than one, by default or as stated."""
+    stated = {dashed(name): value for name, value in spec.engine.args.items()}
+    return stated.get(API_SERVERS, defaults.flags.get(API_SERVERS, 1)) not in (0, 1)
 
 
 def defaults_of(request: ServerRequest) -> Defaults:
