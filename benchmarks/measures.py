@@ -27,6 +27,7 @@ MEASURES: Final = {
     "P16": "deadlines_kept",
     "P17": "dag_parsing",
     "P18": "empty_night",
+    "P19": "row_order",
 }
 
 

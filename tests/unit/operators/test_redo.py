@@ -14,17 +14,23 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from airflow.sdk import DAG
 from obstore.store import MemoryStore
 
 from nightshift.driver.attribution import Canary
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.known_good_rows import Completed, answered_row, recalled
+from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.redo import open_again, take_rows
+from nightshift.planner.decisions import save_decision
+from nightshift.planner.plan import decide
+from nightshift.planner.speed import Known, tokens_of
 from nightshift.run import redo_rows
 from nightshift.run.inputs import InputReader
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef, Work, canonical_json
 from nightshift.run.opening import load_run, open_run
+from nightshift.run.order import Order
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import NothingToRedo, NotRedone, Redo
 from nightshift.run.seal import ConservationError, seal
@@ -62,11 +68,12 @@ class Bucket:
             asked_last=lambda spec, run: None,
         )
 
-    def night(self, dead: Sequence[int], *, rows: int = len(TEXTS), seal_it: bool = True) -> RunRef:
+    def night(self, dead: Sequence[int], *, rows: int = len(TEXTS), seal_it: bool = True, order: Order | None = None) -> RunRef:
         """A run of all rows, with these dead letters, that the partition shows."""
         run = open_run(self.store, SPEC, DAY, opened_by=f"night after {self.shown}", fresh=self.shown is not None)
         files = write_input(self.store, run, TEXTS[:rows], per_file=8, per_group=3)
-        plan = save_plan(self.store, run, bound(self.store, run, Plan(run.run_id, rows, 4, 1, files, source=SOURCE)))
+        planned = Plan(run.run_id, rows, 4, 1, files, source=SOURCE, order=order)
+        plan = save_plan(self.store, run, bound(self.store, run, planned))
         self.compute(run, plan, dead)
         if seal_it:
             seal(self.store, run, SPEC, plan)
@@ -135,6 +142,23 @@ def test_its_rows_are_the_dead_letters_as_they_were_exported(bucket: Bucket, mon
     assert len(bucket.plan(run).files) == 5, "one for each chunk with dead letters"
     assert bucket.plan(run).source == SOURCE
     assert bucket.what(run) == Redo(first.run_id, bucket.what(run).manifest_digest, 20, 6, shown=first.run_id)
+
+
+def test_the_rows_keep_their_order_and_the_plan_says_so(bucket: Bucket) -> None:
+    order = Order(("text",), 3, 1, "ordered by text")
+    bucket.night(dead=[3, 11, 12], order=order)
+    run = open_again(bucket.store, bucket.warehouse, SPEC, DAY, "redo")
+    stated = a_spec(compute__workers=1)
+    path = save_decision(bucket.store, run, decide(stated, 3, Known(tokens_of(stated))))
+    with DAG("job", schedule=None):
+        task = ExtractOperator(task_id="extract", run_prefix=run.prefix, terms="", decision=path)
+    task.__dict__.update(settings=SETTINGS, store=bucket.store)
+
+    task.execute({})
+
+    plan = load_plan(bucket.store, run)
+    assert plan is not None
+    assert (plan.rows, plan.order) == (3, order)
 
 
 def test_a_published_redo_is_not_the_next_request_of_the_same_dag_run(bucket: Bucket) -> None:
