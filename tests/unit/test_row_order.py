@@ -41,7 +41,7 @@ def test_many_rows_are_sorted_bucket_by_bucket() -> None:
     types = TYPES | {"NIGHTSHIFT_bucket": "INT64"}
     sql = ordered.ordered_export(SPEC, "lake", pattern, Order(("shelf", "tags"), 2, 1), types)
     remark, script = sql.split("\n", 1)
-    create, *exports, drop, end = f"{script}\n".split(";\n")
+    declare, create, counted, *exports, drop, result, end = f"{script}\n".split(";\n")
 
     assert remark.startswith(REMARK)
     assert create == (
@@ -54,7 +54,11 @@ def test_many_rows_are_sorted_bucket_by_bucket() -> None:
         assert f"inputs/3-part-0000{number}-*.parquet'" in export
         rows = f"SELECT * EXCEPT (nightshift_bucket_) FROM nightshift_buckets WHERE nightshift_bucket_ = {number}"
         assert export.endswith(f"AS\n{rows}\n{SORT}")
-    assert (drop, end) == ("DROP TABLE nightshift_buckets", "")
+    assert (declare, counted) == (
+        "DECLARE nightshift_rows INT64",
+        "SET nightshift_rows = (SELECT COUNT(*) FROM nightshift_buckets)",
+    )
+    assert (drop, result, end) == ("DROP TABLE nightshift_buckets", "SELECT nightshift_rows AS exported_rows", "")
 
 
 def test_files_sort_by_bucket_and_are_found_as_those_of_their_attempt() -> None:

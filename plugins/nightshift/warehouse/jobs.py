@@ -142,21 +142,14 @@ class Jobs:
             return JobState(name, done=True, error=f"BigQuery does not know job {name}: it was lost.", retryable=True)
         found = statistics(job)
         if job.state == "DONE" and job.error_result is None and job.num_child_jobs and "order" in found:
-            found["exported_rows"] = self._exported_by_children(name)
+            found["exported_rows"] = self._counted_by(job)
         return JobState(name, job.state == "DONE", failure(job), _retryable(job.error_result or {}), found)
 
-    def _exported_by_children(self, name: str) -> int:
-        """What the statements of a script exported, which its own statistics do not say."""
-        with translated(f"The statements of BigQuery job {name} cannot be listed"):
-            bounds: dict[str, Any] = {"retry": bounded_retry(), "timeout": CALL_TIMEOUT_S}
-            children = self._client.list_jobs(project=self._project, parent_job=name, **bounds)
-            return sum(self._exported_by(child) for child in children)
-
-    def _exported_by(self, child: AnyJob) -> int:
-        # A list need not have all that a job has.
-        found = _exported_rows(child)
-        whole = child if found is not None else self.find(str(child.job_id))
-        return (whole and _exported_rows(whole)) or 0
+    def _counted_by(self, job: Any) -> int:
+        """The one number that a script returns. Its statements are jobs of their own, which not every account may list."""
+        with translated(f"The result of BigQuery job {job.job_id} cannot be read"):
+            ((found,),) = (tuple(row.values()) for row in map(dict, job.result(timeout=CALL_TIMEOUT_S, retry=bounded_retry())))
+            return int(found)
 
     def name_of(self, run: RunRef, step: str, attempt: int) -> str:
         return job_id(self._deployment, run, step, attempt)

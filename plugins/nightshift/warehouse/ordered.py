@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BUCKET: Final = "nightshift_bucket"
 """The column of the temporary table that says in which bucket a row is, unless the query has one of this name."""
 TABLE: Final = "nightshift_buckets"
+COUNT: Final = "nightshift_rows"
+"""The variable of the script that counts the rows in the buckets. Its result: the files must hold as many."""
 _SORTED_AS_JSON: Final = ("ARRAY", "STRUCT", "JSON")
 """Types that BigQuery does not sort by."""
 
@@ -51,7 +53,8 @@ def ordered_export(
         for number in range(order.buckets)
     ]
     # A temporary table would be paid for until BigQuery deletes it, a day later.
-    return order.remark + ";\n".join([create, *exports, f"DROP TABLE {TABLE}"]) + ";"
+    count = [f"DECLARE {COUNT} INT64", create, f"SET {COUNT} = (SELECT COUNT(*) FROM {TABLE})"]
+    return order.remark + ";\n".join([*count, *exports, f"DROP TABLE {TABLE}", f"SELECT {COUNT} AS exported_rows"]) + ";"
 
 
 def prefix_counts(spec: JobSpec, columns: Sequence[str]) -> str:
