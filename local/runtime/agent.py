@@ -12,6 +12,7 @@ the rest):
 - **Mount paths are not real.** ``emptyDir`` volumes and their volumeMounts are accepted, and nothing is mounted: a
   container that writes to its mountPath writes to that path of this machine. Other volumes are refused, since their content
   would be missing.
+- TMPDIR is a folder of the pod's, which goes with it; on a cluster, temporary files are in the emptyDir at /tmp.
 - An image is a list of folders and an environment in the agent's configuration (`local.runtime.config`). If it is
   missing there, the container ends with exit code 128 (Kubernetes would wait for it forever).
 - A process is not PID 1 here, so a program without a SIGTERM handler dies of the signal (143); in a container it would

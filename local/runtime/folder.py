@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,11 @@ from nightshift.jobset.local.folder import ENDED, ENDED_MOST, JobSetFolder, Stat
 LOG_BYTES_MOST: Final = 1 << 20
 LOGS_MOST: Final = 200
 """What is kept of a JobSet that is gone: the end of so many logs, the newest."""
+SOCKET_PATH_MOST: Final = 107
+"""Bytes of the path of a socket, by Linux."""
+SOCKET_NAME_MOST: Final = 40
+"""Of these, for the name that a program gives a socket among its temporary files: vLLM gives three a UUID each."""
+_ID_BYTES: Final = 6
 
 
 class AgentJobSetFolder(JobSetFolder):
@@ -42,6 +49,20 @@ class AgentJobSetFolder(JobSetFolder):
     def scratch(self, pod: str) -> Path:
         """Working folder of a pod's processes."""
         return self.path / "pods" / pod
+
+    def temporary(self, pod: str) -> Path:
+        """Folder for the temporary files of a pod's processes. Not in `scratch`, whose path is too long for sockets."""
+        return _temporary(self.state) / _short(f"{self.name}/{pod}")
+
+    def make_temporary(self, pod: str) -> None:
+        self.temporary(pod).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.temporary(pod).mkdir(exist_ok=True)
+
+    def remove_temporary(self, pod: str) -> None:
+        shutil.rmtree(self.temporary(pod), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            # While another pod has one, it is not empty.
+            self.temporary(pod).parent.rmdir()
 
     def remove(self) -> None:
         trash = self.state / "trash" / f"{self.name}.{secrets.token_hex(4)}"
@@ -74,6 +95,7 @@ class AgentFolder(StateFolder):
     def clean(self) -> None:
         """Removes what a killed process left half created or half removed. Only for the holder of the lock."""
         shutil.rmtree(self.path / "trash", ignore_errors=True)
+        shutil.rmtree(_temporary(self.path), ignore_errors=True)
         (self.path / "agent.json").unlink(missing_ok=True)
 
     def announce(self, started: float) -> None:
@@ -85,6 +107,18 @@ class AgentFolder(StateFolder):
     def withdraw(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             (self.path / "agent.json").unlink()
+
+
+def _temporary(state: Path) -> Path:
+    """Where the pods of a state folder have their temporary files: in it, unless its path leaves no room for a socket's."""
+    inside = state / "tmp"
+    needed = len(os.fsencode(inside)) + 1 + 2 * _ID_BYTES + 1 + SOCKET_NAME_MOST
+    return inside if needed <= SOCKET_PATH_MOST else Path(tempfile.gettempdir()) / f"nightshift-{_short(str(state))}"
+
+
+def _short(name: str) -> str:
+    """Hex digits that stand for a name."""
+    return hashlib.blake2b(name.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
 def _keep(gone: Path, ended: Path, name: str) -> None:

@@ -19,7 +19,7 @@ from local.runtime.records import Containers
 from local.runtime.spec import CPU_REQUEST
 from nightshift.jobset.labels import INDEX_ANNOTATION
 
-_FROM_THE_AGENT = ("HOME", "LANG", "TMPDIR", "NIGHTSHIFT_STACK")
+_FROM_THE_AGENT = ("HOME", "LANG", "NIGHTSHIFT_STACK")
 """Variables that processes get from the agent: what any program on this machine needs, and the stack's mark."""
 
 
@@ -101,6 +101,7 @@ class Pod:
     async def run(self) -> None:
         """From the first container's start to the last one's end."""
         self._folder.scratch(self.name).mkdir(parents=True, exist_ok=True)
+        self._folder.make_temporary(self.name)
         self._folder.log(self.name, "x").parent.mkdir(parents=True, exist_ok=True)
         sidecars: list[tuple[Container, asyncio.Task[None]]] = []
         try:
@@ -118,6 +119,7 @@ class Pod:
             for port in self.ports.values():
                 self._all_ports.give_back(port)
             shutil.rmtree(self._folder.scratch(self.name), ignore_errors=True)
+            self._folder.remove_temporary(self.name)
 
     async def _initialise(self, group: asyncio.TaskGroup, sidecars: list[tuple[Container, asyncio.Task[None]]]) -> bool:
         """Starts the init containers one after the other. False when one failed."""
@@ -181,4 +183,5 @@ class Pod:
             POD_MARK: f"{self._folder.name}/{self.name}",
             CONTAINER_MARK: container.name,
         }
-        return {"PATH": path, "HOSTNAME": self.name, **inherited, **self._config.env, **image.env, **declared, **marks}
+        own = {"PATH": path, "HOSTNAME": self.name, "TMPDIR": str(self._folder.temporary(self.name))}
+        return {**own, **inherited, **self._config.env, **image.env, **declared, **marks}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -39,14 +40,17 @@ class Engine:
         self.url = f"http://127.0.0.1:{port}"
         arguments = [expand(argument, {"ENGINE_PORT": str(port)}) for argument in self._arguments]
         command = vllm.command(*arguments)
+        # It leaves sockets behind, since it is killed.
+        self._temporary = tempfile.TemporaryDirectory(prefix="nightshift-")
         with self._log.open("wb") as log:
-            environment = {**os.environ, **vllm.environment()}
+            environment = {**os.environ, **vllm.environment(), "TMPDIR": self._temporary.name}
             self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._temporary.cleanup()
 
     def await_health(self) -> None:
         """Raises EngineFailed."""

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -393,6 +394,50 @@ def test_folder_out_of_reach(tmp_path: Path) -> None:
         runtime.submit(jobset("night", sh("exit 0")))
     with pytest.raises(RuntimeUnavailable):
         runtime.observe("night")
+
+
+LEAVES_A_SOCKET = """
+import os, socket, tempfile, time, uuid
+folder = tempfile.gettempdir()
+socket.socket(socket.AF_UNIX).bind(f"{folder}/{uuid.uuid4()}")
+print(folder, *os.listdir(folder), flush=True)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+"""As vLLM's server does, and it ends without a chance to remove it."""
+
+
+@pytest.mark.parametrize("length", [0, 80], ids=["short path", "long path"])
+def test_temporary_files_go_with_the_pod_and_after_a_kill_with_the_next_agent(length: int) -> None:
+    # Not pytest's folder, whose path is long.
+    with tempfile.TemporaryDirectory(prefix="ns") as folder:
+        path = Path(folder) / ("x" * length)
+        path.mkdir(exist_ok=True)
+        agent = AgentProcess(path)
+        runtime = LocalUnderTest(agent.state)
+        try:
+            agent.start()
+            runtime.submit(jobset("night", {**sh(""), "command": ["python3", "-c", LEAVES_A_SOCKET]}, init=[engine()]))
+            pod = logged(runtime, "night", "ready")
+            own, left = next(iter(runtime.logs("night", pod.name, "driver"))).split()
+            assert (Path(own) / left).is_socket()
+            assert Path(own).is_relative_to(agent.state) == (length == 0)
+
+            runtime.stop("night")
+            wait_for(lambda: runtime.observe("night").jobset is None, "the end of the JobSet")
+            assert not Path(own).parent.exists()
+
+            runtime.submit(jobset("killed", {**sh(""), "command": ["python3", "-c", LEAVES_A_SOCKET]}))
+            pod = logged(runtime, "killed", "ready")
+            own, left = next(iter(runtime.logs("killed", pod.name, "driver"))).split()
+            agent.signal(signal.SIGKILL)
+            assert (Path(own) / left).is_socket()
+            agent.start()
+            wait_for(lambda: not (Path(own) / left).exists(), "an agent that has cleaned")
+            assert agent.signal(signal.SIGTERM) == 0
+            assert not Path(own).parent.exists()
+        finally:
+            agent.close()
 
 
 def test_working_folder_is_the_pods_own(agent: AgentProcess, runtime: LocalUnderTest) -> None:

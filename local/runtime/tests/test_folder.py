@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.runtime.folder import LOG_BYTES_MOST, AgentFolder
+from local.runtime.folder import LOG_BYTES_MOST, SOCKET_PATH_MOST, AgentFolder
 from nightshift.jobset.local.folder import ENDED, ENDED_MOST
 
 pytestmark = pytest.mark.unit
@@ -55,3 +55,17 @@ def test_a_disk_that_is_full_keeps_no_jobset(tmp_path: Path) -> None:
     gone(folder, "night", b"")
 
     assert folder.names() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "inside"), [(Path("/root/nightshift/.state/runtime"), True), (Path("/home") / ("x" * 80), False)]
+)
+def test_a_socket_has_room_among_a_pods_temporary_files(state: Path, inside: bool) -> None:
+    """However long the names of a JobSet and its pods are, and the path of the state folder."""
+    jobset = AgentFolder(state).jobset("package-embeddings-2026-11-20-d81112c1a8b5d351")
+    folders = [jobset.temporary(f"{jobset.name}-workers-{number}-0-abcde") for number in range(2)]
+
+    assert len(set(folders)) == 2
+    for folder in folders:
+        assert len(str(folder / "04ddea15-aaa0-4ce9-9440-c23382e0ab21")) <= SOCKET_PATH_MOST
+        assert folder.is_relative_to(state) == inside

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from local.runtime.folder import AgentFolder
 from local.runtime.process import STATE_MARK, marked
 from nightshift.jobset.local.client import LocalRuntime
 from tests.integration.runtime.manifests import IMAGE, wait_for
@@ -85,6 +86,8 @@ class AgentProcess:
         if self._process is not None and self._process.poll() is None:
             self.signal(signal.SIGKILL)
         wait_for(lambda: not self.processes(), "the end of all containers")
+        # Else the next agent would remove what a killed one left outside its folder.
+        AgentFolder(self.state.resolve()).clean()
 
 
 def alive(pid: int) -> bool:
