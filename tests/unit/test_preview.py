@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import obstore
@@ -10,11 +12,13 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.formats import UnreadableFormat
+from nightshift.planner.costs.prices import Prices
 from nightshift.preview import compare, results
 from nightshift.preview.names import is_id, new_id, result_path
 from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant
+from nightshift.preview.session import Question, Surroundings, preview
 from nightshift.preview.text import lines
-from nightshift.preview.warm import folder_of, manifest_of, same_engine
+from nightshift.preview.warm import NoEngine, folder_of, manifest_of, same_engine
 from nightshift.settings import Settings
 from tests.builders import a_spec
 
@@ -141,6 +145,40 @@ def test_two_files_are_side_by_side_within_the_width() -> None:
         sides = [line for line in found if " | " in line]
         assert any(("[-fox-]" in line or "\x1b[31mfox" in line) for line in sides)
         assert all(len(compare_width(line)) <= 80 for line in sides)
+
+
+def test_a_change_of_the_template_is_shown_once_and_rows_then_have_answers_alone() -> None:
+    files = [
+        variant(*(row(number, prompt=f"{ask} the mood of ticket {number}?") for number in (1, 2)), file=file)
+        for ask, file in (("What is", "a.yaml"), ("Name", "b.yaml"))
+    ]
+
+    shown = "\n".join(lines(a_preview(*files), width=100))
+
+    assert shown.count("[-What is-]{+Name+} the mood of ticket 1?") == 1
+    assert "the mood of ticket 2" not in shown
+    assert "every prompt differs in the same words" in shown
+
+
+def test_of_a_night_that_is_nearly_all_start_up_the_text_says_so() -> None:
+    night = replace(NIGHT, start_up_s=570.0, start_up_at_most=True)
+    shown = "\n".join(lines(a_preview(replace(variant(row(1)), night=night))))
+
+    assert "at most 10 min, nearly all of it start-up, with 1 worker (cpu)" in shown
+    measured = replace(night, start_up_at_most=False, start_up_s=400.0)
+    assert "about 10 min, most of it start-up, with" in "\n".join(lines(a_preview(replace(variant(row(1)), night=measured))))
+
+
+def test_a_model_that_no_engine_will_find_is_said_before_a_row_is_read(tmp_path: Path) -> None:
+    def no(*_: Any) -> Any:
+        raise AssertionError("it was asked")
+
+    environment = {"HF_HUB_OFFLINE": "1", "NIGHTSHIFT_RUNTIME": "local:/state", "HF_HOME": str(tmp_path)}
+    question = Question((("a.yaml", a_spec(model__uri="hf://nobody/nothing")),), "2026-11-20", 20, "me")
+    world = Surroundings(MemoryStore(), SETTINGS, no, no, Prices("USD"), environment, no)
+
+    with pytest.raises(NoEngine, match=r"^The engine will not find hf://nobody/nothing: .*make chat-model"):
+        preview(question, world)
 
 
 def compare_width(line: str) -> str:

@@ -17,6 +17,7 @@ from nightshift.cli.follow import Follower
 from nightshift.cli.given import Wrong, partition_of
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.mistakes import nearest
+from nightshift.run.hub_cache import absent_at
 from nightshift.spec import SpecErrors, fingerprint, load
 
 DESCRIPTION: Final = (
@@ -88,6 +89,9 @@ class _Command:
 
     def run(self) -> int:
         conf = self._conf()
+        spec = self._spec
+        if spec and (missing := absent_at(spec.model.uri, spec.model.revision, self._environment)):
+            raise Wrong(str(missing))
         dag = self._find()
         if dag.get("is_paused"):
             raise Wrong(

@@ -17,7 +17,7 @@ from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accele
 from nightshift.planner.order import order_of
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
-from nightshift.planner.speed import Basis, Known, Speed, api_servers_of, speed_of
+from nightshift.planner.speed import MOST, Basis, Known, Speed, api_servers_of, speed_of
 from nightshift.planner.suggestions import Suggestion, suggestions_for
 from nightshift.profiles.limits import Limits
 from nightshift.run.order import Order
@@ -111,7 +111,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. hours: of accelerators. problem: why it does not fit, or ''."""
+    """A line of the table. hours: of accelerators. problem: why it does not fit, or ''. start_up_s: of finish_s. at_most:
+    whether that is what the profile allows, because no run has measured it."""
 
     profile: str
     workers: int
@@ -122,6 +123,8 @@ class Row:
     fits: bool | None
     problem: str
     speed: str
+    start_up_s: float | None = None
+    at_most: bool = False
 
 
 def question_of(spec: JobSpec, rows: int, known: Known, limits: Limits, profile: str | None = None) -> SizingRequest:
@@ -245,7 +248,10 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
             fits = None if reply.finish_s is None and not problem else not problem
             hours, price = accelerator_hours(other, reply), cost(other, reply, prices or {})
             chosen = chosen and profile == spec.compute.profile
-            found.append(Row(profile, workers, chosen, reply.finish_s, hours, price, fits, problem, question.speed.words))
+            speed = question.speed
+            start_up = (speed.start_up_s, speed.start_up_words == MOST)
+            row = Row(profile, workers, chosen, reply.finish_s, hours, price, fits, problem, speed.words, *start_up)
+            found.append(row)
     return tuple(found)
 
 

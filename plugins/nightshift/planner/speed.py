@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 INPUT_TOKENS: Final = 256.0
 """Of a row, if no rows were sampled."""
+MOST: Final = "the most that the profile allows"
+"""Where the time of a start-up is from that no run has measured."""
 CHARS_PER_TOKEN: Final = 4.0
 """Of English text; the rule of thumb of tokenizers' makers (https://help.openai.com/en/articles/4936856). Fewer for other
 scripts and code."""
@@ -282,4 +284,4 @@ def _start_up(shape: WorkerShape, record: Record | None) -> tuple[float, str]:
         measured = sum(record.start_up_s.values())
         if measured <= most:
             return measured, f"measured in run {record.run}"
-    return most, "the most that the profile allows"
+    return most, MOST

@@ -78,4 +78,6 @@ def night_of(spec: JobSpec, rows: int, outcome: Outcome, known: Known, prices: P
         currency=prices.currency,
         speed=chosen.speed,
         problem=chosen.problem,
+        start_up_s=chosen.start_up_s,
+        start_up_at_most=chosen.at_most,
     )

@@ -50,7 +50,8 @@ class NightEstimate:
 
     rows: of the query. input_tokens, output_tokens: of all of them. seconds: from the first worker's start to the last answer.
     hours: of accelerators, or of the profile's machines. None: not known, as of cost where a machine has no price. speed: where
-    that of a worker is from. problem: why it would not fit, or ''.
+    that of a worker is from. problem: why it would not fit, or ''. start_up_s: of seconds. start_up_at_most: whether that is
+    what the profile allows, because no run has measured it.
     """
 
     rows: int
@@ -64,6 +65,8 @@ class NightEstimate:
     currency: str = ""
     speed: str = ""
     problem: str = ""
+    start_up_s: float | None = None
+    start_up_at_most: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from nightshift.preview.names import new_id
 from nightshift.preview.outcome import Computed, Outcome
 from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant, bounded
 from nightshift.preview.rows import Rows, Source, kept_rows, read_rows
-from nightshift.preview.warm import WarmEngine, folder_of, same_engine
+from nightshift.preview.warm import NoEngine, WarmEngine, folder_of, same_engine
+from nightshift.run.hub_cache import absent_at
 from nightshift.run.names import run_digest
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ def preview(question: Question, world: Surroundings) -> Preview:
     Raises NoRows, NoEngine, EngineGone, UnfitEngine, StoreUnavailable, and what warehouse and runtime raise.
     """
     clock = _Clock()
+    for _, spec in question.files:
+        # Before a query is paid for, and before an engine fails for a minute and ends with the words of its packages.
+        if not question.engine_url and (missing := absent_at(spec.model.uri, spec.model.revision, world.environment)):
+            raise NoEngine(str(missing))
     found: list[tuple[str, JobSpec, Rows, Outcome]] = []
     first = question.files[0][1]
     knowing: list[Knowing] = []

@@ -6,7 +6,7 @@ import itertools
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nightshift.fields.text import minutes, n
@@ -17,6 +17,8 @@ from nightshift.preview.results import Diff, NightEstimate, Pair, Preview, Previ
 LINES_MOST: Final = 12
 """Of one prompt or answer; --json has all of it."""
 LEAST: Final = 40
+NEAR: Final = 60
+"""Characters beside a change of the template."""
 _MARKS: Final = {"-": ("[-", "-]"), "+": ("{+", "+}")}
 _COLOURS: Final = {"-": ("\x1b[31m", "\x1b[0m"), "+": ("\x1b[32m", "\x1b[0m")}
 _INVISIBLE: Final = re.compile(r"\x1b\[\d+m")
@@ -78,6 +80,11 @@ def _side_by_side(preview: Preview, width: int, marks: dict[str, tuple[str, str]
     column = (width - 3) // 2
     others = {str(row.key): row for row in second.rows}
     changes = {str(pair.key): pair for pair in preview.pairs}
+    alike = _changed_alike(preview.pairs)
+    if alike is not None:
+        yield f"every prompt differs in the same words, here of {_key(preview.pairs[0].key)}:"
+        yield from _block("prompt", _inline(alike, marks), width)
+        yield ""
     yield from _columns(first.file, second.file, column)
     for row in first.rows:
         other, pair = others.get(str(row.key)), changes.get(str(row.key))
@@ -87,16 +94,26 @@ def _side_by_side(preview: Preview, width: int, marks: dict[str, tuple[str, str]
             yield "  (the other job's sample does not have this row)"
             yield from _one(row, width)
             continue
-        yield from _pair(pair, row, other, column, width, marks)
+        yield from _pair(pair, row, other, column, width, marks, prompts=alike is None)
     missing = len(second.rows) - len(preview.pairs)
     if missing:
         yield f"({n(missing, 'row')} of {second.file} are not among those of {first.file})"
 
 
 def _pair(
-    pair: Pair, row: PreviewRow, other: PreviewRow, column: int, width: int, marks: dict[str, tuple[str, str]]
+    pair: Pair,
+    row: PreviewRow,
+    other: PreviewRow,
+    column: int,
+    width: int,
+    marks: dict[str, tuple[str, str]],
+    *,
+    prompts: bool,
 ) -> Iterator[str]:
-    if pair.prompt is None:
+    """prompts: False if their difference has been shown for all."""
+    if not prompts:
+        pass
+    elif pair.prompt is None:
         yield from _block("prompt", row.prompt or "", width)
     else:
         yield from _columns(_marked(pair.prompt, "-", marks), _marked(pair.prompt, "+", marks), column)
@@ -105,6 +122,28 @@ def _pair(
         yield from _block("same", answer_text(row), width)
     else:
         yield from _columns(_marked(pair.answer, "-", marks), _marked(pair.answer, "+", marks), column)
+
+
+def _changed_alike(pairs: Sequence[Pair]) -> Diff | None:
+    """The first difference of prompts, if all rows have it in the same words: then the template has changed alone."""
+    changed = [tuple((kind, text.strip()) for kind, text in pair.prompt if kind != "=") for pair in pairs if pair.prompt]
+    if len(pairs) < 2 or len(changed) < len(pairs) or len(set(changed)) > 1:
+        return None
+    return pairs[0].prompt
+
+
+def _inline(diff: Diff, marks: dict[str, tuple[str, str]]) -> str:
+    """Both sides in one text; of what they have in common only what is near a change."""
+    found = []
+    for kind, text in diff:
+        if kind != "=":
+            begin, end = marks[kind]
+            found.append(f"{text[: len(text) - len(text.lstrip())]}{begin}{text.strip()}{end}")
+        elif len(text) > 2 * NEAR:
+            found.append(f"{text[:NEAR]} ... {text[-NEAR:]}")
+        else:
+            found.append(text)
+    return "".join(found)
 
 
 def _marked(diff: Diff, kind: str, marks: dict[str, tuple[str, str]]) -> str:
@@ -170,6 +209,9 @@ def _night(night: NightEstimate) -> str:
         how = "how long it takes is not known: the job states no speed, and no run has measured one"
     else:
         price = no_price() if night.cost is None else f"about {night.cost:,.2f} {night.currency}"
-        how = f"about {minutes(night.seconds)} with {n(night.workers or 0, 'worker')} ({night.profile}), {price}"
+        share = (night.start_up_s or 0.0) / night.seconds if night.seconds else 0.0
+        start = f", {'nearly all' if share > 0.9 else 'most'} of it start-up," if share > 0.5 else ""
+        about = "at most" if night.start_up_at_most and share > 0.5 else "about"
+        how = f"{about} {minutes(night.seconds)}{start} with {n(night.workers or 0, 'worker')} ({night.profile}), {price}"
     tokens = f"{night.input_tokens:,} + {night.output_tokens:,} tokens"
     return f"the whole night: {n(night.rows, 'row')}, {tokens}, {how}"

@@ -56,6 +56,12 @@ def absent(repository: str, revision: str, environment: Mapping[str, str]) -> Ab
     return Absent(f"{model}: {because} does not have it", f"{advice}; `make chat-model` makes a chat model ({PAGE})")
 
 
+def absent_at(uri: str, revision: str, environment: Mapping[str, str]) -> Absent | None:
+    """`absent` of a model by its URI; None for one that is not of the Hub."""
+    scheme, _, place = uri.partition("://")
+    return absent(place, revision, environment) if scheme == "hf" else None
+
+
 def folder_of(environment: Mapping[str, str]) -> Path:
     """Where Hugging Face's own clients keep what they fetch."""
     home = Path(environment.get("HF_HOME") or "~/.cache/huggingface").expanduser()
