@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nightshift import exits
+from nightshift.cli import main
 from nightshift.cli import run as command
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
 from nightshift.cli.follow import _rows as rows_in_words
@@ -96,6 +97,10 @@ class Airflow(ThreadingHTTPServer):
 
     def _of_run(self, rest: list[str]) -> Any:
         match rest[-1]:
+            case "dagRuns":
+                return {"dag_runs": [{"dag_run_id": "night", "state": self.states[0][0]}]}
+            case "plan":
+                return {"state": self.states[0][1]["plan"], "try_number": 1}
             case "return_value":
                 return {"value": {"run_prefix": RUN.prefix} if "plan" in rest else self.published}
             case "taskInstances":
@@ -159,6 +164,40 @@ def test_a_run_is_triggered_with_what_was_asked(airflow: Airflow, ask: Asked, ca
     (body,) = airflow.triggered
     assert (body["conf"], body["logical_date"]) == ({"partition": "2026-11-20", "redo": "corrected"}, None)
     assert f"{airflow.url}/dags/tickets/runs/nightshift__2026-11-20__" in capsys.readouterr().out
+
+
+class TestNightsWithoutARun:
+    """A night that failed in its task plan has left nothing in the bucket."""
+
+    @pytest.fixture(autouse=True)
+    def bucket(self, airflow: Airflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = open_store(f"file://{tmp_path}")
+        for module in ("trouble", "target"):
+            monkeypatch.setattr(f"nightshift.cli.{module}.open_bucket", lambda url: store)
+        for name, value in {"BUCKET": "b", "AIRFLOW_URL": airflow.url, "AIRFLOW_TOKEN": "t"}.items():
+            monkeypatch.setenv(f"NIGHTSHIFT_{name}", value)
+        airflow.states = [("failed", {"plan": "failed"})]
+        airflow.log = [{"error_detail": [{"exc_value": "no such table"}]}]
+
+    def test_status_and_runs_say_that_and_why(self, airflow: Airflow, capsys: pytest.CaptureFixture[str]) -> None:
+        said = "The last night of tickets opened no run, because its task plan failed: no such table"
+
+        assert main(["status", "tickets"]) == exits.BAD_INPUT
+        assert said in capsys.readouterr().err
+        assert main(["runs"]) == exits.DONE
+        assert f"! {said}\nIts logs: {airflow.url}/dags/tickets/runs/night" in capsys.readouterr().out
+
+    def test_another_failure_has_a_run_and_without_airflow_the_place_is_named(
+        self, airflow: Airflow, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        airflow.states = [("failed", {"plan": "success", "seal": "failed"})]
+
+        assert main(["runs"]) == exits.DONE
+        assert "opened no run" not in capsys.readouterr().out
+        airflow.shutdown()
+        airflow.server_close()
+        assert main(["status", "tickets"]) == exits.BAD_INPUT
+        assert "opens no run: Airflow's page of the DAG says why" in capsys.readouterr().err
 
 
 def test_a_slip_in_the_name_says_what_may_have_been_meant(ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,6 +61,7 @@ class AirflowApi:
     base: str
     login: tuple[str, str] | None = None
     token: str | None = None
+    timeout_s: float = TIMEOUT_S
     _google: Any = field(default=None, repr=False)
 
     @classmethod
@@ -156,7 +157,7 @@ class AirflowApi:
             headers["Authorization"] = f"Bearer {self.token}"
         request = urllib.request.Request(f"{self.base}{path}", data, headers, method=method)
         try:
-            with _OPENER.open(request, timeout=TIMEOUT_S) as reply:
+            with _OPENER.open(request, timeout=self.timeout_s) as reply:
                 content = reply.read()
         except urllib.error.HTTPError as error:
             words = _words(error)

@@ -199,13 +199,7 @@ class Follower:
         self._say(f"{count} ({reasons}): nightshift status {self._run.job}/{self._run.partition} --dead-letters")
 
     def _last_words(self, task: str, tasks: Mapping[str, Mapping[str, Any]]) -> str:
-        """The end of a task's log: of its errors, else its last lines."""
-        try:
-            tried = int(tasks[task].get("try_number") or 1)
-            content = self._api.get(f"{self._path}/taskInstances/{task}/logs/{tried}", full_content="true").get("content", [])
-        except (KeyError, Refused, Unreachable):
-            return "its log cannot be read"
-        return words_of(content)
+        return last_words(self._api, self._path, task, tasks[task].get("try_number"))
 
     def _say(self, text: str) -> None:
         print(f"{minutes(time.monotonic() - self._began):>7}  {text}", flush=True)
@@ -235,6 +229,15 @@ def again(words: str, job: str, partition: str | None) -> list[str]:
     if "rigger the DAG with fresh" in words or "rigger with fresh" in words:
         return [f"{of} --fresh"]
     return [of] if "rigger the DAG again" in words else []
+
+
+def last_words(api: AirflowApi, path: str, task: str, tried: Any) -> str:
+    """The end of a task's log: of its errors, else its last lines. path: of the DAG run; tried: the number of its last try."""
+    try:
+        content = api.get(f"{path}/taskInstances/{task}/logs/{int(tried or 1)}", full_content="true").get("content", [])
+    except (Refused, Unreachable):
+        return "its log cannot be read"
+    return words_of(content)
 
 
 def words_of(content: Any) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
-from nightshift.cli import trouble
+from nightshift.cli import trouble, unopened
 from nightshift.cli.target import bucket_url
 from nightshift.cli.terminal import OF_STATES, paint
 from nightshift.fields.arguments import day, flag, option
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION: Final = (
     "Lists runs, those that need attention first, then those that are at work: state, rows, dead letters, when each was "
-    "opened. It reads the bucket alone. `nightshift status` shows one of them by its name."
+    "opened. It reads the bucket; and asks Airflow, if it is known, for nights that failed before they had a run. "
+    "`nightshift status` shows one of them by its name."
 )
 EPILOG: Final = (
     "Exit codes: 0; 2 bad input; 75 the store does not answer; 78 it refuses, or there are no credentials. Keys of --json: "
@@ -48,7 +51,10 @@ def run(options: Options) -> int:
     try:
         page = _listed(options)
     except (LookupError, ValueError, trouble.NoAccount, StoreUnavailable) as error:
-        return trouble.tell("runs", error)
+        code = trouble.tell("runs", error)
+        if isinstance(error, ValueError) and options.job and (words := unopened.words_of(options.job, os.environ)):
+            print(words, file=sys.stderr)
+        return code
     if options.as_json:
         print(json.dumps({"runs": [each.to_json() for each in page.by_attention], "more": page.after is not None}))
     elif page.runs:
@@ -57,6 +63,10 @@ def run(options: Options) -> int:
             print(f"Shown: the newest {n(len(page.runs), 'run')}; --since DATE or --job J shows others.")
     else:
         print("There are no such runs in the bucket." if options.job or options.since else "The bucket has no runs yet.")
+    if not options.as_json:
+        for words in unopened.all_words(os.environ):
+            if options.job is None or words.startswith(f"The last night of {options.job} "):
+                print(f"{paint('!', 'red')} {words}")
     return exits.DONE
 
 

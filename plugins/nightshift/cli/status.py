@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli import status_engines, status_rows, status_watch, trouble
+from nightshift.cli import status_engines, status_rows, status_watch, trouble, unopened
 from nightshift.cli.target import NAMES, target
 from nightshift.fields.arguments import flag, option, positive, seconds
 from nightshift.planner.costs.prices import load_prices
+from nightshift.run.opening import NoSuchRun
 from nightshift.spec import SpecErrors, load_stream
 from nightshift.store import StoreUnavailable
 from nightshift.stream.status import report
@@ -128,7 +129,11 @@ def _of_run(options: Options) -> int:
             return status_rows.row(found, options.row, as_json=options.as_json)
         return status_watch.show(found, prices, options.watch, as_json=options.as_json)
     except (LookupError, ValueError, trouble.NoAccount, StoreUnavailable) as error:
-        return trouble.tell("status", error)
+        code = trouble.tell("status", error)
+        if isinstance(error, NoSuchRun) and "://" not in options.run:
+            job = options.run.partition("/")[0]
+            print(unopened.words_of(job, os.environ) or unopened.NO_RUN, file=sys.stderr)
+        return code
     except BrokenPipeError:
         # The reader has closed the pipe. Without this Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
