@@ -598,6 +598,7 @@ class TestMoney:
 def test_the_table_has_the_fallbacks_and_says_what_each_would_do() -> None:
     spec = a_spec(**CHAT)
     rows = table(spec, 10**6, Known(tokens_of(spec), model_of(configs.LLAMA3_8B)), Limits(100))
+    assert {(row.start_up_s, row.at_most) for row in rows if row.chosen} == {(float(spec.compute.worker().load_seconds), True)}
 
     assert [row.profile for row in rows] == ["gpu-l4-spot"] * 3 + ["gpu-l4-flex"] * 3 + ["gpu-l4"] * 3
     half, planned, double = rows[:3]

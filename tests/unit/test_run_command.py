@@ -299,6 +299,18 @@ def test_a_file_with_mistakes_asks_airflow_nothing(
     assert airflow.triggered == []
 
 
+def test_a_model_that_no_engine_here_will_find_triggers_nothing(
+    airflow: Airflow, ask: Asked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tickets.yaml").write_text(JOB)
+    local = {"NIGHTSHIFT_RUNTIME": "local:/state", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    where = {"NIGHTSHIFT_AIRFLOW_URL": airflow.url, "NIGHTSHIFT_AIRFLOW_TOKEN": "t"}
+
+    assert ask(str(tmp_path / "tickets.yaml"), environment=local | where) == exits.BAD_INPUT
+    assert "The engine will not find hf://org/m" in capsys.readouterr().err
+    assert airflow.triggered == []
+
+
 def test_the_wait_tells_each_task_and_what_was_published(
     airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
