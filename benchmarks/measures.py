@@ -28,6 +28,7 @@ MEASURES: Final = {
     "P17": "dag_parsing",
     "P18": "empty_night",
     "P19": "row_order",
+    "P20": "api_servers",
 }
 
 

@@ -95,13 +95,13 @@ def _compare(report: Report, case: Case, rows: int, times: int, folder: Path) ->
         for _ in range(times):
             ours.append(server.compute(rows))
             theirs.append(process.compute(rows))
-            say(f"{case.name}: {_rate(ours[-1], rows):.1f} and {_rate(theirs[-1], rows):.1f} rows/s")
-    ratio = median([_rate(one, rows) for one in ours]) / median([_rate(one, rows) for one in theirs])
+            say(f"{case.name}: {rate(ours[-1], rows):.1f} and {rate(theirs[-1], rows):.1f} rows/s")
+    ratio = median([rate(one, rows) for one in ours]) / median([rate(one, rows) for one in theirs])
     report.add(case.name, f"{ratio:.3f}", ">= 0.98", ratio >= 0.98)
     for words, runs in (("through the driver", ours), ("in process", theirs)):
         middle = sorted(runs, key=lambda one: one["seconds"])[len(runs) // 2]
         cpu = ", ".join(f"{name} {spent:.1f}" for name, spent in middle.items() if name not in ("seconds", "tokens"))
-        rates = spread([_rate(one, rows) for one in runs], ".1f")
+        rates = spread([rate(one, rows) for one in runs], ".1f")
         report.note(f"{case.name}, {words}: {rates} rows/s; {middle['seconds']:.1f} s, CPU seconds: {cpu}; {_tokens(middle)}")
 
 
@@ -109,7 +109,7 @@ def _tokens(one: dict[str, float]) -> str:
     return f"{one['tokens']:,.0f} tokens or vectors"
 
 
-def _rate(one: dict[str, float], rows: int) -> float:
+def rate(one: dict[str, float], rows: int) -> float:
     return rows / one["seconds"]
 
 
