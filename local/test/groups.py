@@ -102,7 +102,7 @@ GROUPS: Final = (
         "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/tuner plugins/nightshift/tasks",
         "test driver emulators server models",
         740,
-        1650,
+        2450,
     ),
     _group(
         "integration/composer",

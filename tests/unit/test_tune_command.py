@@ -172,6 +172,8 @@ def test_what_fails_only_under_the_longest_rows_is_not_recommended(tmp_path: Pat
     result = json.loads(capsys.readouterr().out)
     assert result["chosen"]["max_num_seqs"] == 128
     assert "preempted" in {trial["cause"] for trial in result["trials"]}
+    soaks = {trial["point"]["max_num_seqs"]: trial["rows"] for trial in result["trials"] if trial["measure"] == "soak"}
+    assert soaks[128] == 256
 
 
 def test_nothing_is_patched_if_nothing_is_faster_beyond_the_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

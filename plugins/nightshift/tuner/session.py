@@ -45,6 +45,8 @@ KV_MOST: Final = 0.98
 """Of the KV cache under the soak: above it, rows wait for room."""
 SOAK: Final = 2
 """Rows of a soak for each one that the point computes at once: so many that all of them are, and the next ones wait."""
+SOAK_SHARE: Final = 0.25
+"""Of the sample's rows, at least, so that a soak of few takes its time too: the KV cache is looked at once a second."""
 POOL_MOST: Final = 4_000
 
 
@@ -107,7 +109,8 @@ def tune(task: Task, world: Surroundings) -> Result:
     while (question := searcher.ask(_left(trials, task.budget_s))) is not None:
         rows = measured
         if question.measure is Measure.SOAK:
-            rows = measured.take(sample.longest(texts, SOAK * question.point.max_num_seqs))
+            most = max(SOAK * question.point.max_num_seqs, int(SOAK_SHARE * len(measured)))
+            rows = measured.take(sample.longest(texts, most))
         number = len(trials) + 1
         attempt = kept.begin(number)
         names = [f"{kept.tune}-{number}-{each}" for each in range(1, attempt + 1)]

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 import yaml
-from obstore.store import ObjectStore
 
 from local import models, vllm
 from local.environments import ROOT, python_of
@@ -35,6 +35,7 @@ pytestmark = pytest.mark.integration
 
 BUCKET, PROJECT, DAY = "tuned", "local", "2026-11-20"
 ROWS = 400
+BUDGET = os.environ.get("TUNE_BUDGET", "6m")
 WORDS = ("parser", "settings", "file", "checks", "each", "value", "says", "where", "it", "was", "wrong", "or", "right")
 
 
@@ -63,7 +64,7 @@ def agent(tmp_path: Path, storage_emulator: StorageEmulator) -> Iterator[AgentPr
     made.close()
 
 
-def job_file(folder: Path) -> Path:
+def job_file(folder: Path, **args: Any) -> Path:
     model = models.ensure(models.TINY_LLAMA)
     body: dict[str, Any] = {
         "job": "sentences",
@@ -73,7 +74,7 @@ def job_file(folder: Path) -> Path:
         "task": "completion",
         "request": {"prompt": "{{ text }}", "max_tokens": 8, "temperature": 0},
         "model": {"name": "tiny", "uri": model.uri, "revision": model.revision},
-        "engine": {"max_num_seqs": 4, "max_model_len": 256, "dtype": "float32", "args": {"enforce-eager": True}},
+        "engine": {"max_num_seqs": 4, "max_model_len": 256, "dtype": "float32", "args": {"enforce-eager": True, **args}},
         "destination": {"table": "d.out", "column": "answer"},
         "deadline": "2h",
         "compute": {"profile": "cpu"},
@@ -83,49 +84,82 @@ def job_file(folder: Path) -> Path:
     return file
 
 
-def kept_trials(store: ObjectStore) -> list[str]:
-    return [meta["path"] for page in store.list("sentences/_tune") for meta in page if "/trials/" in meta["path"]]
+class Tunes:
+    """The command in a process of its own."""
+
+    def __init__(self, agent: AgentProcess, file: Path) -> None:
+        self.store = open_store(f"gs://{BUCKET}")
+        read_rows(self.store, Sentences(), load(file), DAY, sample.POOL * (ROWS + WARM_UP), PROJECT, None)
+        self._command = [sys.executable, "-m", "nightshift.cli", "tune", str(file), "--rows", str(ROWS), "--partition", DAY]
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "plugins"),
+            "NIGHTSHIFT_BUCKET": BUCKET,
+            "NIGHTSHIFT_PROJECT": PROJECT,
+            "NIGHTSHIFT_RUNTIME": f"local:{agent.state}",
+            "HF_HUB_CACHE": vllm.environment()["HF_HUB_CACHE"],
+            "HF_HUB_OFFLINE": "1",
+        }
+
+    def begun(self, budget: str) -> subprocess.Popen[str]:
+        command = [*self._command, "--budget", budget]
+        return subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True)
+
+    def done(self, budget: str) -> tuple[dict[str, Any], list[str]]:
+        """The result, and the lines of its trials."""
+        command = [*self._command, "--budget", budget, "--json"]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True)
+        print(done.stderr, done.stdout, sep="\n")
+        assert done.returncode == exits.DONE, done.stderr
+        return json.loads(done.stdout), [line for line in done.stderr.splitlines() if line.startswith("  ")]
+
+    def kept(self) -> list[str]:
+        pages = obstore.list(self.store, "sentences/_tune")
+        return [meta["path"] for page in pages for meta in page if "/trials/" in meta["path"]]
 
 
-def test_a_tune_that_was_killed_goes_on_and_finds_what_is_faster_than_one_row_after_the_other(
-    tmp_path: Path, storage_emulator: StorageEmulator, agent: AgentProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def bucket(storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage_emulator.url)
-    storage_emulator.client().create_bucket(BUCKET)
-    store, file = open_store(f"gs://{BUCKET}"), job_file(tmp_path)
-    pool = sample.POOL * (ROWS + WARM_UP)
-    read_rows(store, Sentences(), load(file), DAY, pool, PROJECT, None)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "plugins"),
-        "NIGHTSHIFT_BUCKET": BUCKET,
-        "NIGHTSHIFT_PROJECT": PROJECT,
-        "NIGHTSHIFT_RUNTIME": f"local:{agent.state}",
-        "HF_HUB_CACHE": vllm.environment()["HF_HUB_CACHE"],
-        "HF_HUB_OFFLINE": "1",
-    }
-    command = [sys.executable, "-m", "nightshift.cli", "tune", str(file), "--rows", str(ROWS), "--partition", DAY]
-    budget = os.environ.get("TUNE_BUDGET", "8m")
+    made = storage_emulator.client().create_bucket(BUCKET)
+    yield
+    made.delete(force=True)
 
-    first = subprocess.Popen([*command, "--budget", budget], env=environment, stdout=subprocess.PIPE, text=True)
+
+@pytest.mark.usefixtures("bucket")
+def test_a_tune_that_was_killed_goes_on_and_finds_what_is_faster_than_four_rows_at_once(
+    tmp_path: Path, agent: AgentProcess
+) -> None:
+    tunes = Tunes(agent, job_file(tmp_path))
+    first = tunes.begun(BUDGET)
     assert first.stdout is not None
-    said = [first.stdout.readline() for _ in range(2)]
+    said = [first.stdout.readline().rstrip("\n") for _ in range(2)]
     time.sleep(5)  # In the middle of the third trial, whose engine is started.
     first.send_signal(signal.SIGKILL)
     first.wait()
-    before = kept_trials(store)
-    done = subprocess.run([*command, "--budget", budget, "--json"], env=environment, capture_output=True, text=True)
+    before = tunes.kept()
 
-    print(done.stderr, done.stdout, sep="\n")
-    assert done.returncode == exits.DONE, done.stderr
+    result, lines = tunes.done(BUDGET)
+
     assert len(before) == 2
-    result = json.loads(done.stdout)
-    assert [line.split("(")[0] for line in done.stderr.splitlines()[:2]] == [line.split("(")[0].rstrip("\n") for line in said]
+    assert lines[:2] == said
     assert result["trials"][0]["point"] == result["default"]
-    assert len(result["trials"]) == len(kept_trials(store)) > len(before)
+    assert len(result["trials"]) == len(tunes.kept()) > len(before)
     assert result["better"]
     assert result["chosen"]["max_num_seqs"] > 4
     assert any(each["measure"] == "soak" and each["point"] == result["chosen"] for each in result["trials"])
     assert f"+  max_num_seqs: {result['chosen']['max_num_seqs']}" in result["patch"]
-    # Nothing of the trials is left to run.
-    assert not list((agent.state / "jobsets").iterdir())
+    assert not list((agent.state / "jobsets").iterdir()), "no engine is left"
+
+
+@pytest.mark.usefixtures("bucket")
+def test_what_has_no_room_for_the_longest_rows_is_not_recommended(tmp_path: Path, agent: AgentProcess) -> None:
+    """Each row takes two blocks of 128 tokens at most: twelve hold six."""
+    tunes = Tunes(agent, job_file(tmp_path, **{"num-gpu-blocks-override": 12}))
+
+    result, _ = tunes.done(BUDGET)
+
+    failed = [trial for trial in result["trials"] if trial["cause"]]
+    assert {trial["cause"] for trial in failed} <= {"preempted", "kv_cache_full"}
+    assert failed
+    assert result["chosen"] not in [trial["point"] for trial in failed]
