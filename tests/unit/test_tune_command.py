@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,21 @@ def test_what_fails_only_under_the_longest_rows_is_not_recommended(tmp_path: Pat
     assert "preempted" in {trial["cause"] for trial in result["trials"]}
     soaks = {trial["point"]["max_num_seqs"]: trial["rows"] for trial in result["trials"] if trial["measure"] == "soak"}
     assert soaks[128] == 256
+
+
+def test_rows_that_are_preempted_in_any_trial_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Tight(PlantedEngines):
+        def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
+            found = super().trial(spec, names, warm_up, rows)
+            return replace(found, preemptions=1.0) if spec.seats() > 128 else found
+
+    tuned = Tuned(tmp_path, Tight(by_seqs))
+
+    assert tuned.run() == exits.DONE
+
+    result = json.loads(capsys.readouterr().out)
+    assert result["chosen"]["max_num_seqs"] == 128
+    assert {trial["measure"] for trial in result["trials"] if trial["cause"] == "preempted"} == {"speed"}
 
 
 def test_nothing_is_patched_if_nothing_is_faster_beyond_the_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

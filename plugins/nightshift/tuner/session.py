@@ -161,8 +161,8 @@ def _cause(measure: Measure, seen: outcome.Outcome) -> Cause | None:
     """Why a trial that was answered is a failure all the same."""
     if seen.losses:
         return Cause.DIED
-    if measure is Measure.SOAK and seen.preemptions:
-        return Cause.PREEMPTED
+    if seen.preemptions:
+        return Cause.PREEMPTED  # What has no room for the sample has none for its longest rows.
     return Cause.KV_CACHE_FULL if measure is Measure.SOAK and seen.kv_cache > KV_MOST else None
 
 

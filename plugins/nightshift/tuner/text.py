@@ -38,7 +38,7 @@ def trial_line(number: int, trial: Trial, space: Space, default_rate: float | No
     if cause is not None:
         said = cause.words
     elif trial.question.measure is Measure.SOAK:
-        said = f"held {n(trial.rows, 'long row')} at once, KV cache {trial.kv_cache:.0%} full"
+        said = f"held {n(trial.rows, 'long row')}, KV cache {trial.kv_cache:.0%} full"
     else:
         said = f"{trial.outcome.rate:,.2f} rows/s"
         if default_rate and point != space.default:
