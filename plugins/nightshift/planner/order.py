@@ -22,6 +22,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.fields.text import n
 from nightshift.planner.roofline import CannotStart, cached_tokens
 from nightshift.run.order import Counts, Order
 
@@ -127,11 +128,11 @@ def order_of(spec: JobSpec, rows: int, known: Known) -> Order | None:
     if spread is None and counts.largest[most - 1] > BUCKET_OVERFULL * BUCKET_ROWS:
         return Order(
             why=f"not ordered by {_listed(columns)}, although that would save {saved[most]:.0%} of the prompts' tokens: about "
-            f"{counts.largest[most - 1]:,} rows have one value, more than BigQuery sorts together (source.order: auto)"
+            f"{n(counts.largest[most - 1], 'row')} have one value, more than BigQuery sorts together (source.order: auto)"
         )
     why = (
         f"ordered by {_listed(columns)}, which should save {saved[most]:.0%} of the prompts' tokens: about {distinct:,} values "
-        f"in {rows:,} rows, and rows of one value share {known.shared[most]:.0%} of their prompts (source.order: auto)"
+        f"in {n(rows, 'row')}, and rows of one value share {known.shared[most]:.0%} of their prompts (source.order: auto)"
     )
     return _sorted(columns, rows, spread or most, why)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nightshift.fields.text import n
 from nightshift.planner.inputs import known_of
 from nightshift.planner.record import Record
 from nightshift.planner.roofline import CannotStart, estimate
@@ -138,8 +139,8 @@ def _trial(
     rows = len(tables[1])
     if seen.dead > DEAD_MOST * rows:
         raise UnfitRows(
-            f"{seen.dead:,} of {rows:,} rows are dead letters, which cost an engine little: correct the job or its rows first. "
-            "nightshift preview shows them"
+            f"{seen.dead:,} of {n(rows, 'row')} are dead letters, which cost an engine little: correct the job or its "
+            "rows first. nightshift preview shows them"
         )
     cause = _cause(question.measure, seen)
     rate = (rows - seen.dead) / seen.seconds / accelerators(job)
@@ -192,7 +193,7 @@ def _pool(task: Task, world: Surroundings, columns: tuple[str, ...]) -> pa.Table
     wanted = min(POOL_MOST, sample.POOL * (task.rows + WARM_UP))
     if (found := sample.pool_of_run(world.store, task.spec, task.partition, columns, wanted)) is not None:
         run, table = found
-        world.say(f"{len(table):,} rows of run {run.prefix}, of which {task.rows:,} are taken for each trial")
+        world.say(f"{n(len(table), 'row')} of run {run.prefix}, of which {task.rows:,} are taken for each trial")
         return table
     asked = (task.spec, task.partition, wanted, world.project)
     rows = kept_rows(world.store, *asked)
