@@ -49,6 +49,7 @@ from nightshift.run.inputs import InputChanged, InputReader
 from nightshift.run.ledger import Ledger
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
+from nightshift.run.order import Counts
 from nightshift.run.plan import ExportedSource
 from nightshift.run.redo import Redo
 from nightshift.settings import Settings
@@ -105,6 +106,11 @@ class Source:
     def count_rows(self, *_: Any) -> int:
         return len(self.rows)
 
+    def count_prefixes(self, _spec: Any, _partition: Any, columns: Sequence[str]) -> Counts:
+        """No two rows have the same values, so no order is worth anything."""
+        ones = (1,) * len(columns)
+        return Counts(len(self.rows), tuple(columns), tuple(len(self.rows) * one for one in ones), ones)
+
     def sample_rows(self, *_: Any) -> list[dict[str, Any]]:
         return []
 
@@ -128,7 +134,7 @@ class Source:
         if problem := self.obstacle(spec, run, asked_at, completes):
             raise WarehouseError(problem)
 
-    def start_extract(self, _: Any, run: RunRef, *, into: Any, holds: Any) -> str:
+    def start_extract(self, _: Any, run: RunRef, *, into: Any, holds: Any, order: Any = None) -> str:
         """As `nightshift.warehouse.jobs`: a job that succeeded is found again if what it wrote is still there."""
         names = self.exports.setdefault(run.run_id, [])
         if not names or not holds():

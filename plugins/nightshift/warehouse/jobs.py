@@ -141,7 +141,7 @@ class Jobs:
         if job is None:
             return JobState(name, done=True, error=f"BigQuery does not know job {name}: it was lost.", retryable=True)
         found = statistics(job)
-        if job.state == "DONE" and job.error_result is None and job.num_child_jobs and "order" in found:
+        if job.state == "DONE" and job.error_result is None and "order" in found and job.num_child_jobs:
             found["exported_rows"] = self._counted_by(job)
         return JobState(name, job.state == "DONE", failure(job), _retryable(job.error_result or {}), found)
 
