@@ -45,6 +45,7 @@ COMMANDS = {
     "pause": Said("file://{home}/" + RUN, 0, f"{RUN} is paused by ", {"NIGHTSHIFT_RUNTIME": "local:{home}/state"}),
     "resume": Said("file://{home}/" + RUN, 2, f"nightshift resume: {RUN} is not paused"),
     "preview": lacks("job.yaml", "preview", "httptools", "airflow,driver", **DEPLOYMENT),
+    "tune": lacks("job.yaml", "tune", "httptools", "airflow,driver", **DEPLOYMENT),
     "run": Said("job --partition 2026-11-20", 78, "nightshift run: "),
     "plan": lacks("job.yaml --partition 2026-11-20", "plan", "airflow", "airflow", **DEPLOYMENT),
     "costs": lacks("--since 2026-11-20", "costs", "airflow", "airflow", **DEPLOYMENT),

@@ -101,7 +101,7 @@ def test_a_dead_letter_of_ten_megabytes_is_announced_without_its_data(staged: St
     assert announced.message.data == b""
     assert announced.message.attributes["kind"] == "large"
     assert announced.message.attributes["nightshift_left_out"] == (
-        f"{len(data)} bytes of data; the table {stage.table}_dead_letters has the whole message"
+        f"{len(data):,} bytes of data; the table {stage.table}_dead_letters has the whole message"
     )
 
 
@@ -295,7 +295,7 @@ def test_the_newest_message_of_a_key_counts_whatever_the_order(staged: Staged) -
     ("change", "words"),
     [
         ({"NIGHTSHIFT_SINK_URL": "nonsense=1 password=geheim"}, "NIGHTSHIFT_SINK_URL is not an address of PostgreSQL"),
-        ({"NIGHTSHIFT_SINK_URL": ""}, "NIGHTSHIFT_SINK_URL is not set."),
+        ({"NIGHTSHIFT_SINK_URL": ""}, "Set NIGHTSHIFT_SINK_URL to the address of the stream's database"),
     ],
 )
 def test_a_wrong_address_is_named_without_its_password(staged: Staged, change: dict[str, str], words: str) -> None:
