@@ -114,7 +114,7 @@ def _config(body: bytes) -> object:
 
 def model_for(spec: JobSpec, config: object) -> Model:
     """The model of a ``config.json``, as the job's engine computes it. Raises UnknownModel."""
-    flags = {name.replace("_", "-"): str(value) for name, value in spec.engine.args.items()}
+    flags = {name: str(value) for name, value in spec.engine.flags.items()}
     return model_of(config, spec.engine.dtype, flags.get("kv-cache-dtype", "auto"), flags.get("quantization"))
 
 

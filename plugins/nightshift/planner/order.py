@@ -72,7 +72,7 @@ def candidates(spec: JobSpec, types: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _caches(spec: JobSpec) -> bool:
-    flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
+    flags = spec.engine.flags
     return flags.get("enable-prefix-caching") is not False and flags.get("no-enable-prefix-caching") is not True
 
 
@@ -156,10 +156,9 @@ def _saved(spec: JobSpec, counts: Counts, known: Known) -> list[float]:
 def _recent(spec: JobSpec, known: Known, added: float) -> float:
     """How many of the last rows the cache of one worker still has, if each adds that many tokens. Rows at work it has."""
     worker = spec.compute.worker()
-    flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
     with suppress(CannotStart):  # The plan says so elsewhere.
         if known.model is not None:
-            return cached_tokens(known.model, worker, flags) / max(1.0, added)
+            return cached_tokens(known.model, worker, spec.engine.flags) / max(1.0, added)
     return float(spec.seats(worker))
 
 

@@ -208,8 +208,7 @@ def _doubt(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) -> s
 
 
 def _estimate(spec: JobSpec, shape: WorkerShape, model: Model, tokens: Tokens) -> Estimate:
-    flags = {name.replace("_", "-"): value for name, value in spec.engine.args.items()}
-    return estimate(model, shape, tokens, seqs=spec.seats(shape), length=spec.engine.max_model_len, flags=flags)
+    return estimate(model, shape, tokens, seqs=spec.seats(shape), length=spec.engine.max_model_len, flags=spec.engine.flags)
 
 
 def api_servers_of(spec: JobSpec, known: Known) -> dict[str, int]:

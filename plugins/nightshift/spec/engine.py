@@ -46,9 +46,9 @@ class Engine(Section):
     )
 
     @property
-    def flags(self) -> frozenset[str]:
-        """The names in `args`, with dashes, as vLLM reads them."""
-        return frozenset(map(dashed, self.args))
+    def flags(self) -> dict[str, Any]:
+        """`args`, their names with dashes, as vLLM reads them."""
+        return {dashed(name): value for name, value in self.args.items()}
 
     def semantic(self) -> dict[str, Any]:
         """Without the flags that do not affect answers: `nightshift.spec.vllm_flags` tells them apart."""

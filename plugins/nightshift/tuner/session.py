@@ -221,7 +221,7 @@ def _seats(spec: JobSpec, world: Surroundings) -> int | None:
             known.tokens,
             seqs=SEQS_MOST,
             length=spec.engine.max_model_len,
-            flags=spec.engine.args,
+            flags=spec.engine.flags,
         )
     except CannotStart:
         return None  # A trial finds out.
