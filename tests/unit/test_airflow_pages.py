@@ -561,7 +561,7 @@ class TestWords:
             (words.duration(-3), "0 s"),
             (words.when("2026-11-20T01:00:00+02:00"), "2026-11-19 23:00 UTC"),
             (words.when("soon"), "soon"),
-            (words.noun(1, "row"), "1 row"),
+            (words.FILTERS["noun"](1, "row"), "1 row"),
             (words.text({"a": "ä"}), '{\n "a": "ä"\n}'),
             (words.text([0.0625] * 384), "0.0625, 0.0625, 0.0625, 0.0625, … (384 numbers)"),
             (words.text([*[-1.5] * 32, "... 1,352 more"]), "-1.5, -1.5, -1.5, -1.5, … (1,384 numbers)"),

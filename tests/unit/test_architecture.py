@@ -88,7 +88,7 @@ ALLOWED: dict[str, set[str]] = {
         "triggers",
         "warehouse",
     },
-    "plugin": {"formats", "hooks", "operators", "planner", "preview", "run", "settings", "status", "store"},
+    "plugin": {"fields", "formats", "hooks", "operators", "planner", "preview", "run", "settings", "status", "store"},
     "provider": set(),
     "cli": {
         "",

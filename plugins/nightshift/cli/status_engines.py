@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nightshift import exits
 from nightshift.cli.terminal import paint
@@ -13,12 +13,6 @@ from nightshift.run.pods_now import Acts, JobSetNow, PodNow, in_words
 
 if TYPE_CHECKING:
     from nightshift.cli.target import Target
-
-_ACTS: Final = {
-    Acts.CLUSTER: "who runs the cluster",
-    Acts.AUTHOR: "who wrote the job",
-    Acts.USER: "who paused the run",
-}
 
 
 def engines(found: Target, *, as_json: bool) -> int:
@@ -42,7 +36,7 @@ def _jobset(now: JobSetNow) -> Iterator[str]:
 
 def _pod(pod: PodNow) -> Iterator[str]:
     state = f"{pod.ending}" if pod.ending else f"{pod.stage}".replace("_", "-")
-    acts = f", to act: {_ACTS[pod.acts]}" if pod.acts in _ACTS else ""
+    acts = f", to act: {pod.acts.words}" if pod.acts is not Acts.NOBODY else ""
     waits = f", waits for {pod.waits_for}" if pod.waits_for else ""
     yield f"  {pod.name}: {paint(state, 'red' if pod.words else None)} since {pod.since}{acts}{waits}"
     if words := pod.words:

@@ -65,6 +65,19 @@ class Acts(StrEnum):
     USER = "user"
     """Who paused the run."""
 
+    @property
+    def words(self) -> str:
+        """For people."""
+        return _ACT_WORDS[self]
+
+
+_ACT_WORDS: Final = {
+    Acts.NOBODY: "nobody",
+    Acts.CLUSTER: "who runs the cluster",
+    Acts.AUTHOR: "who wrote the job",
+    Acts.USER: "who paused the run",
+}
+
 
 class PodEnding(StrEnum):
     """How a pod ended."""

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from nightshift.fields.text import n
+from nightshift.run.pods_now import Acts
+
 NOT_KNOWN: Final = "not known yet"
 NUMBERS_SHOWN: Final = 4
 """Of a vector."""
@@ -28,8 +31,9 @@ def number(value: float | None) -> str:
     return f"{value:,.{digits}f}"
 
 
-def noun(value: int, name: str) -> str:
-    return f"{value:,} {name}{'' if value == 1 else 's'}"
+def who(acts: str) -> str:
+    """Who has to act, a value of `nightshift.run.pods_now.Acts`."""
+    return Acts(acts).words
 
 
 def percent(share: float | None) -> str:
@@ -90,7 +94,7 @@ def _vectors_in_a_line(value: Any) -> Any:
         return [_vectors_in_a_line(each) for each in value]
     many = len(numbers) + (int(left_out[1].replace(",", "")) if left_out else 0)
     first = ", ".join(f"{each:.4g}" if isinstance(each, float) else str(each) for each in numbers[:NUMBERS_SHOWN])
-    return f"{first}, … ({noun(many, 'number')})" if many > NUMBERS_SHOWN else f"[{first}]"
+    return f"{first}, … ({n(many, 'number')})" if many > NUMBERS_SHOWN else f"[{first}]"
 
 
 def one_line(value: Mapping[str, Any]) -> str:
@@ -105,7 +109,8 @@ def one_line(value: Mapping[str, Any]) -> str:
 FILTERS: Final[dict[str, Callable[..., str]]] = {
     "count": count,
     "number": number,
-    "noun": noun,
+    "noun": n,
+    "who": who,
     "percent": percent,
     "duration": duration,
     "when": when,
