@@ -10,7 +10,8 @@ import io
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -316,6 +317,15 @@ class StoreUnavailable(Exception):
 
     def __init__(self, problem: str) -> None:
         super().__init__(first_words(problem))
+
+
+@contextmanager
+def reaching(what: str) -> Iterator[None]:
+    """Inside it each error of the store is StoreUnavailable. what: is done, as its message begins: ``read PATH``."""
+    try:
+        yield
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"{what}: {error}") from error
 
 
 class ObjectTooLarge(ValueError):

@@ -19,7 +19,7 @@ from nightshift.run.endings import Ending
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
 from nightshift.status.explanation import explain
-from nightshift.status.overview import RunLooks
+from nightshift.status.overview import RunLook
 from nightshift.status.runs import Runs, find
 from nightshift.store import open_store
 from tests.builders import RUN, WORK, a_chunk, a_plan
@@ -78,7 +78,7 @@ def test_everything_that_people_look_at(
         run.commit(number, lambda row: None if row == 7 else f"label {row % 2}")
     run.beat("pod-0", 0)
     run.beat("pod-0", 1, rows_answered=60)
-    look = RunLooks(store, f"gs://{bucket}").of(find(store, "tickets"))
+    look = RunLook(store, (found := find(store, "tickets")), found.url(bucket))
 
     page, shown = Runs(store).page(), look.look()
 

@@ -15,7 +15,7 @@ from nightshift.planner.roofline import Tokens
 from nightshift.planner.speed import Known, api_servers_of
 from nightshift.profiles import PROFILES, Span, WorkerShape, fit
 from nightshift.settings import Settings
-from nightshift.spec.engine_defaults import QUIET, SINCE, TOKENS, Hints, Wanted, defaults_of, number, version_of
+from nightshift.spec.engine_defaults import QUIET, SINCE, TOKENS, Hints, Wanted, defaults_of, number, version_of, vllm_tokens
 from nightshift.spec.vllm_flags import affects_answers, takes
 from nightshift.tasks import TASK_KINDS, request_model
 from nightshift.tasks._request import ListRequest
@@ -72,10 +72,10 @@ class TestTokens:
             assert tokens(L4, task) is None, "the length is not known here"
         assert tokens(L4, "chat", 131_072) == 8192, "cut into steps"
 
-    @pytest.mark.parametrize("args", [{"enable-chunked-prefill": False}, {"no_enable_chunked_prefill": True}])
+    @pytest.mark.parametrize("args", [{"enable-chunked-prefill": False}, {"no-enable-chunked-prefill": True}])
     def test_nor_does_a_model_start_that_may_not_cut(self, args: dict[str, Any]) -> None:
-        assert tokens(L4, "chat", 32_768, args=args) is None
-        assert tokens(L4, "chat", 4096, args=args) == 8192
+        assert tokens(L4, "chat", 32_768, flags=args) is None
+        assert tokens(L4, "chat", 4096, flags=args) == 8192
 
     def test_no_more_than_all_texts_together(self) -> None:
         """Above that vLLM warns, and would reserve memory for nothing."""
@@ -144,9 +144,9 @@ class TestApiServers:
 
 class TestWhatIsStated:
     def test_wins_flag_by_flag(self) -> None:
-        assert tokens(L4, args={"max_num_batched_tokens": 512}) is None
-        assert tokens(L4, args={"max-num-scheduled-tokens": 512}) is None, "vLLM wants at least as many in all"
-        found = defaults_of(Wanted("chat", 7, None, {"disable_uvicorn_access_log": False}), shape_of(L4))
+        assert tokens(L4, flags={"max-num-batched-tokens": 512}) is None
+        assert tokens(L4, flags={"max-num-scheduled-tokens": 512}) is None, "vLLM wants at least as many in all"
+        found = defaults_of(Wanted("chat", 7, None, {"disable-uvicorn-access-log": False}), shape_of(L4))
         assert (found.seats, found.stated, dict(found.flags)) == (7, True, {TOKENS: 8192})
         assert not defaults_of(Wanted("chat", 7, None, {"no-disable-uvicorn-access-log": True}), shape_of("tpu-v6e-spot")).flags
 
@@ -160,6 +160,10 @@ class TestWhatIsStated:
         assert seats(max_num_batched_tokens="8K") == 1024
         assert seats(max_num_active_seqs=2000) == 2000
 
+    def test_is_found_however_its_name_is_written(self) -> None:
+        spec = a_spec(engine={"args": {"max_num_batched_tokens": 512}}, compute__profile=H100)
+        assert (spec.defaults().seats, spec.defaults().flags) == (512, {QUIET: True})
+
     def test_is_a_flag_twice_on_no_command_line(self) -> None:
         args = {"max-num-batched-tokens": 512, "disable-uvicorn-access-log": False, "seed": 7}
         words = server_args(a_spec(engine={"args": args}, compute__profile=L4))
@@ -168,6 +172,22 @@ class TestWhatIsStated:
             "--no-disable-uvicorn-access-log",
         ]
         assert words.count("--max-num-seqs=256") == 1
+
+
+@pytest.mark.parametrize(
+    ("profile", "offline", "served"),
+    [
+        ("cpu", 4096, 2048),
+        (L4, 8192, 2048),
+        (A100_80, 8192, 2048),
+        (H100, 16384, 8192),
+        ("gpu-b200-spot", 16384, 16384),
+        ("tpu-v6e-spot", None, None),
+    ],
+)
+def test_what_vllm_takes_by_itself(profile: str, offline: int | None, served: int | None) -> None:
+    """As in EngineArgs.get_batch_defaults of vLLM 0.32."""
+    assert (vllm_tokens(shape_of(profile), offline=True), vllm_tokens(shape_of(profile), offline=False)) == (offline, served)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -18,7 +17,7 @@ from nightshift.run import endings
 from nightshift.run.heartbeats import Ended
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import chunk_footer, overview, survey, workers
-from nightshift.status.overview import RunLook, RunLooks
+from nightshift.status.overview import RunLook
 from nightshift.status.workers import Attempts
 from tests.chat_run import OPENED, ChatRun, a_chat_run
 
@@ -157,20 +156,6 @@ class TestSharing:
         assert all(each is found[0] for each in found)
         assert len(paths) == 4
 
-    def test_a_server_remembers_the_runs_that_were_asked_for_last(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(overview, "KEPT", 2)
-        store = MemoryStore()
-        one, two, three = (a_chat_run(store, digest=digit * 16).run for digit in "abc")
-        looks = RunLooks(store, "memory://")
-
-        first = looks.of(one)
-        looks.of(two)
-        assert looks.of(one) is first
-        looks.of(three)
-
-        assert looks.of(one) is first
-        assert look_is_new(looks, two)
-
     def test_samples_and_distributions_are_read_once(self, large: ChatRun) -> None:
         look = look_at(large)
 
@@ -178,12 +163,6 @@ class TestSharing:
         assert look.compared() is look.compared()
         assert look.samples(rows=1) is not look.samples()
         assert look.dead_letters.page().total == 6
-
-
-def look_is_new(looks: RunLooks, run: Any) -> bool:
-    before = threading.active_count()  # A look starts no threads of its own.
-    made = looks.of(run)
-    return made is looks.of(run) and threading.active_count() == before
 
 
 class TestWorkers:

@@ -299,6 +299,9 @@ def test_a_space_is_around_the_job_and_within_what_fits() -> None:
     assert min(pooling.values("max_num_batched_tokens")) == 4096
     wide = space_of(a_spec(compute__profile="gpu-h100"))
     assert wide.default.max_num_batched_tokens == 8192
+    for profile, tokens in (("gpu-a100-80gb", 2048), ("gpu-b200-spot", 16384)):
+        default = space_of(a_spec(compute__profile=profile, engine__max_model_len=32_768)).default
+        assert default.max_num_batched_tokens == tokens, "a pooling model that may not cut gets what vLLM takes"
     assert wide.values("tensor_parallel") == (1, 2, 4, 8)
 
 

@@ -17,7 +17,7 @@ from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.preview.names import is_id, result_folder, result_path
 from nightshift.preview.outcome import Computed
 from nightshift.run.names import canonical_json
-from nightshift.store import StoreUnavailable, get_bytes
+from nightshift.store import get_bytes, reaching
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -164,10 +164,8 @@ def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
 def save(store: ObjectStore, preview: Preview) -> str:
     """Writes it; its path. Raises StoreUnavailable."""
     path = result_path(preview.job, preview.id)
-    try:
+    with reaching(f"write {path}"):
         obstore.put(store, path, canonical_json(preview.to_json()), mode="create")
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write {path}: {error}") from error
     return path
 
 
@@ -176,10 +174,8 @@ def load(store: ObjectStore, job: str, id_: str) -> Preview | None:
     if not is_id(id_):
         return None
     path = result_path(job, id_)
-    try:
+    with reaching(f"read {path}"):
         body = get_bytes(store, path)
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read {path}: {error}") from error
     if body is None:
         return None
     try:
@@ -205,15 +201,14 @@ def newest(store: ObjectStore, job: str, count: int) -> list[Preview]:
 
 def _ids(store: ObjectStore, job: str) -> Iterator[str]:
     folder = result_folder(job)
-    try:
-        for meta in obstore.list_with_delimiter(store, folder)["objects"]:
-            id_ = meta["path"].rpartition("/")[2].removesuffix(".json")
-            if is_id(id_):
-                yield id_
-    except FileNotFoundError:
-        return
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"list {folder}: {error}") from error
+    with reaching(f"list {folder}"):
+        try:
+            for meta in obstore.list_with_delimiter(store, folder)["objects"]:
+                id_ = meta["path"].rpartition("/")[2].removesuffix(".json")
+                if is_id(id_):
+                    yield id_
+        except FileNotFoundError:
+            return
 
 
 def bounded(value: Any) -> Any:

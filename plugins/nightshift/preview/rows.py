@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nightshift.preview.names import rows_path
-from nightshift.store import StoreUnavailable, get_bytes
+from nightshift.store import get_bytes, reaching
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -56,10 +56,8 @@ class Rows:
 def kept_rows(store: ObjectStore, spec: JobSpec, partition: str, rows: int, project: str) -> Rows | None:
     """Those of an earlier preview of the same query; None if there are none that can be read. Raises StoreUnavailable."""
     path = rows_path(spec, partition, rows, project)
-    try:
+    with reaching(f"read {path}"):
         body = get_bytes(store, path)
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read {path}: {error}") from error
     if body is None:
         return None
     try:
@@ -79,12 +77,10 @@ def read_rows(
         raise NoRows(f"The query of job {spec.job} has no rows for {partition}. Name another --partition.")
     found = Rows(table, of_night, bytes_, datetime.now(UTC).isoformat(timespec="seconds"))
     path = rows_path(spec, partition, rows, project)
-    try:
+    with reaching(f"write {path}"):
         obstore.put(
             store, path, to_parquet(found.table, {"of_night": of_night, "query_bytes": bytes_, "read_at": found.read_at})
         )
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write {path}: {error}") from error
     # Read back, so that the first preview sees what the later ones see.
     return replace(kept_rows(store, spec, partition, rows, project) or found, kept=False)
 

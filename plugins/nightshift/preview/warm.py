@@ -24,7 +24,7 @@ from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
 from nightshift.preview.rows import to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import InputFile, Plan
-from nightshift.store import StoreUnavailable, get_bytes
+from nightshift.store import get_bytes, reaching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,10 +72,8 @@ class WarmEngine:
             "rows": base64.b64encode(to_parquet(table)).decode(),
             "brief": brief,
         }
-        try:
+        with reaching(f"write {folder.ask_path(id_)}"):
             obstore.put(self.store, folder.ask_path(id_), canonical_json(ask), mode="create")
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"write {folder.ask_path(id_)}: {error}") from error
         if not self._taken(folder, id_, TAKEN_S):
             self._start(spec, folder)
             self._await_taken(spec, folder, id_)
@@ -156,10 +154,8 @@ class WarmEngine:
         return Outcome.from_json(found["outcome"])
 
     def _get(self, path: str) -> bytes | None:
-        try:
+        with reaching(f"read {path}"):
             return get_bytes(self.store, path)
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"read {path}: {error}") from error
 
 
 def folder_of(spec: JobSpec, settings: Settings) -> EngineFolder:

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from nightshift.profiles import WorkerShape
 from nightshift.profiles.hardware import Gpu, Tpu
-from nightshift.spec.vllm_flags import dashed
 
 Version = tuple[int, int]
 """Of vLLM: its release's first two numbers."""
@@ -37,8 +36,8 @@ SEATS_LARGE: Final = 1024
 CPU_TOKENS: Final = 4096
 TOKENS_SMALL: Final = 8192
 TOKENS_LARGE: Final = 16384
-SERVED_MOST: Final = 2048
-"""Tokens a step that `vllm serve` takes on a small accelerator or a CPU."""
+SERVED_SMALL: Final = 2048
+SERVED_LARGE: Final = 8192
 LARGE_BYTES: Final = 70 << 30
 HUGE_BYTES: Final = 160 << 30
 """Memory of one accelerator. From this on `vllm serve` takes as many tokens a step as ``LLM`` does."""
@@ -68,13 +67,13 @@ NO_HINTS: Final = Hints()
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a job or a stream says. task: its kind. seats: ``engine.max_num_seqs``. length: ``engine.max_model_len``. args:
-    ``engine.args``. offline: whether nobody waits for an answer."""
+    """What a job or a stream says. task: its kind. seats: ``engine.max_num_seqs``. length: ``engine.max_model_len``. flags:
+    ``engine.args``, their names with dashes. offline: whether nobody waits for an answer."""
 
     task: str
     seats: int | None
     length: int | None
-    args: Mapping[str, Any] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
     offline: bool = True
 
 
@@ -104,7 +103,7 @@ def defaults_of(wanted: Wanted, shape: WorkerShape | None, version: Version | No
     seats = wanted.seats or _seats(wanted, shape)
     flags: dict[str, Any] = {}
     if wanted.offline:
-        stated = {dashed(name).removeprefix("no-") for name in wanted.args}
+        stated = {name.removeprefix("no-") for name in wanted.flags}
         tokens = _tokens(wanted, shape, seats, hints)
         if tokens and not {TOKENS, "max-num-scheduled-tokens"} & stated:
             flags[TOKENS] = tokens
@@ -137,8 +136,8 @@ def version_of(image: str) -> Version | None:
 
 
 def _seats(wanted: Wanted, shape: WorkerShape | None) -> int:
-    most = number(_stated(wanted, TOKENS))
-    least = number(_stated(wanted, "max-num-active-seqs"))
+    most = number(wanted.flags.get(TOKENS))
+    least = number(wanted.flags.get("max-num-active-seqs"))
     found = _seats_of(shape, offline=wanted.offline)
     # With these vLLM would not start.
     found = max(found, least or 0)
@@ -158,25 +157,35 @@ def _is_small(gpu: Gpu) -> bool:
     return gpu.memory * 10**9 < LARGE_BYTES or _A100 in gpu.label
 
 
-def _tokens(wanted: Wanted, shape: WorkerShape | None, seats: int, hints: Hints) -> int | None:
-    """Tokens a step; None where vLLM's own number stays."""
+def vllm_tokens(shape: WorkerShape | None, *, offline: bool) -> int | None:
+    """Tokens a step that vLLM takes by itself: its class ``LLM`` if offline, else ``vllm serve``. None where it is unknown."""
     hardware = shape.profile.hardware if shape else None
-    if shape is None or isinstance(hardware, Tpu) or (isinstance(hardware, Gpu) and hardware.nodes):
-        # vLLM's table for TPUs has names of chips that its plug-in for TPUs does not use, and there each size is compiled. A
-        # deployment's own accelerator is one that nothing is known of.
+    if shape is None or isinstance(hardware, Tpu):
+        # vLLM's table for TPUs has names of chips that its plug-in for TPUs does not use, and there each size is compiled.
         return None
     if hardware is None:
-        base = CPU_TOKENS
-    elif hardware.memory * 10**9 >= HUGE_BYTES or _is_tight(shape, hardware, hints):
+        return CPU_TOKENS if offline else SERVED_SMALL
+    if hardware.memory * 10**9 >= HUGE_BYTES:
+        return TOKENS_LARGE
+    if _is_small(hardware):
+        return TOKENS_SMALL if offline else SERVED_SMALL
+    return TOKENS_LARGE if offline else SERVED_LARGE
+
+
+def _tokens(wanted: Wanted, shape: WorkerShape | None, seats: int, hints: Hints) -> int | None:
+    """Tokens a step; None where vLLM's own number stays."""
+    base, served = vllm_tokens(shape, offline=True), vllm_tokens(shape, offline=False)
+    hardware = shape.profile.hardware if shape else None
+    if shape is None or base is None or served is None:
         return None
-    else:
-        base = TOKENS_SMALL if _is_small(hardware) else TOKENS_LARGE
+    if isinstance(hardware, Gpu) and (hardware.nodes or _is_tight(shape, hardware, hints)):
+        return None  # A deployment's own accelerator is one that nothing is known of.
     if _may_be_unchunked(wanted) and (wanted.length is None or wanted.length > base):
         # With less than the length such a model does not start, and vLLM, which knows the length, takes at least that.
         return None
     # vLLM takes no more for itself either: there would be no texts to fill it.
     most = min(base, seats * wanted.length) if wanted.length else base
-    return most if most > SERVED_MOST else None
+    return most if most > served else None
 
 
 def _is_tight(shape: WorkerShape, gpu: Gpu, hints: Hints) -> bool:
@@ -187,13 +196,9 @@ def _may_be_unchunked(wanted: Wanted) -> bool:
     """Whether a text may have to be read in one step: vLLM cuts those of a generating model, and of some pooling models."""
     return (
         wanted.task in _POOLING
-        or _stated(wanted, "enable-chunked-prefill") is False
-        or (_stated(wanted, "no-enable-chunked-prefill") is True)
+        or wanted.flags.get("enable-chunked-prefill") is False
+        or wanted.flags.get("no-enable-chunked-prefill") is True
     )
-
-
-def _stated(wanted: Wanted, flag: str) -> Any:
-    return next((value for name, value in wanted.args.items() if dashed(name) == flag), None)
 
 
 def number(value: Any) -> int | None:

@@ -308,7 +308,7 @@ class Work(Section):
         except ValueError:  # A profile of another deployment, for one who only reads what a run was.
             shape = None
         engine = self.engine
-        wanted = Wanted(self.task, engine.max_num_seqs, engine.max_model_len, engine.args, self.OFFLINE)
+        wanted = Wanted(self.task, engine.max_num_seqs, engine.max_model_len, engine.flags, self.OFFLINE)
         return defaults_of(wanted, shape, version, hints)
 
     @field_validator("request", mode="before")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -48,8 +47,6 @@ SAMPLED_S: Final = 60.0
 """How long samples and distributions are shown before they are read again."""
 READ_KEPT: Final = 4
 """Samples and distributions that are remembered of one run."""
-KEPT: Final = 16
-"""Runs whose looks are remembered. A manifest of 10,000 chunks takes some megabytes."""
 
 
 @dataclass(frozen=True)
@@ -191,21 +188,3 @@ class RunLook:
         if self._prices is None or self._attempts is None:
             return None, False
         return bill_seen(self._attempts.seen(Starts()), self._folder.spec, self._prices).to_json(), False
-
-
-class RunLooks:
-    """The looks of a server at the runs of one bucket: the `KEPT` that were asked for last. Safe to share between threads."""
-
-    def __init__(self, store: ObjectStore, bucket_url: str, prices: Prices | None = None) -> None:
-        self._store, self._bucket_url, self._prices = store, bucket_url, prices
-        self._lock = threading.Lock()
-        self._looks: OrderedDict[RunRef, RunLook] = OrderedDict()
-
-    def of(self, run: RunRef) -> RunLook:
-        with self._lock:
-            if run not in self._looks:
-                self._looks[run] = RunLook(self._store, run, f"{self._bucket_url}/{run.prefix}", self._prices)
-            self._looks.move_to_end(run)
-            while len(self._looks) > KEPT:
-                self._looks.popitem(last=False)
-            return self._looks[run]

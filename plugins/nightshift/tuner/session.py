@@ -20,7 +20,7 @@ from nightshift.planner.workload import workload_of
 from nightshift.preview.rows import NoRows, kept_rows, read_rows, to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.run.pins import UNPINNED
-from nightshift.store import create_or_read
+from nightshift.store import create_or_read, reaching
 from nightshift.tasks.base import load_kind
 from nightshift.tuner import sample
 from nightshift.tuner.engines import EngineFailed
@@ -249,7 +249,9 @@ def _keep_records(store: ObjectStore, spec: JobSpec, space: Space, trials: list[
     for point in dict.fromkeys(each for each in (space.default, choice.point) if each is not None):
         record = _record(at(spec, point, space.default), point, trials, folder)
         if record is not None:
-            create_or_read(store, path_of(record), canonical_json(record.to_json()))
+            path = path_of(record)
+            with reaching(f"write {path}"):
+                create_or_read(store, path, canonical_json(record.to_json()))
 
 
 def _record(job: JobSpec, point: Point, trials: list[Trial], folder: str) -> Record | None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.spec.engine_defaults import SERVED_MOST, TOKENS, number
+from nightshift.spec.engine_defaults import SERVED_SMALL, TOKENS, number, vllm_tokens
 from nightshift.spec.vllm_flags import dashed
 from nightshift.tuner.points import Point, Space
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
-SERVED_LARGE: Final = 8_192
-LARGE_MEMORY_GB: Final = 70
-"""Tokens a step that ``vllm serve`` takes if nothing is said, on an accelerator with at least as much memory (vLLM 0.32,
-``EngineArgs.get_batch_defaults``); elsewhere `SERVED_MOST`."""
 TOKENS_LEAST: Final = 512
 TOKENS_MOST: Final = 65_536
 SEQS_LEAST: Final = 8
@@ -71,7 +66,7 @@ def changes_of(spec: JobSpec, point: Point, default: Point) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if point.max_num_seqs != default.max_num_seqs:
         found["max_num_seqs"] = point.max_num_seqs
-    if point != default and point.max_num_batched_tokens != _stated(spec.engine.args):
+    if point != default and point.max_num_batched_tokens != number(spec.engine.flags.get(TOKENS)):
         found["args"] = {TOKENS: point.max_num_batched_tokens}
     if point.tensor_parallel != default.tensor_parallel:
         found["tensor_parallel"] = point.tensor_parallel
@@ -86,18 +81,13 @@ def accelerators(spec: JobSpec) -> int:
 
 def _default(spec: JobSpec, server_args: tuple[str, ...]) -> Point:
     worker, own = spec.compute.worker(), spec.defaults()
-    seqs, tokens = own.seats, _stated(spec.engine.args) or own.flags.get(TOKENS)
+    seqs, tokens = own.seats, number(spec.engine.flags.get(TOKENS)) or own.flags.get(TOKENS)
     if tokens is None:
-        hardware = worker.profile.hardware
-        tokens = SERVED_LARGE if hardware is not None and hardware.memory >= LARGE_MEMORY_GB else SERVED_MOST
+        tokens = vllm_tokens(worker, offline=False) or SERVED_SMALL
         if length := spec.engine.max_model_len:
             # No more than all rows at once have; a pooling model without chunked prefill gets a whole row at least.
             tokens = max(tokens, length) if _POOLING in server_args else min(tokens, seqs * length)
     return Point(max(tokens, seqs), seqs, tensor_parallel=worker.tensor_parallel)
-
-
-def _stated(args: Mapping[str, Any]) -> int | None:
-    return number(next((each for name, each in args.items() if dashed(name) == TOKENS), None))
 
 
 def _powers(default: int, least: int, most: int) -> tuple[int, ...]:

@@ -16,11 +16,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import obstore
-
 from nightshift.formats import TRIAL
 from nightshift.run.names import canonical_json
-from nightshift.store import StoreUnavailable, create_numbered, create_or_read, get_bytes
+from nightshift.store import create_numbered, create_or_read, get_bytes, reaching
 from nightshift.tuner.points import Cause, Point, Space
 from nightshift.tuner.search import Measure, Outcome, Question
 
@@ -105,10 +103,8 @@ class Kept:
 
     def begin(self, number: int) -> int:
         """Which attempt of this trial it is, counted from 1. Raises StoreUnavailable."""
-        try:
+        with reaching(f"write below {self.folder}/begun"):
             return create_numbered(self.store, lambda attempt: f"{self.folder}/begun/{number:08d}-{attempt}", 1, b"")
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"write below {self.folder}/begun: {error}") from error
 
     def keep(self, number: int, trial: Trial) -> None:
         """Raises Elsewhere if this number is taken, StoreUnavailable."""
@@ -139,16 +135,12 @@ class Kept:
         return self._create(self.rows_path, body)
 
     def _create(self, path: str, body: bytes) -> bytes:
-        try:
+        with reaching(f"write {path}"):
             return create_or_read(self.store, path, body)
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"write {path}: {error}") from error
 
     def _get(self, path: str) -> bytes | None:
-        try:
+        with reaching(f"read {path}"):
             return get_bytes(self.store, path)
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"read {path}: {error}") from error
 
 
 def tune_name(named: Any) -> str:

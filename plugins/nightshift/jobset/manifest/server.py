@@ -18,7 +18,6 @@ from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, StreamSpec
 from nightshift.spec.engine_defaults import API_SERVERS, Defaults, version_of
-from nightshift.spec.vllm_flags import dashed
 from nightshift.tasks.base import load_kind
 
 MASTER_PORT: Final = 29501
@@ -110,8 +109,7 @@ def _start(request: ServerRequest) -> dict[str, Any]:
 
 def several_api_servers(spec: JobSpec | StreamSpec, defaults: Defaults) -> bool:
     """Whether the engine has more than one, by default or as stated."""
-    stated = {dashed(name): value for name, value in spec.engine.args.items()}
-    return stated.get(API_SERVERS, defaults.flags.get(API_SERVERS, 1)) not in (0, 1)
+    return spec.engine.flags.get(API_SERVERS, defaults.flags.get(API_SERVERS, 1)) not in (0, 1)
 
 
 def defaults_of(request: ServerRequest) -> Defaults:
