@@ -18,7 +18,7 @@ from nightshift import exits
 from nightshift.cli import tune as command
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.record import Record
-from nightshift.preview.outcome import Outcome
+from nightshift.preview.outcome import EngineTaken, Outcome
 from nightshift.preview.session import Surroundings
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
@@ -66,7 +66,7 @@ class Warehouse:
 class PlantedEngines:
     """rate(job): rows a second, or why it fails. soak(job): of the longest rows, which come in their order; None if it holds.
 
-    dies_at: the trial in which the process is killed.
+    dies_at: the trial in which the process is killed. taken: how many of the next ones lose their machine.
     """
 
     def __init__(
@@ -74,12 +74,16 @@ class PlantedEngines:
     ) -> None:
         self.rate, self.soak = rate, soak
         self.dies_at: int | None = None
+        self.taken = 0
         self.asked: list[tuple[int, int, int]] = []
         self.dead = 0
 
     def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
         if self.dies_at is not None and len(self.asked) == self.dies_at:
             raise KeyboardInterrupt
+        if self.taken:
+            self.taken -= 1
+            raise EngineTaken("The cluster took pod p away.")
         ids = rows.column("id").to_pylist()
         self.asked.append((len(names), spec.seats(), len(rows)))
         found = self.rate(spec)
@@ -211,6 +215,30 @@ def test_a_default_that_does_not_hold_is_replaced_by_what_does(tmp_path: Path, c
     assert result["chosen"]["max_num_seqs"] <= 32
     assert "the job's own settings do not hold (out of memory)" in result["sentence"]
     assert result["changes"]["engine"]["max_num_seqs"] <= 32
+
+
+def test_a_trial_that_loses_its_machine_is_repeated_and_rules_nothing_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.engines.taken = 2
+
+    assert tuned.run() == exits.DONE
+
+    result = json.loads(capsys.readouterr().out)
+    assert tuned.engines.asked[0][0] == 3, "the third attempt of the first trial, which ends what the others have left"
+    assert not [trial for trial in result["trials"] if trial["cause"]]
+
+
+def test_a_tune_whose_machines_are_taken_again_and_again_ends_and_goes_on_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.engines.taken = 3
+
+    assert tuned.run() == exits.RESUME
+    assert (tuned.kept(), capsys.readouterr().err) == ([], "nightshift tune: The cluster took pod p away.\n")
+    assert tuned.run() == exits.DONE
 
 
 def test_no_engine_that_starts_is_a_result_that_is_not_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

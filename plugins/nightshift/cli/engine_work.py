@@ -20,7 +20,7 @@ def guarded(command: str, work: Callable[[], int]) -> int:
     from nightshift.planner.costs.prices import PricesError
     from nightshift.preview.outcome import EngineGone, UnfitEngine
     from nightshift.preview.rows import NoRows
-    from nightshift.preview.warm import NoEngine
+    from nightshift.preview.warm import NoEngine, NoMachine
     from nightshift.settings import SettingsError
     from nightshift.spec import SpecErrors
     from nightshift.store import StoreUnavailable
@@ -33,7 +33,7 @@ def guarded(command: str, work: Callable[[], int]) -> int:
         return _failed(f"nightshift {command}: {error}{beside_the_stack()}", exits.BAD_INPUT)
     except (NoRows, Wrong) as error:
         return _failed(f"nightshift {command}: {error}", exits.BAD_INPUT)
-    except (EngineGone, RuntimeUnavailable) as error:
+    except (EngineGone, NoMachine, RuntimeUnavailable) as error:
         return _failed(f"nightshift {command}: {error}", exits.RESUME)
     except (NoAccount, StoreUnavailable) as error:
         return tell(command, error)

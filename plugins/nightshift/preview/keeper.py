@@ -41,10 +41,10 @@ ENGINE_WAIT_S: Final = 1800.0
 
 
 class Keeper:
-    """One engine. idle_s: as `IDLE_S`."""
+    """One engine. idle_s: as `IDLE_S`. pod: its own, by which whoever waits sees whether it is still there; "" if unknown."""
 
-    def __init__(self, objects: ObjectStorage, folder: EngineFolder, url: str, idle_s: float = IDLE_S) -> None:
-        self._objects, self._folder, self._url, self._idle_s = objects, folder, url, idle_s
+    def __init__(self, objects: ObjectStorage, folder: EngineFolder, url: str, idle_s: float = IDLE_S, pod: str = "") -> None:
+        self._objects, self._folder, self._url, self._idle_s, self._pod = objects, folder, url, idle_s, pod
 
     async def keep(self) -> None:
         """Answers until it was idle for long enough. Raises StoreUnavailable."""
@@ -67,7 +67,7 @@ class Keeper:
             PREVIEW.check(ask, path)
             if datetime.now(UTC) - datetime.fromisoformat(ask["at"]) > OLD:
                 return False
-            if not await self._objects.create(self._folder.taken_path(id_), b""):
+            if not await self._objects.create(self._folder.taken_path(id_), self._pod.encode()):
                 return False
             found: dict[str, Any] = {"outcome": (await self._computed(ask)).to_json()}
         except (EngineGone, StoreUnavailable, UnreadableFormat) as error:
@@ -97,7 +97,8 @@ async def _work() -> int:
         if not await engine.wait_healthy(ENGINE_WAIT_S):
             log.error("engine did not become healthy")
             return exits.RESUME
-    await Keeper(ObjectStorage(open_store(base)), EngineFolder(run.job, run.digest), url).keep()
+    keeper = Keeper(ObjectStorage(open_store(base)), EngineFolder(run.job, run.digest), url, pod=os.environ.get("POD_NAME", ""))
+    await keeper.keep()
     return exits.DONE
 
 

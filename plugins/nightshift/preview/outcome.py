@@ -15,6 +15,10 @@ class EngineGone(Exception):
     """The engine went away, or answered no request, for longer than a person waits (`nightshift.preview.compute.BUDGET`)."""
 
 
+class EngineTaken(EngineGone):
+    """The cluster took its pod away, for example a Spot machine: this says nothing of the engine, and another try may do."""
+
+
 @dataclass(frozen=True)
 class Computed:
     """One row. prompt: what was sent, None if no request could be made. answer: as `TaskKind.prediction_type` has it.

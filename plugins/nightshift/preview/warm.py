@@ -17,13 +17,15 @@ from nightshift.formats import PREVIEW
 from nightshift.jobset.manifest.constants import LOAD_PATIENCE, SERVER
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import image_setting, server_args
-from nightshift.jobset.observation import finished
-from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, Runtime
+from nightshift.jobset.observation import Observation, condition, finished
+from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, Runtime, RuntimeUnavailable
+from nightshift.jobset.verdict.stages import pod_now
 from nightshift.preview.names import EngineFolder, new_id
-from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
+from nightshift.preview.outcome import EngineGone, EngineTaken, Outcome, UnfitEngine
 from nightshift.preview.rows import to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import InputFile, Plan
+from nightshift.run.pods_now import PodEnding, Stage
 from nightshift.store import get_bytes, reaching
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ LOOK_S: Final = 3.0
 SAY_S: Final = 15.0
 RESTARTS: Final = 2
 """Of a server, before it counts as one that cannot start."""
+PATIENT_S: Final = 10.0
+"""After which whoever waits for an answer looks whether its pod is still there."""
 LAST_LINES: Final = 12
 COMPUTE_S: Final = 900.0
 """How long a question that was taken may take."""
@@ -50,19 +54,25 @@ class NoEngine(Exception):
     """There is no engine to ask: it does not start. The message ends with its own last words, if it has left some."""
 
 
+class NoMachine(Exception):
+    """The engine has had no machine to start on: quota, or capacity. The message says where it waits."""
+
+
 @dataclass(frozen=True)
 class WarmEngine:
-    """How one is asked, and started if it is not there. runtime(): only called then. say(sentence): while a person waits."""
+    """How one is asked, and started if it is not there. runtime(): only called then, and while an answer takes long.
+    say(sentence): while a person waits. machine_s: how long to wait for a machine; None: as long as for the weights."""
 
     store: ObjectStore
     settings: Settings
     runtime: Callable[[], Runtime]
     say: Callable[[str], None]
+    machine_s: float | None = None
 
     def answers(self, spec: JobSpec, table: pa.Table, folder: EngineFolder | None = None, *, brief: bool = False) -> Outcome:
         """The answers to the rows. folder: of the engine that is to be asked; by default the job's own. brief: numbers alone.
 
-        Raises NoEngine, EngineGone, UnfitEngine, StoreUnavailable, and what `runtime` raises.
+        Raises NoEngine, NoMachine, EngineTaken, EngineGone, UnfitEngine, StoreUnavailable, and what `runtime` raises.
         """
         folder, id_ = folder or folder_of(spec, self.settings), new_id()
         ask = {
@@ -115,13 +125,19 @@ class WarmEngine:
                 time.sleep(0.5)
 
     def _await_taken(self, spec: JobSpec, folder: EngineFolder, id_: str) -> None:
-        began = said = time.monotonic()
+        began = said = placed = time.monotonic()
         patience_s = LOAD_PATIENCE * spec.compute.worker().load_seconds
+        machine_s = patience_s if self.machine_s is None else self.machine_s
         runtime = self.runtime()
         while not self._taken(folder, id_, LOOK_S):
-            self._judge(runtime, folder)
+            seen = runtime.observe(folder.jobset)
+            self._judge(runtime, folder, seen)
             waited = time.monotonic() - began
-            if waited > patience_s:
+            if not has_machine(seen):
+                placed = time.monotonic()
+                if waited > machine_s:
+                    raise NoMachine(f"JobSet {folder.jobset} has had no machine for {waited:.0f} s: quota, or capacity.")
+            elif time.monotonic() - placed > patience_s:
                 raise NoEngine(
                     f"The engine was not ready within {patience_s} s. Its JobSet {folder.jobset} goes on: ask again later."
                     + last_words(runtime, folder.jobset)
@@ -130,10 +146,12 @@ class WarmEngine:
                 said = time.monotonic()
                 self.say(f"the engine is loading ({waited:.0f} s)")
 
-    def _judge(self, runtime: Runtime, folder: EngineFolder) -> None:
-        """Raises NoEngine for a JobSet that has ended, or whose server ends again and again; it is stopped then."""
-        seen = runtime.observe(folder.jobset)
+    def _judge(self, runtime: Runtime, folder: EngineFolder, seen: Observation) -> None:
+        """Raises NoEngine for a JobSet that has ended, or whose server ends again and again; it is stopped then. Raises
+        EngineTaken if it ended because its pod was taken away."""
         ended = seen.jobset is None or finished(seen.jobset)
+        if ended and taken_away(seen):
+            raise EngineTaken(f"The cluster took the pod of JobSet {folder.jobset} away before its engine answered.")
         restarts = max((_restarts(pod) for pod in seen.pods), default=0)
         if not ended and restarts < RESTARTS:
             return
@@ -142,16 +160,35 @@ class WarmEngine:
         raise NoEngine(f"The engine does not start: it ended {restarts + 1} times.{words}")
 
     def _answer(self, folder: EngineFolder, id_: str) -> Outcome:
-        deadline = time.monotonic() + COMPUTE_S
+        deadline, look = time.monotonic() + COMPUTE_S, time.monotonic() + PATIENT_S
         while (body := self._get(folder.answer_path(id_))) is None:
             if time.monotonic() > deadline:
                 raise EngineGone(f"The engine has taken the rows and not answered for {COMPUTE_S:.0f} s.")
+            if time.monotonic() > look:
+                self._look_after(folder, id_)
+                look = time.monotonic() + LOOK_S
             time.sleep(POLL_S)
         found = json.loads(body)
         PREVIEW.check(found, folder.answer_path(id_))
         if "error" in found:
             raise (UnfitEngine if found.get("unfit") else EngineGone)(str(found["error"]))
         return Outcome.from_json(found["outcome"])
+
+    def _look_after(self, folder: EngineFolder, id_: str) -> None:
+        """Raises EngineTaken, EngineGone if the pod that has taken a question is gone, and with it the answer."""
+        if not (pod := (self._get(folder.taken_path(id_)) or b"").decode(errors="replace")):
+            return  # The engine is none of a JobSet's, or of an earlier release.
+        try:
+            seen = self.runtime().observe(folder.jobset)
+        except RuntimeUnavailable:
+            return  # The engine may answer all the same.
+        mine = next((each for each in seen.pods if each["metadata"]["name"] == pod), None)
+        ending = PodEnding.TAKEN if mine is None else pod_now(mine, time.time()).ending
+        if ending is None or self._get(folder.answer_path(id_)) is not None:
+            return
+        if ending is PodEnding.TAKEN:
+            raise EngineTaken(f"The cluster took pod {pod} away while its engine answered.")
+        raise EngineGone(f"The process beside the engine ended in pod {pod} and has not answered.")
 
     def _get(self, path: str) -> bytes | None:
         with reaching(f"read {path}"):
@@ -179,6 +216,23 @@ def manifest_of(spec: JobSpec, folder: EngineFolder, settings: Settings) -> dict
     """One worker, whose driver is the keeper. Raises as `render`."""
     plan = Plan(folder.digest, 1, 1, 1, (InputFile("none", 1, (1,), 0, ""),))
     return render(spec, folder.run, plan, settings, name=folder.jobset, workers=1, program=PROGRAM)
+
+
+def has_machine(seen: Observation) -> bool:
+    """Whether one of its pods has a machine."""
+    return any(pod_now(pod, time.time()).stage not in (Stage.NODE, Stage.ENDED) for pod in seen.pods)
+
+
+def taken_away(seen: Observation) -> bool:
+    """Whether the cluster takes, or has taken, one of its pods away; also a JobSet that somebody has deleted."""
+    if seen.jobset is None:
+        return True
+    return any(
+        condition(pod, "DisruptionTarget") is not None
+        or "deletionTimestamp" in pod["metadata"]
+        or pod_now(pod, time.time()).ending is PodEnding.TAKEN
+        for pod in seen.pods
+    )
 
 
 def _restarts(pod: Mapping[str, Any]) -> int:

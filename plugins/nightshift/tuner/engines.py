@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from nightshift.jobset.verdict import cannot_start
+from nightshift.jobset.verdict import cannot_start, stages
 from nightshift.preview.names import EngineFolder
-from nightshift.preview.outcome import EngineGone, Outcome
-from nightshift.preview.warm import NoEngine, WarmEngine, last_words
+from nightshift.preview.outcome import EngineGone, EngineTaken, Outcome
+from nightshift.preview.warm import NoEngine, WarmEngine, last_words, taken_away
 from nightshift.run.names import canonical_json
 from nightshift.tuner.points import Cause
 
@@ -49,14 +49,18 @@ class Engines(Protocol):
         names: of this trial's attempts, this one last: what a killed process has left of the others is ended first. The outcome
         is that of `rows`, without answers.
 
-        Raises EngineFailed, UnfitEngine, StoreUnavailable, and what reaching the machines raises.
+        Raises EngineFailed; EngineTaken if the cluster took the machine away, which says nothing of the point; NoMachine,
+        UnfitEngine, StoreUnavailable, and what reaching the machines raises.
         """
         ...
 
 
 @dataclass(frozen=True)
 class JobSetEngines:
-    """As JobSets of the deployment's runtime, one worker each, on a cluster as on this machine."""
+    """As JobSets of the deployment's runtime, one worker each, on a cluster as on this machine.
+
+    Nights come first: they have no priority in Kueue but that of their pods' PriorityClass.
+    """
 
     store: ObjectStore
     settings: Settings
@@ -66,17 +70,27 @@ class JobSetEngines:
     def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
         *earlier, folder = [_folder(spec.job, name) for name in names]
         runtime = self.runtime()
-        warm = WarmEngine(self.store, self.settings, lambda: runtime, self.say)
+        spec = spec.model_copy(update={"priority": None})
+        # A machine may take hours, as for a night.
+        warm = WarmEngine(self.store, self.settings, lambda: runtime, self.say, machine_s=spec.deadline_seconds)
         for each in earlier:
             self._end(runtime, each.jobset)
         try:
             warm.answers(spec, warm_up, folder, brief=True)
             found = warm.answers(spec, rows, folder, brief=True)
+            if taken_away(runtime.observe(folder.jobset)):
+                # The rows may have met a second engine, which was cold.
+                raise EngineTaken(f"The cluster took the pod of JobSet {folder.jobset} away.")
         except NoEngine as error:
             raise EngineFailed(cause_of(str(error), Cause.CANNOT_START), str(error)) from error
+        except EngineTaken:
+            raise
         except EngineGone as error:
+            seen = runtime.observe(folder.jobset)
+            if taken_away(seen):
+                raise EngineTaken(f"The cluster took the pod of JobSet {folder.jobset} away.") from error
             said = f"{error}{last_words(runtime, folder.jobset)}"
-            killed = _killed(runtime, folder.jobset)
+            killed = any(map(_killed, seen.pods))
             raise EngineFailed(Cause.OUT_OF_MEMORY if killed else cause_of(said, Cause.DIED), said) from error
         finally:
             self._end(runtime, folder.jobset)
@@ -102,13 +116,7 @@ def cause_of(words: str, otherwise: Cause) -> Cause:
     return Cause.OUT_OF_MEMORY if cannot_start.cause_in(words) is cannot_start.Cause.MEMORY else otherwise
 
 
-def _killed(runtime: Runtime, jobset: str) -> bool:
+def _killed(pod: Mapping[str, Any]) -> bool:
     """Whether a container was ended for want of memory, as its pod's status says."""
-    for pod in runtime.observe(jobset).pods:
-        status = pod.get("status") or {}
-        for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-            for state in (each.get("lastState"), each.get("state")):
-                ended: dict[str, Any] = (state or {}).get("terminated") or {}
-                if ended.get("reason") == "OOMKilled" or ended.get("exitCode") == KILLED:
-                    return True
-    return False
+    words = stages.last_words(pod)
+    return words is not None and (words.exit_code == KILLED or cannot_start.cause_of(words) is cannot_start.Cause.MEMORY)

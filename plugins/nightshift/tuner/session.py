@@ -17,6 +17,7 @@ from nightshift.planner.record import Record
 from nightshift.planner.roofline import CannotStart, estimate
 from nightshift.planner.speeds import path_of
 from nightshift.planner.workload import workload_of
+from nightshift.preview.outcome import EngineTaken
 from nightshift.preview.rows import NoRows, kept_rows, read_rows, to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.run.pins import UNPINNED
@@ -49,6 +50,8 @@ SOAK: Final = 2
 SOAK_SHARE: Final = 0.25
 """Of the sample's rows, at least, so that a soak of few takes its time too: the KV cache is looked at once a second."""
 POOL_MOST: Final = 4_000
+TRIES: Final = 3
+"""Of a trial whose machine is taken away: after them the tune ends, and goes on when it is called again."""
 
 
 class UnfitRows(Exception):
@@ -92,7 +95,7 @@ class Result:
 def tune(task: Task, world: Surroundings) -> Result:
     """Runs trials until nothing is to be gained or the budget is used up.
 
-    Raises NoRows, UnfitRows, Elsewhere, NotReadable, StoreUnavailable, and what engines and warehouse raise.
+    Raises NoRows, UnfitRows, Elsewhere, NotReadable, EngineTaken, StoreUnavailable, and what engines and warehouse raise.
     """
     kind = load_kind(task.spec)
     kept = Kept(world.store, task.spec.job, _name(task, world.project))
@@ -113,9 +116,7 @@ def tune(task: Task, world: Surroundings) -> Result:
             most = max(SOAK * question.point.max_num_seqs, int(SOAK_SHARE * len(measured)))
             rows = measured.take(sample.longest(texts, most))
         number = len(trials) + 1
-        attempt = kept.begin(number)
-        names = [f"{kept.tune}-{number}-{each}" for each in range(1, attempt + 1)]
-        trial = _trial(task.spec, space, question, (warm_up, rows), world.engines, names)
+        trial = _measured(task.spec, space, question, (warm_up, rows), world, kept, number)
         kept.keep(number, trial)
         trials.append(trial)
         searcher.tell(question, trial.outcome)
@@ -123,6 +124,29 @@ def tune(task: Task, world: Surroundings) -> Result:
     choice = searcher.choice()
     _keep_records(world.store, task.spec, space, trials, choice, kept.folder)
     return Result(space, tuple(trials), choice, _changes(task.spec, space, trials, choice), kept.folder)
+
+
+def _measured(
+    spec: JobSpec,
+    space: Space,
+    question: Question,
+    tables: tuple[pa.Table, pa.Table],
+    world: Surroundings,
+    kept: Kept,
+    number: int,
+) -> Trial:
+    """The trial, repeated if its machine was taken away. Raises EngineTaken if that goes on."""
+    taken = 0
+    while True:
+        attempt = kept.begin(number)
+        names = [f"{kept.tune}-{number}-{each}" for each in range(1, attempt + 1)]
+        try:
+            return _trial(spec, space, question, tables, world.engines, names)
+        except EngineTaken as error:
+            taken += 1
+            if taken == TRIES:
+                raise
+            world.say(f"trial {number} is repeated: {str(error).rstrip('.')}")
 
 
 def _trial(

@@ -15,8 +15,10 @@ from obstore.store import LocalStore, ObjectStore
 
 from nightshift.jobset.labels import RUN_URL_ANNOTATION
 from nightshift.jobset.observation import Observation
+from nightshift.preview import warm
 from nightshift.preview.keeper import Keeper
 from nightshift.preview.names import EngineFolder
+from nightshift.preview.outcome import EngineGone, EngineTaken
 from nightshift.run.names import split_run_url
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
@@ -63,10 +65,11 @@ def store(tmp_path: Path) -> ObjectStore:
 
 
 class Runtime:
-    """A keeper in a thread in place of each pod. words: those of a server that ends again and again."""
+    """A keeper in a thread in place of each pod. words: those of a server that ends again and again. status: of each pod,
+    besides."""
 
-    def __init__(self, store: ObjectStore, url: str, words: str = "") -> None:
-        self._store, self._url, self._words = store, url, words
+    def __init__(self, store: ObjectStore, url: str, words: str = "", status: Mapping[str, Any] | None = None) -> None:
+        self._store, self._url, self._words, self._status = store, url, words, status or {}
         self.there: dict[str, threading.Event] = {}
         self.manifests: list[Mapping[str, Any]] = []
         self._threads: list[threading.Thread] = []
@@ -82,14 +85,15 @@ class Runtime:
         return ""
 
     async def _until(self, over: threading.Event, folder: EngineFolder) -> None:
-        keeper = asyncio.create_task(Keeper(ObjectStorage(self._store), folder, self._url).keep())
+        keeper = asyncio.create_task(Keeper(ObjectStorage(self._store), folder, self._url, pod="pod").keep())
         await asyncio.to_thread(over.wait)
         keeper.cancel()
 
     def observe(self, name: str, *, closely: bool = False) -> Observation:
         if name not in self.there:
             return Observation(None)
-        status = {"initContainerStatuses": [{"name": "server", "restartCount": 3 if self._words else 0}]}
+        server = {"name": "server", "restartCount": 3 if self._words else 0}
+        status = {"initContainerStatuses": [server], **self._status}
         return Observation({"metadata": {"name": name}}, pods=({"metadata": {"name": "pod"}, "status": status},))
 
     def logs(self, name: str, pod: str, container: str, *, last: int | None = None) -> Iterator[str]:
@@ -103,12 +107,30 @@ class Runtime:
             thread.join()
 
 
+DISRUPTED: dict[str, Any] = {
+    "phase": "Failed",
+    "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}],
+}
+OOM_KILLED: dict[str, Any] = {
+    "phase": "Running",
+    "initContainerStatuses": [
+        {
+            "name": "server",
+            "restartCount": 1,
+            "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+        }
+    ],
+}
+
+
 def rows(count: int) -> pa.Table:
     return pa.table({"id": list(range(count)), "body": [f"text {number}" for number in range(count)]})
 
 
 def engines(store: ObjectStore, runtime: Runtime) -> JobSetEngines:
-    return JobSetEngines(store, SETTINGS, lambda: runtime, lambda sentence: None)  # type: ignore[arg-type, return-value]
+    there: Any = runtime
+    return JobSetEngines(store, SETTINGS, lambda: there, lambda sentence: None)
 
 
 def test_a_trial_measures_its_rows_on_an_engine_of_its_own(store: ObjectStore, engine: CountingEngine) -> None:
@@ -127,6 +149,68 @@ def test_a_trial_measures_its_rows_on_an_engine_of_its_own(store: ObjectStore, e
     assert found.kv_cache == 0.97
     assert found.preemptions >= 1
     assert found.prompt_tokens > 0
+
+
+def test_a_night_s_priority_is_not_the_tune_s(store: ObjectStore, engine: CountingEngine) -> None:
+    runtime, spec = Runtime(store, engine.url), a_spec(request__input="{{ body }}", queue="nights", priority="first")
+
+    engines(store, runtime).trial(spec, ["t-1"], rows(4), rows(8))
+
+    runtime.join()
+    labels = runtime.manifests[0]["metadata"]["labels"]
+    assert labels["kueue.x-k8s.io/queue-name"] == "nights"
+    assert "kueue.x-k8s.io/priority-class" not in labels
+
+
+class TestAMachineThatIsTaken:
+    """It says nothing of the point: Spot, a node's end, a night that comes first."""
+
+    def test_while_its_engine_answers(
+        self, store: ObjectStore, engine: CountingEngine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The keeper is gone with its pod, and nobody else answers what it has taken."""
+
+        async def ends(self: Keeper, ask: Mapping[str, Any]) -> None:
+            raise asyncio.CancelledError
+
+        monkeypatch.setattr(warm, "PATIENT_S", 0.0)
+        monkeypatch.setattr(Keeper, "_computed", ends)
+        runtime = Runtime(store, engine.url, status=DISRUPTED)
+
+        with pytest.raises(EngineTaken, match="took pod pod away while its engine answered"):
+            engines(store, runtime).trial(SPEC, ["t-1"], rows(4), rows(8))
+
+        assert runtime.there == {}
+
+    def test_when_it_is_seen_only_afterwards(self, store: ObjectStore, engine: CountingEngine) -> None:
+        with pytest.raises(EngineTaken):
+            engines(store, Runtime(store, engine.url, status=DISRUPTED)).trial(SPEC, ["t-1"], rows(4), rows(8))
+
+
+def test_no_machine_is_no_failure_of_the_engine(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "LOOK_S", 0.05)
+    monkeypatch.setattr(warm, "TAKEN_S", 0.05)
+    waiting = {"phase": "Pending", "initContainerStatuses": [], "conditions": [{"type": "PodScheduled", "status": "False"}]}
+    runtime: Any = Runtime(store, "http://127.0.0.1:9", " ", waiting)
+
+    with pytest.raises(warm.NoMachine, match="no machine for"):
+        warm.WarmEngine(store, SETTINGS, lambda: runtime, lambda sentence: None, machine_s=0.3).answers(SPEC, rows(4))
+
+
+def test_an_engine_that_is_killed_for_memory_is_out_of_memory(
+    store: ObjectStore, engine: CountingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(self: Keeper, ask: Mapping[str, Any]) -> None:
+        raise EngineGone("The engine went away.")
+
+    monkeypatch.setattr(Keeper, "_computed", gone)
+    runtime = Runtime(store, engine.url, status=OOM_KILLED)
+
+    with pytest.raises(EngineFailed) as caught:
+        engines(store, runtime).trial(SPEC, ["t-1"], rows(4), rows(8))
+
+    runtime.join()
+    assert caught.value.cause is Cause.OUT_OF_MEMORY
 
 
 def test_what_a_killed_tune_has_left_is_ended_first(store: ObjectStore, engine: CountingEngine) -> None:
