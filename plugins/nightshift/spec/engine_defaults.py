@@ -1,8 +1,8 @@
 """With which settings an engine starts where the author states none. Pure.
 
-A nightly job wants throughput, and `vllm serve` has defaults for people who wait. vLLM has others for work that nobody waits
-for, those of its class ``LLM`` (``EngineArgs.get_batch_defaults`` of vLLM 0.32), and a job gets these. A stream gets those of
-the server. Only settings that do not affect answers have a default here (`nightshift.spec.vllm_flags`), and only where it is
+A nightly job wants throughput, and the defaults of `vllm serve` are for interactive use. vLLM has others for offline work,
+those of its class ``LLM`` (``EngineArgs.get_batch_defaults`` of vLLM 0.32), and a job gets these. A stream gets those of the
+server. Only settings that do not affect answers have a default here (`nightshift.spec.vllm_flags`), and only where it is
 known to be better: from vLLM, or measured (docs/develop/benchmarks.md). The rest is left to vLLM.
 
 What the author states wins, flag by flag. docs/operate/capacity.md has the table, and the reason for the rule is
