@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
@@ -16,7 +13,6 @@ if TYPE_CHECKING:
 
     from nightshift.preview.session import Question, Surroundings
     from nightshift.settings import Settings
-    from nightshift.spec import JobSpec
 
 ROWS_MOST: Final = 200
 """Of a preview by DAG: its result is shown on a page."""
@@ -71,52 +67,19 @@ class PreviewOperator(BaseOperator):
         return {"job": found.job, "id": found.id}
 
     def _question(self, by: str) -> Question:
+        from nightshift.operators.engine_work import job_file, number_of, partition_of
         from nightshift.preview.session import Question
-        from nightshift.spec import periods
 
-        files = tuple(self._file(name) for name in (self.job, self.against) if name)
-        every = files[0][1].every
-        if any(spec.every != every for _, spec in files):
+        found = [job_file(self.jobs_folder, name) for name in (self.job, self.against) if name]
+        files = tuple((path.name, spec) for path, spec in found)
+        first = files[0][1]
+        if any(spec.every != first.every for _, spec in files):
             raise AirflowFailException(
                 f"The periods of {self.against} are not those of {self.job} (every). Compare jobs that share them."
             )
-        try:
-            rows = int(self.rows)
-            partition = periods.read(self.partition, every) if self.partition else periods.at(datetime.now(UTC), every)
-        except periods.NoPartition as error:
-            raise AirflowFailException(f"The param partition is {self.partition!r}. {error}") from None
-        if not 1 <= rows <= ROWS_MOST:
-            raise AirflowFailException(f"The param rows is {rows}. Write a number from 1 to {ROWS_MOST}.")
-        return Question(files, partition, rows, by)
-
-    def _file(self, name: str) -> tuple[str, JobSpec]:
-        from nightshift.spec import load, load_job
-
-        found = load_job(Path(self.jobs_folder), name)
-        if not found:
-            for broken in (Path(self.jobs_folder) / f"{name}{ending}" for ending in (".yaml", ".yml")):
-                if broken.is_file():
-                    load(broken)  # Its mistakes are the reason.
-            raise AirflowFailException(f"There is no job {name!r} in {self.jobs_folder}. Name a job as its file does (job:).")
-        ((path, spec),) = found.items()
-        return path.name, spec
+        return Question(files, partition_of(self.partition, first), number_of("rows", self.rows, 1, ROWS_MOST), by)
 
     def _world(self, settings: Settings) -> Surroundings:
-        from nightshift.hooks.credentials import storage_credentials
-        from nightshift.hooks.runtime import runtime_for
-        from nightshift.hooks.warehouse import samples_for
-        from nightshift.planner.costs.prices import load_prices
-        from nightshift.preview.session import Surroundings
-        from nightshift.store import open_store
+        from nightshift.operators.engine_work import surroundings
 
-        credentials = storage_credentials(settings)
-        return Surroundings(
-            store=open_store(f"gs://{settings.bucket}", credentials=credentials),
-            settings=settings,
-            warehouse=lambda: samples_for(settings),
-            runtime=lambda: runtime_for(settings).runtime,
-            prices=load_prices(settings.prices),
-            environment=os.environ,
-            say=lambda sentence: self.log.info("%s", sentence),
-            credentials=credentials,
-        )
+        return surroundings(settings, lambda sentence: self.log.info("%s", sentence))
