@@ -17,6 +17,10 @@ pytestmark = pytest.mark.simulation
 
 SEEDS = range(50)
 GOOD = 0.95
+FOUND = {"cliff": 50, "ridge": 50, "two_peaks": 46, "flat": 50, "load": 47}
+"""In how many of them it is found. Of two peaks nearly as high, and where the fastest points fail only under load, a quarter of
+the trials is sometimes too few."""
+WORST = 0.88
 
 
 def shares(family: str) -> tuple[list[float], float]:
@@ -36,9 +40,8 @@ def test_a_quarter_of_the_trials_finds_nearly_the_best(family: str) -> None:
     found, used = shares(family)
 
     assert used <= 0.25
-    assert min(found) > 0, "a chosen point fails under load"
-    assert statistics.median(found) >= GOOD
-    assert sum(share >= GOOD for share in found) >= 0.8 * len(found)
+    assert min(found) >= WORST, "0: a chosen point fails under load"
+    assert sum(share >= GOOD for share in found) >= FOUND[family]
 
 
 if __name__ == "__main__":

@@ -26,12 +26,12 @@ NOISE: Final = 0.03
 """Relative standard deviation of a trial, before there are repeats."""
 NOISE_WEIGHT: Final = 4.0
 """For how many repeats that belief counts."""
-GAIN_LEAST: Final = 0.005
+GAIN_LEAST: Final = 0.002
 """Expected improvement, relative, below which nothing more is tried."""
 REPEATS: Final = 3
 """Of the chosen point and of the default."""
-KEPT_BACK: Final = 2
-"""Trials at the end of a budget that are kept for the soak of the fastest point and for a repeat."""
+KEPT_BACK: Final = 1
+"""Trials at the end of a budget that are kept for the soak of the fastest point. A repeat gains less than one more point."""
 SPREAD: Final = ((0.75, 0.75), (0.25, 0.75), (0.75, 0.25), (0.25, 0.25))
 """Where on the grid of the first stage the search looks first."""
 APART: Final = 1.5
