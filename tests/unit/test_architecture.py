@@ -86,6 +86,7 @@ ALLOWED: dict[str, set[str]] = {
         "stream",
         "tasks",
         "triggers",
+        "tuner",
         "warehouse",
     },
     "plugin": {"fields", "formats", "hooks", "operators", "planner", "preview", "run", "settings", "status", "store"},

@@ -66,7 +66,8 @@ class Warehouse:
 class PlantedEngines:
     """rate(job): rows a second, or why it fails. soak(job): of the longest rows, which come in their order; None if it holds.
 
-    dies_at: the trial in which the process is killed. taken: how many of the next ones lose their machine.
+    dies_at: the trial in which the process is killed. taken: how many of the next ones lose their machine;
+    taken_from: all from this one on.
     """
 
     def __init__(
@@ -75,14 +76,15 @@ class PlantedEngines:
         self.rate, self.soak = rate, soak
         self.dies_at: int | None = None
         self.taken = 0
+        self.taken_from: int | None = None
         self.asked: list[tuple[int, int, int]] = []
         self.dead = 0
 
     def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
         if self.dies_at is not None and len(self.asked) == self.dies_at:
             raise KeyboardInterrupt
-        if self.taken:
-            self.taken -= 1
+        if self.taken or (self.taken_from is not None and len(self.asked) >= self.taken_from):
+            self.taken = max(0, self.taken - 1)
             raise EngineTaken("The cluster took pod p away.")
         ids = rows.column("id").to_pylist()
         self.asked.append((len(names), spec.seats(), len(rows)))
@@ -104,9 +106,9 @@ class Tuned:
 
     def run(self, *, budget: str = "1h", rows: int = 200, as_json: bool = True) -> int:
         options = command.Options(self.file, command.budget(budget), rows, DAY, as_json)
-        return command.run(options, {"HF_HUB_OFFLINE": "1"}, self._world, lambda world: self.engines)
+        return command.run(options, {"HF_HUB_OFFLINE": "1"}, self.world, lambda world: self.engines)
 
-    def _world(self, environment: Mapping[str, str]) -> Surroundings:
+    def world(self, environment: Mapping[str, str]) -> Surroundings:
         return Surroundings(
             self.store,
             Settings(bucket="b", project="p", runtime="local:/nowhere"),

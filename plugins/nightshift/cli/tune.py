@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from nightshift import exits
 from nightshift.cli.engine_work import guarded, surroundings
 from nightshift.cli.given import Wrong, partition_of
 from nightshift.fields.arguments import flag, option, positive
-from nightshift.fields.values import DURATION_PATTERN, duration_seconds
+from nightshift.tuner.budget import DEFAULT, ROWS, ROWS_MOST, Budget
 
 if TYPE_CHECKING:
     from nightshift.preview import session as previews
-    from nightshift.spec import JobSpec
     from nightshift.tuner.engines import Engines
     from nightshift.tuner.session import Result
 
@@ -36,25 +34,13 @@ EPILOG: Final = (
     "many rows are dead letters; 2 bad input; 75 the store, the warehouse or the runtime does not answer, or another tune of "
     "the job runs; 78 the engine serves another model, or the warehouse refuses."
 )
-ROWS: Final = 1_000
-ROWS_MOST: Final = 100_000
-BUDGET: Final = "1h"
-
-
-@dataclass(frozen=True)
-class Budget:
-    """seconds of trials, or an amount of money in the currency of the prices."""
-
-    seconds: float | None
-    money: float | None = None
 
 
 def budget(text: str) -> Budget:
-    if re.fullmatch(DURATION_PATTERN, text) and duration_seconds(text) > 0:
-        return Budget(float(duration_seconds(text)))
-    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,4})?", text) and float(text) > 0:
-        return Budget(None, float(text))
-    raise argparse.ArgumentTypeError(f"{text!r} is neither a time, for example 30m, nor an amount of money, for example 4.50")
+    try:
+        return Budget.read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -63,9 +49,9 @@ class Options:
     budget: Budget = option(
         "--budget",
         type=budget,
-        default=budget(BUDGET),
+        default=budget(DEFAULT),
         metavar="TIME",
-        help=f"how long all trials may take, or what they may cost by the list of prices: 30m, 4.50 (default: {BUDGET})",
+        help=f"how long all trials may take, or what they may cost by the list of prices: 30m, 4.50 (default: {DEFAULT})",
     )
     rows: int = option("--rows", type=positive, default=ROWS, metavar="N", help="rows of a trial (default: %(default)s)")
     partition: str | None = option(
@@ -94,16 +80,17 @@ def _run(options: Options, world: previews.Surroundings, engines: Callable[[prev
     if options.rows > ROWS_MOST:
         raise Wrong(f"--rows is {options.rows:,}. A trial takes at most {ROWS_MOST:,}.")
     spec = load(options.file)
-    task = session.Task(spec, partition_of(spec, options.partition), options.rows, _seconds(options.budget, spec, world))
+    try:
+        seconds = options.budget.seconds_for(spec, world.prices)
+    except ValueError as error:
+        raise Wrong(str(error)) from None
+    task = session.Task(spec, partition_of(spec, options.partition), options.rows, seconds)
 
     def told(number: int, trial: Any, space: Any, rate: float | None) -> None:
         print(text.trial_line(number, trial, space, rate), file=sys.stderr if options.as_json else sys.stdout, flush=True)
 
-    beside = session.Surroundings(
-        world.store, world.settings.project, world.warehouse, engines(world), world.environment, world.say, told
-    )
     try:
-        found = session.tune(task, beside)
+        found = session.tune(task, session.beside(world, engines(world), told))
     except session.UnfitRows as error:
         return _failed(error, exits.FAILED)
     except Elsewhere as error:
@@ -117,18 +104,7 @@ def _run(options: Options, world: previews.Surroundings, engines: Callable[[prev
 def _jobsets(world: previews.Surroundings) -> Engines:
     from nightshift.tuner.engines import JobSetEngines
 
-    return JobSetEngines(world.store, world.settings, world.runtime, lambda sentence: None)
-
-
-def _seconds(given: Budget, spec: JobSpec, world: previews.Surroundings) -> float:
-    """Raises Wrong for money where no price is known."""
-    if given.seconds is not None or given.money is None:
-        return given.seconds or 0.0
-    worker = spec.compute.worker()
-    price = world.prices.machines.get(worker.price_name)
-    if not price:
-        raise Wrong(f"--budget is an amount, and no price of {worker.price_name} is known. Write a time, for example 30m.")
-    return given.money / (price * worker.machines) * 3600
+    return JobSetEngines(world.store, world.settings, world.runtime)
 
 
 def _failed(error: Exception, code: int) -> int:
@@ -139,42 +115,11 @@ def _failed(error: Exception, code: int) -> int:
 def _tell(options: Options, found: Result) -> None:
     from nightshift.tuner import text
 
-    said = text.sentence(found.choice, found.space, found.trials)
-    patched = _patch(options.file, found.changes)
     if options.as_json:
-        choice, point = found.choice, found.choice.point
-        body = {
-            "default": found.space.default.to_json(),
-            "chosen": point and point.to_json(),
-            "ratio": choice.ratio,
-            "low": choice.low,
-            "high": choice.high,
-            "better": choice.better,
-            "changes": found.changes,
-            "patch": patched,
-            "sentence": said,
-            "folder": found.folder,
-            "trials": [trial.to_json() for trial in found.trials],
-        }
-        print(json.dumps(body, ensure_ascii=False))
+        print(json.dumps(found.to_json(options.file), ensure_ascii=False))
         return
-    print("", *text.plot(found.space, found.trials, found.choice), "", said, sep="\n")
+    print("", *text.plot(found.space, found.trials, found.choice), "", found.sentence, sep="\n")
     if advice := text.too_short(found.trials):
         print(advice, file=sys.stderr)
-    if patched:
+    if patched := found.patch(options.file):
         print("", patched, sep="\n")
-
-
-def _patch(file: Path, changes: Mapping[str, Any]) -> str:
-    """As `patch` takes it; the changes themselves if the file cannot be changed line by line."""
-    import yaml
-
-    from nightshift.tuner.patch import changed, patch
-
-    if not changes:
-        return ""
-    text = file.read_text(encoding="utf-8-sig")
-    try:
-        return patch(text, changed(text, changes), str(file))
-    except (ValueError, yaml.YAMLError):
-        return f"Write into {file}:\n{yaml.safe_dump(dict(changes), sort_keys=False)}".rstrip()

@@ -65,14 +65,13 @@ class JobSetEngines:
     store: ObjectStore
     settings: Settings
     runtime: Callable[[], Runtime]
-    say: Callable[[str], None]
 
     def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
         *earlier, folder = [_folder(spec.job, name) for name in names]
         runtime = self.runtime()
         spec = spec.model_copy(update={"priority": None})
         # A machine may take hours, as for a night.
-        warm = WarmEngine(self.store, self.settings, lambda: runtime, self.say, machine_s=spec.deadline_seconds)
+        warm = WarmEngine(self.store, self.settings, lambda: runtime, lambda sentence: None, machine_s=spec.deadline_seconds)
         for each in earlier:
             self._end(runtime, each.jobset)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -26,6 +27,17 @@ def patch(text: str, other: str, name: str) -> str:
     """As `diff -u` shows it."""
     lines = difflib.unified_diff(text.splitlines(), other.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=2)
     return "\n".join(lines)
+
+
+def of_file(file: Path, changes: Mapping[str, Any]) -> str:
+    """For a job's file, as `patch` takes it; the changes themselves if it cannot be changed line by line; "" for none."""
+    if not changes:
+        return ""
+    text = file.read_text(encoding="utf-8-sig")
+    try:
+        return patch(text, changed(text, changes), file.name if file.is_absolute() else str(file))
+    except (ValueError, yaml.YAMLError):
+        return f"Write into {file}:\n{yaml.safe_dump(dict(changes), sort_keys=False)}".rstrip()
 
 
 def _merged(value: Any, changes: Mapping[str, Any]) -> Any:

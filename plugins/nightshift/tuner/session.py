@@ -23,17 +23,20 @@ from nightshift.run.names import canonical_json
 from nightshift.run.pins import UNPINNED
 from nightshift.store import create_or_read, reaching
 from nightshift.tasks.base import load_kind
-from nightshift.tuner import sample
+from nightshift.tuner import sample, text
 from nightshift.tuner.engines import EngineFailed
+from nightshift.tuner.patch import of_file
 from nightshift.tuner.points import Cause
 from nightshift.tuner.search import Choice, Measure, Outcome, Question, Searcher
 from nightshift.tuner.space import SEQS_MOST, accelerators, at, changes_of, space_of
 from nightshift.tuner.trials import Kept, Trial, tune_name
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from pathlib import Path
 
-    from nightshift.preview import outcome
+    from obstore.store import GCSCredentialProvider, ObjectStore
+
+    from nightshift.preview import outcome, session
     from nightshift.preview.rows import Source
     from nightshift.spec import JobSpec
     from nightshift.tuner.engines import Engines
@@ -79,6 +82,23 @@ class Surroundings:
     environment: Mapping[str, str]
     say: Callable[[str], None]
     told: Callable[[int, Trial, Space, float | None], None]
+    credentials: GCSCredentialProvider | None = None
+
+
+def beside(
+    world: session.Surroundings, engines: Engines, told: Callable[[int, Trial, Space, float | None], None]
+) -> Surroundings:
+    """Those of a preview, for a tune."""
+    return Surroundings(
+        world.store,
+        world.settings.project,
+        world.warehouse,
+        engines,
+        world.environment,
+        world.say,
+        told,
+        world.credentials,
+    )
 
 
 @dataclass(frozen=True)
@@ -90,6 +110,31 @@ class Result:
     choice: Choice
     changes: dict[str, Any]
     folder: str
+
+    @property
+    def sentence(self) -> str:
+        return text.sentence(self.choice, self.space, self.trials)
+
+    def patch(self, file: Path) -> str:
+        """Of the job's file, as `nightshift.tuner.patch.of_file`."""
+        return of_file(file, self.changes)
+
+    def to_json(self, file: Path) -> dict[str, Any]:
+        """As docs/use/tune.md has it. file: the job's."""
+        choice, point = self.choice, self.choice.point
+        return {
+            "default": self.space.default.to_json(),
+            "chosen": point and point.to_json(),
+            "ratio": choice.ratio,
+            "low": choice.low,
+            "high": choice.high,
+            "better": choice.better,
+            "changes": self.changes,
+            "patch": self.patch(file),
+            "sentence": self.sentence,
+            "folder": self.folder,
+            "trials": [trial.to_json() for trial in self.trials],
+        }
 
 
 def tune(task: Task, world: Surroundings) -> Result:
@@ -235,7 +280,8 @@ def _name(task: Task, project: str) -> str:
 
 def _seats(spec: JobSpec, world: Surroundings) -> int | None:
     """How many rows at once the memory holds, by the roofline; None if that is not known."""
-    known = known_of(spec, UNPINNED, environment=world.environment)
+    credentials = world.credentials if spec.model.uri.startswith("gs://") else None
+    known = known_of(spec, UNPINNED, environment=world.environment, credentials=credentials)
     if known.model is None:
         return None
     try:

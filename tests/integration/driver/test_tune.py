@@ -130,7 +130,7 @@ def rows(count: int) -> pa.Table:
 
 def engines(store: ObjectStore, runtime: Runtime) -> JobSetEngines:
     there: Any = runtime
-    return JobSetEngines(store, SETTINGS, lambda: there, lambda sentence: None)
+    return JobSetEngines(store, SETTINGS, lambda: there)
 
 
 def test_a_trial_measures_its_rows_on_an_engine_of_its_own(store: ObjectStore, engine: CountingEngine) -> None:

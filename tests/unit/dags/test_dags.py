@@ -25,7 +25,8 @@ pytestmark = pytest.mark.unit
 DOCTOR = "nightshift_doctor"
 PAUSE = "nightshift_pause"
 PREVIEW = "nightshift_preview"
-OURS = {DOCTOR, PAUSE, PREVIEW}
+TUNE = "nightshift_tune"
+OURS = {DOCTOR, PAUSE, PREVIEW, TUNE}
 """The DAGs that are there whatever the jobs are, as far as these tests parse them."""
 """These DAGs come from no file."""
 REDRIVE = "nightshift_redrive"
@@ -107,6 +108,7 @@ def test_airflow_checks_the_tables_asset_before_the_first_task(parse: Parse, job
         (DOCTOR, {"job": None}),
         (PAUSE, {"run": "", "action": "pause"}),
         (PREVIEW, {"job": "", "rows": 20, "partition": None, "against": None}),
+        (TUNE, {"job": "", "budget": "1h", "rows": 1000, "partition": None}),
     ],
 )
 def test_the_other_dags_refuse_a_conf_with_keys_that_are_no_params(
