@@ -18,15 +18,17 @@ from nightshift import exits
 from nightshift.cli import tune as command
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.record import Record
+from nightshift.planner.roofline import Tokens
+from nightshift.planner.speed import Known
 from nightshift.preview.outcome import EngineTaken, Outcome
 from nightshift.preview.session import Surroundings
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.spec.vllm_flags import affects_answers
-from nightshift.tuner import patch, sample
+from nightshift.tuner import patch, sample, session
 from nightshift.tuner.engines import EngineFailed, cause_of
 from nightshift.tuner.points import Cause, Point
-from nightshift.tuner.space import at, changes_of, space_of
+from nightshift.tuner.space import at, changes_of, patched, space_of
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -311,7 +313,7 @@ def test_a_point_changes_nothing_that_affects_answers() -> None:
         assert job.semantic() == spec.semantic()
         assert job.seats() == point.max_num_seqs
     with pytest.raises(ValueError, match="cannot state"):
-        at(spec, Point(4096, 8, api_servers=2), space.default)
+        at(spec, Point(4096, 8, replicas=2), space.default)
     assert not any(affects_answers(name) for point in space for name in changes_of(spec, point, space.default).get("args", {}))
     assert space.default.max_num_batched_tokens == 4096
     assert at(spec, Point(8192, 8), space.default).engine.args == {"enforce-eager": True, "max-num-batched-tokens": 8192}
@@ -333,6 +335,44 @@ def test_a_space_is_around_the_job_and_within_what_fits() -> None:
         default = space_of(a_spec(compute__profile=profile, engine__max_model_len=32_768)).default
         assert default.max_num_batched_tokens == tokens, "a pooling model that may not cut gets what vLLM takes"
     assert wide.values("tensor_parallel") == (1, 2, 4, 8)
+
+
+def test_api_servers_are_tried_where_a_night_has_several_and_stated_only_in_a_trial_or_if_they_change() -> None:
+    spec = a_spec(compute__profile="gpu-h100")
+    space = space_of(spec, servers=4)
+    default, one = space.default, replace(space.default, api_servers=1)
+
+    assert (default.api_servers, space.values("api_servers")) == (4, (1, 2, 4))
+    assert at(spec, default, default).engine.args == {"api-server-count": 4}, "the night's engine gets them by its rows"
+    assert (patched(spec, default, default), changes_of(spec, default, default)) == (spec, {})
+    assert at(spec, one, default).engine.flags.get("api-server-count") == 1
+    assert changes_of(spec, one, default)["args"]["api-server-count"] == 1
+    assert space_of(spec).values("api_servers") == (1,), "rows are not short"
+    assert space_of(a_spec(), servers=1).values("api_servers") == (1,)
+    stated = a_spec(engine__args={"api_server_count": 2})
+    assert space_of(stated).values("api_servers") == (1, 2), "as the author has them, also on a CPU"
+    assert at(stated, space_of(stated).default, space_of(stated).default) == stated
+
+
+def test_rows_that_are_short_make_api_servers_an_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what the planner finds of the sampled rows, as for a night."""
+    seen: list[Tokens] = []
+
+    def servers(spec: JobSpec, known: Known) -> dict[str, int]:
+        seen.append(known.tokens)
+        return {"gpu-h100": 2}
+
+    monkeypatch.setattr(session, "api_servers_of", servers)
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.file.write_text(JOB.replace("profile: cpu", "profile: gpu-h100"))
+    tuned.engines.dies_at = 1
+
+    assert tuned.run() == exits.INTERRUPTED
+
+    trial, *_ = tuned.kept()
+    space = json.loads(obstore.get(tuned.store, f"{trial.partition('/trials/')[0]}/space.json").bytes().to_bytes())
+    assert not seen[0].assumed
+    assert (space["default"]["api_servers"], space["axes"]["api_servers"]) == (2, [1, 2, 4])
 
 
 def test_a_sample_has_each_length_and_each_beginning_in_its_share() -> None:

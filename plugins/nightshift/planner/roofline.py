@@ -123,10 +123,14 @@ def estimate(
 def api_servers_for(engine_s: float, shape: WorkerShape) -> int:
     """So many that they are no longer the bound of an engine that computes a row in `engine_s` seconds, as far as the machine's
     CPUs and the driver allow."""
+    return max(1, min(math.ceil(ROW_S / engine_s), api_servers_most(shape)))
+
+
+def api_servers_most(shape: WorkerShape) -> int:
+    """As many as the machine's CPUs allow, and as the driver can keep busy."""
     if shape.machine is None or shape.hosts > 1 or shape.is_tpu:
         return 1
-    wanted = math.ceil(ROW_S / engine_s)
-    return max(1, min(wanted, int(shape.requests["cpu"]) - CPUS_LEFT, int(ROW_S / DRIVER_ROW_S)))
+    return max(1, min(int(shape.requests["cpu"]) - CPUS_LEFT, int(ROW_S / DRIVER_ROW_S)))
 
 
 def cached_tokens(model: Model, shape: WorkerShape, flags: Mapping[str, Any] = {}) -> float:

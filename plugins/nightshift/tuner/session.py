@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ from nightshift.fields.text import n
 from nightshift.planner.inputs import known_of
 from nightshift.planner.record import Record
 from nightshift.planner.roofline import CannotStart, estimate
+from nightshift.planner.speed import Known, api_servers_of
 from nightshift.planner.speeds import path_of
 from nightshift.planner.workload import workload_of
 from nightshift.preview.outcome import EngineTaken
@@ -28,7 +29,7 @@ from nightshift.tuner.engines import EngineFailed
 from nightshift.tuner.patch import of_file
 from nightshift.tuner.points import Cause
 from nightshift.tuner.search import Choice, Measure, Outcome, Question, Searcher
-from nightshift.tuner.space import SEQS_MOST, accelerators, at, changes_of, space_of
+from nightshift.tuner.space import SEQS_MOST, accelerators, at, changes_of, patched, space_of
 from nightshift.tuner.trials import Kept, Trial, tune_name
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ def tune(task: Task, world: Surroundings) -> Result:
     """
     kind = load_kind(task.spec)
     kept = Kept(world.store, task.spec.job, _name(task, world.project))
-    space = kept.space(lambda: space_of(task.spec, kind.server_args, _seats(task.spec, world)))
+    table = _rows(task, world, kept, kind.columns)
+    space = kept.space(lambda: _space(task.spec, world, table, kind.server_args))
     trials = kept.trials()
     searcher = Searcher(space)
     for number, trial in enumerate(trials, 1):
@@ -152,7 +154,6 @@ def tune(task: Task, world: Surroundings) -> Result:
         world.told(number, trial, space, _default_rate(trials[:number], space))
     if trials:
         world.say(f"{len(trials)} trials of an earlier call are kept in {kept.folder}; it goes on with the next")
-    table = _rows(task, world, kept, kind.columns)
     warm_up, measured = table.slice(0, WARM_UP), table.slice(min(WARM_UP, len(table) - 1))
     texts = sample.texts_of(measured, kind.columns)
     while (question := searcher.ask(_left(trials, task.budget_s))) is not None:
@@ -278,10 +279,21 @@ def _name(task: Task, project: str) -> str:
     return tune_name([task.spec.model_dump(mode="json"), task.partition, task.rows, project])
 
 
-def _seats(spec: JobSpec, world: Surroundings) -> int | None:
-    """How many rows at once the memory holds, by the roofline; None if that is not known."""
+def _space(spec: JobSpec, world: Surroundings, table: pa.Table, server_args: tuple[str, ...]) -> Space:
     credentials = world.credentials if spec.model.uri.startswith("gs://") else None
-    known = known_of(spec, UNPINNED, environment=world.environment, credentials=credentials)
+
+    def some(columns: Sequence[str], rows: int) -> list[dict[str, Any]]:
+        step = -(-len(table) // rows)
+        found: list[dict[str, Any]] = table.take(list(range(0, len(table), step))).select(list(columns)).to_pylist()
+        return found
+
+    known = known_of(spec, UNPINNED, sample=some, environment=world.environment, credentials=credentials)
+    servers = api_servers_of(spec, known).get(spec.compute.worker().profile.name, 1)
+    return space_of(spec, server_args, _seats(spec, known), servers)
+
+
+def _seats(spec: JobSpec, known: Known) -> int | None:
+    """How many rows at once the memory holds, by the roofline; None if that is not known."""
     if known.model is None:
         return None
     try:
@@ -317,7 +329,7 @@ def _changes(spec: JobSpec, space: Space, trials: list[Trial], choice: Choice) -
 def _keep_records(store: ObjectStore, spec: JobSpec, space: Space, trials: list[Trial], choice: Choice, folder: str) -> None:
     """The speeds of the default and of the chosen point, for the planner; a repeat of the same tune finds them there."""
     for point in dict.fromkeys(each for each in (space.default, choice.point) if each is not None):
-        record = _record(at(spec, point, space.default), point, trials, folder)
+        record = _record(patched(spec, point, space.default), point, trials, folder)
         if record is not None:
             path = path_of(record)
             with reaching(f"write {path}"):

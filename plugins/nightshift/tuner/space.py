@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.spec.engine_defaults import SERVED_SMALL, TOKENS, number, vllm_tokens
+from nightshift.planner.roofline import api_servers_most
+from nightshift.spec.engine_defaults import API_SERVERS, SERVED_SMALL, TOKENS, number, vllm_tokens
 from nightshift.spec.vllm_flags import dashed
 from nightshift.tuner.points import Point, Space
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
+    from nightshift.spec.engine import Engine
 
 TOKENS_LEAST: Final = 512
 TOKENS_MOST: Final = 65_536
@@ -18,15 +21,18 @@ SEQS_MOST: Final = 4_096
 STEPS: Final = 3
 """Doublings and halvings around the default."""
 PARALLEL: Final = (1, 2, 4, 8)
+SERVERS: Final = (1, 2, 4)
 _POOLING: Final = "--runner=pooling"
 
 
-def space_of(spec: JobSpec, server_args: tuple[str, ...] = (), seats: int | None = None) -> Space:
+def space_of(spec: JobSpec, server_args: tuple[str, ...] = (), seats: int | None = None, servers: int = 1) -> Space:
     """server_args: of the job's task kind. seats: rows at once that the memory holds, by the roofline; None if unknown.
+    servers: API servers that a night's engine gets for its rows; one if they are not short.
 
-    Tokens a step and rows at once by powers of two around what the job has now; parallelism as the profile allows.
+    Tokens a step and rows at once by powers of two around what the job has now; several API servers where it has them now;
+    parallelism as the profile allows.
     """
-    default = _default(spec, server_args)
+    default = _default(spec, server_args, servers)
     most = min(SEQS_MOST, default.max_num_seqs << STEPS)
     if seats is not None:
         # Twice as many as fit on average: rows differ. The soak finds out.
@@ -36,22 +42,29 @@ def space_of(spec: JobSpec, server_args: tuple[str, ...] = (), seats: int | None
     axes = {
         "max_num_batched_tokens": _powers(default.max_num_batched_tokens, floor, TOKENS_MOST),
         "max_num_seqs": _powers(default.max_num_seqs, SEQS_LEAST, most),
+        "api_servers": _servers(spec, default.api_servers),
         "tensor_parallel": tuple(value for value in PARALLEL if value == default.tensor_parallel or _fits(spec, value)),
     }
     return Space(default, {axis: values if values else (getattr(default, axis),) for axis, values in axes.items()})
 
 
 def at(spec: JobSpec, point: Point, default: Point) -> JobSpec:
-    """The job as a point starts it; its own where that is the default."""
+    """The job as a trial of the point starts it. What a night's engine gets by default for its rows, its file does not say, so
+    here API servers are stated."""
+    job = patched(spec, point, default)
+    if point.api_servers == _stated_servers(job):
+        return job
+    return job.model_copy(update={"engine": _with(job.engine, {API_SERVERS: point.api_servers})})
+
+
+def patched(spec: JobSpec, point: Point, default: Point) -> JobSpec:
+    """The job as its file has it with the changes of a point; its own where that is the default."""
     if point == default:
         return spec
-    if (point.api_servers, point.replicas) != (default.api_servers, default.replicas):
-        raise ValueError(f"{point}: a job cannot state API servers or replicas")
+    if point.replicas != default.replicas:
+        raise ValueError(f"{point}: a job cannot state replicas")
     changes = changes_of(spec, point, default)
-    args = dict(spec.engine.args)
-    for name, value in changes.get("args", {}).items():
-        args = {key: each for key, each in args.items() if dashed(key) != name} | {name: value}
-    engine = spec.engine.model_copy(update={"max_num_seqs": point.max_num_seqs, "args": args})
+    engine = _with(spec.engine, changes.get("args", {})).model_copy(update={"max_num_seqs": point.max_num_seqs})
     compute = spec.compute
     if "tensor_parallel" in changes:
         compute = compute.model_copy(update={"tensor_parallel": point.tensor_parallel})
@@ -68,6 +81,8 @@ def changes_of(spec: JobSpec, point: Point, default: Point) -> dict[str, Any]:
         found["max_num_seqs"] = point.max_num_seqs
     if point != default and point.max_num_batched_tokens != number(spec.engine.flags.get(TOKENS)):
         found["args"] = {TOKENS: point.max_num_batched_tokens}
+    if point.api_servers != default.api_servers:
+        found["args"] = {**found.get("args", {}), API_SERVERS: point.api_servers}
     if point.tensor_parallel != default.tensor_parallel:
         found["tensor_parallel"] = point.tensor_parallel
     return found
@@ -79,7 +94,7 @@ def accelerators(spec: JobSpec) -> int:
     return max(1, worker.hosts * worker.accelerators)
 
 
-def _default(spec: JobSpec, server_args: tuple[str, ...]) -> Point:
+def _default(spec: JobSpec, server_args: tuple[str, ...], servers: int) -> Point:
     worker, own = spec.compute.worker(), spec.defaults()
     seqs, tokens = own.seats, number(spec.engine.flags.get(TOKENS)) or own.flags.get(TOKENS)
     if tokens is None:
@@ -87,7 +102,25 @@ def _default(spec: JobSpec, server_args: tuple[str, ...]) -> Point:
         if length := spec.engine.max_model_len:
             # No more than all rows at once have; a pooling model without chunked prefill gets a whole row at least.
             tokens = max(tokens, length) if _POOLING in server_args else min(tokens, seqs * length)
-    return Point(max(tokens, seqs), seqs, tensor_parallel=worker.tensor_parallel)
+    if API_SERVERS in spec.engine.flags:
+        servers = _stated_servers(spec)
+    return Point(max(tokens, seqs), seqs, api_servers=servers, tensor_parallel=worker.tensor_parallel)
+
+
+def _stated_servers(spec: JobSpec) -> int:
+    return max(1, number(spec.engine.flags.get(API_SERVERS)) or 1)
+
+
+def _servers(spec: JobSpec, default: int) -> tuple[int, ...]:
+    """One alone where it is not the bound: each takes memory and CPUs."""
+    most = max(default, api_servers_most(spec.compute.worker()))
+    return tuple(sorted({default} | {each for each in SERVERS if default > 1 and each <= most}))
+
+
+def _with(engine: Engine, flags: Mapping[str, Any]) -> Engine:
+    """With these flags, however the author writes their names."""
+    kept = {name: value for name, value in engine.args.items() if dashed(name) not in flags}
+    return engine.model_copy(update={"args": {**kept, **flags}})
 
 
 def _powers(default: int, least: int, most: int) -> tuple[int, ...]:

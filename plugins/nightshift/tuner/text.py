@@ -90,6 +90,8 @@ def _chosen_words(point: Point, space: Space) -> str:
         found.append(f"max_num_seqs {point.max_num_seqs:,}")
     if point.max_num_batched_tokens != default.max_num_batched_tokens:
         found.append(f"{point.max_num_batched_tokens:,} tokens a step")
+    if point.api_servers != default.api_servers:
+        found.append(n(point.api_servers, "API server"))
     if point.tensor_parallel != default.tensor_parallel:
         found.append(f"tensor_parallel {point.tensor_parallel}")
     return " and ".join(found) or "The job's own settings"
