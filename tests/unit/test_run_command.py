@@ -26,6 +26,7 @@ from nightshift.run.pods_now import JobSetNow, PodNow, Stage
 from nightshift.spec import load
 from nightshift.store import open_store
 from tests.builders import a_plan
+from tests.chat_run import a_chat_run
 from tests.unit.status_run import Run
 
 pytestmark = pytest.mark.unit
@@ -186,6 +187,18 @@ class TestNightsWithoutARun:
         assert said in capsys.readouterr().err
         assert main(["runs"]) == exits.DONE
         assert f"! {said}\nIts logs: {airflow.url}/dags/tickets/runs/night" in capsys.readouterr().out
+
+    def test_a_job_with_an_older_run_is_told_of_its_last_night(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        run = a_chat_run(open_store(f"file://{tmp_path}")).run
+
+        assert main(["status", run.job]) == exits.DONE
+        told = capsys.readouterr()
+        assert run.prefix in told.out
+        assert f"The last night of {run.job} opened no run" in told.err
+        assert main(["status", f"{run.job}/{run.partition}"]) == exits.DONE
+        assert "opened no run" not in capsys.readouterr().err
 
     def test_another_failure_has_a_run_and_without_airflow_the_place_is_named(
         self, airflow: Airflow, capsys: pytest.CaptureFixture[str]
@@ -411,7 +424,7 @@ def test_without_an_ending_the_log_has_the_words(airflow: Airflow, ask: Asked, c
     ("stage", "pods", "words"),
     [
         (None, (Stage.NODE,), "waiting for a machine"),
-        (None, (Stage.WEIGHTS, Stage.WEIGHTS), "2 waiting for server"),
+        (None, (Stage.WEIGHTS, Stage.WEIGHTS), "2 waiting for its engine"),
         (None, (Stage.WORKING,), "the first rows are computed"),
         (Stage.QUEUE, (), "waiting for quota (none is left)"),
         (Stage.PAUSED, (), "none is left"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nightshift.cli.follow import _rows as rows_in_words
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.costs.split import Parts
 from nightshift.planner.decisions import save_decision
@@ -15,6 +16,7 @@ from nightshift.run.chunks import Part
 from nightshift.run.manifest import SealedChunk
 from nightshift.run.names import canonical_json
 from nightshift.run.opening import NoSuchRun
+from nightshift.run.pauses import request_pause
 from nightshift.status import chunk_footer
 from nightshift.status.survey import Survey
 from nightshift.status.text import text
@@ -352,6 +354,19 @@ def test_a_plan_that_is_not_valid_is_a_problem(tmp_path: Path, body: bytes, prob
 def test_an_absent_run(tmp_path: Path) -> None:
     with pytest.raises(NoSuchRun):
         Survey(open_store(f"file://{tmp_path}"), RUN, "url").refresh()
+
+
+def test_a_paused_run_has_no_forecast(run: Run) -> None:
+    for chunk, at in ((0, 1_000), (1, 1_002)):
+        run.commit(chunk, made_by("a", range(4 * chunk, 4 * chunk + 4)), at=at)
+    request_pause(run.store, RUN, paused=True, by="ada")
+
+    status = run.status()
+
+    assert "rate      paused; last commit" in text(status)
+    assert rows_in_words(status, ()) == "8 of 10 rows, paused by ada"
+    request_pause(run.store, RUN, paused=False, by="ada")
+    assert "time left" in text(run.status())
 
 
 def test_the_rate_is_from_the_stores_own_times(run: Run) -> None:

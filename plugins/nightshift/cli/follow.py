@@ -267,7 +267,10 @@ def _rows(status: Status, jobsets: Sequence[JobSetNow]) -> str:
         return "the query has no rows"
     if not status.rows_done:
         return f"0 of {n(status.rows_total, 'row')}: {waiting(jobsets)}"
-    rate = f", {status.rate:,.0f} rows/s" if status.rate else ""
-    left = f", {minutes((status.rows_total - status.rows_done) / status.rate)} left" if status.rate else ""
+    speed = ""
+    if status.paused is not None:
+        speed = f", paused by {status.paused['by']}"
+    elif status.rate:
+        speed = f", {status.rate:,.0f} rows/s, {minutes((status.rows_total - status.rows_done) / status.rate)} left"
     dead = f", {n(status.dead_letters, 'dead letter')}" if status.dead_letters else ""
-    return f"{status.rows_done:,} of {n(status.rows_total, 'row')}{rate}{left}{dead}"
+    return f"{status.rows_done:,} of {n(status.rows_total, 'row')}{speed}{dead}"

@@ -127,7 +127,10 @@ def _of_run(options: Options) -> int:
             return status_rows.samples(found, options.samples, as_json=options.as_json)
         if options.row is not None:
             return status_rows.row(found, options.row, as_json=options.as_json)
-        return status_watch.show(found, prices, options.watch, as_json=options.as_json)
+        code = status_watch.show(found, prices, options.watch, as_json=options.as_json)
+        if options.run == found.run.job and (newer := unopened.words_of(found.run.job, os.environ)):
+            print(newer, file=sys.stderr)
+        return code
     except (LookupError, ValueError, trouble.NoAccount, StoreUnavailable) as error:
         code = trouble.tell("status", error)
         if isinstance(error, NoSuchRun) and "://" not in options.run:

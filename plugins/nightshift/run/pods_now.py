@@ -49,7 +49,7 @@ class Stage(StrEnum):
 _WAITING: Final = {
     Stage.NODE: "a machine",
     Stage.IMAGE: "its image",
-    Stage.WEIGHTS: "server",
+    Stage.WEIGHTS: "its engine",
     Stage.WARM_UP: "its first request",
 }
 

@@ -108,6 +108,8 @@ def _rate(status: Status) -> str:
             return "done"
         return f"done in {_duration(status.elapsed_s)}, {status.rows_done / status.elapsed_s:,.1f} rows/s"
     since = "" if status.last_commit is None else f"; last commit {_duration(status.observed_at - status.last_commit)} ago"
+    if status.paused is not None:
+        return f"paused{since}"
     if status.rate is None:
         return f"unknown{since}"
     left = "unknown" if status.seconds_left is None else f"about {_duration(status.seconds_left)}"
