@@ -11,7 +11,7 @@ STATE ?= .state$(if $(filter-out local,$(RUNTIME)),-$(RUNTIME))$(if $(filter-out
 export AIRFLOW BASES CLUSTER FILE LOCATION PARTITION PROFILE PROJECT Q RUNTIME STATE TABLE WITH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-stream search lineage chat-model load up down status env cluster-up cluster-down screenshots test test-all chaos bench figures lint format lock images composer-bundle smoke-gcp
+.PHONY: help setup demo demo-stream search lineage chat-model load up down status env cluster-up cluster-down screenshots test test-all chaos bench bench-gpu figures lint format lock images composer-bundle smoke-gcp
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,11 @@ chaos: ## inject real faults into all processes of a night, and prove that nothi
 bench: ## measure the driver and the ledger, and write docs/develop/benchmarks.md: make bench P="p2 kill_waste"
 	@$(ENVIRONMENTS) driver emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks $(P)
+
+bench-gpu: ## measure driver and vLLM on an NVIDIA GPU: make bench-gpu ENGINE_PYTHON=... (an interpreter with CUDA's vLLM; CPU=1: tiny models here, to try it)
+	@$(ENVIRONMENTS) server chat-model test
+	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.gpu_models $(STATE)/bench-gpu
+	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.gpu $(if $(CPU),--cpu --python .envs/server/bin/python,--python "$(or $(ENGINE_PYTHON),python3)") --tokenizers $(STATE)/bench-gpu --out $(STATE)/bench-gpu/results.jsonl
 
 figures: ## measure batching on a real vLLM, and write docs/develop/batching.md with its plots, in half an hour (DRAW_ONLY=1: from the figures that are there)
 	@$(ENVIRONMENTS) test figures $(if $(DRAW_ONLY),,server)
