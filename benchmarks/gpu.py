@@ -32,7 +32,7 @@ from benchmarks.gpu_models import MODELS, lay_out
 from benchmarks.processes import Driver, Ended
 from benchmarks.report import PLUGINS
 from benchmarks.runs import Run, prepare
-from nightshift.spec.engine_defaults import CPU_SEATS_SERVED, QUIET, SERVED_MOST, TOKENS, TOKENS_LARGE
+from nightshift.spec.engine_defaults import CPU_SEATS_SERVED, QUIET, TOKENS, vllm_tokens
 from tests.builders import a_spec
 
 STEPS: Final = ("embeddings", "order", "chat", "interrupted", "large")
@@ -119,7 +119,7 @@ def compare(bench: Bench, step: str, engines: Mapping[str, Any], texts: Sequence
     for engine in engines.values():
         _compute(bench, engine, texts[:warm])
     for turn in range(bench.sizes.turns):
-        names = list(engines) if turn % 2 else list(reversed(engines))
+        names = list(engines) if turn % 2 else list(engines)[::-1]
         for name in names:
             found[name].append(_compute(bench, engines[name], texts))
     for name, runs in found.items():
@@ -142,7 +142,7 @@ def compare(bench: Bench, step: str, engines: Mapping[str, Any], texts: Sequence
 
 
 def _compute(bench: Bench, engine: Any, texts: Sequence[str]) -> dict[str, Any]:
-    return engine.compute(texts) if isinstance(engine, Inside) else through_the_driver(bench, engine, texts)  # type: ignore[no-any-return]
+    return engine.compute(texts) if isinstance(engine, Inside) else through_the_driver(bench, engine, texts)
 
 
 def embeddings(bench: Bench, engines: Mapping[str, Any]) -> None:
@@ -232,11 +232,11 @@ def large(bench: Bench, engines: Mapping[str, Any]) -> None:
 
 
 def before(bench: Bench) -> dict[str, Any]:
-    """Arguments of Side: what ``vllm serve`` takes where a job has defaults (``EngineArgs.get_batch_defaults``)."""
+    """Arguments of Side: what ``vllm serve`` takes where a job has defaults."""
     spec = a_spec(**settings(bench, Side("", MODELS[bench.sizes.chat], 1024)))
-    tokens = spec.defaults().flags.get(TOKENS, 0)
-    args = {TOKENS: TOKENS_LARGE // 2 if tokens >= TOKENS_LARGE else SERVED_MOST, QUIET: False}
-    return {"args": args, "seats": CPU_SEATS_SERVED if bench.gpu is None else spec.defaults().seats}
+    tokens = vllm_tokens(spec.compute.worker(), offline=False)
+    seats = CPU_SEATS_SERVED if bench.gpu is None else spec.defaults().seats
+    return {"args": {TOKENS: tokens, QUIET: False}, "seats": seats}
 
 
 def groups(bench: Bench) -> Iterator[tuple[list[Side], list[tuple[str, Callable[[Bench, Mapping[str, Any]], None]]]]]:

@@ -98,7 +98,7 @@ def the_error(
         ),
         ({"engine__args": {"no-such-flag": True}}, Cause.FLAG, "error: unrecognized arguments: --no-such-flag"),
         # This machine's vLLM has no streamer of weights: what it says of a bucket is that.
-        ({"model__uri": "gs://runs/models/nowhere"}, Cause.OTHER, "PackageNotFoundError"),
+        ({"model__uri": "gs://runs/models/nowhere"}, Cause.OTHER, "No module named 'runai_model_streamer'"),
     ],
     ids=["wrong-model", "bad-flag", "no-weights"],
 )

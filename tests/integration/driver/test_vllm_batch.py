@@ -15,6 +15,7 @@ import pytest
 from local import hub, vllm
 from local.environments import ROOT, python_of
 from nightshift.jobset.manifest.server import server_args
+from nightshift.spec.engine_defaults import QUIET
 from tests.builders import a_spec
 from tests.integration.driver.batches import BatchProcess, read_lines, write_requests
 from tests.integration.driver.vllm import Vllm
@@ -59,8 +60,9 @@ FAIL = {"too long": 400, "wrong model": 404, "wrong url": 400}
 
 
 def run_batch(source: Path, out: Path, log: Path) -> None:
-    """vLLM's own command, with the arguments that its server gets."""
-    arguments = [argument for argument in server_args(SPEC) if not argument.startswith("--port=")]
+    """vLLM's own command, with the arguments that its server gets: it has no HTTP server of its own."""
+    of_http = ("--port=", f"--{QUIET}")
+    arguments = [argument for argument in server_args(SPEC) if not argument.startswith(of_http)]
     environment = {**os.environ, **vllm.environment()}
     command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.run_batch", "-i", str(source), "-o", str(out)]
     with open(log, "ab") as output:
