@@ -28,7 +28,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def smoke(stack: Stack, **changes: str) -> subprocess.CompletedProcess[str]:
     # The local runtime's engines have the model in their cache, and no hub is asked for it.
-    env = {**os.environ, **stack.environment(), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT / "plugins"), **changes}
+    cached = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub.hub_dir())}
+    env = {**os.environ, **stack.environment(), **cached, "PYTHONPATH": str(ROOT / "plugins"), **changes}
     command = [
         str(environment_dir("airflow") / "bin" / "python"),
         "-m",
