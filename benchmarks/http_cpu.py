@@ -97,7 +97,7 @@ async def _work(url: str, rows: int, bucket: Path, kind_name: str) -> dict[str, 
             ledger=Ledger(ObjectStorage(store), run.run, run.plan),
             reader=InputReader(store, run.run, run.plan, ("id", *kind.columns)),
             kind=kind,
-            engine=engine,
+            engines=[engine],
             codec=ParquetCodec(
                 run_id=run.run.run_id,
                 plan_uid=run.plan.uid,

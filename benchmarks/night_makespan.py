@@ -220,7 +220,7 @@ class World:
             ledger=ledger,
             reader=Reader(self.plan, self.rows, lambda: 0.0, random.Random(name), kept, lambda _: None),
             kind=Kind(self.rows, 1, kept),
-            engine=engine,
+            engines=[engine],
             codec=LightCodec(RUN.run_id, name),
             carried=("id",),
             attempt=name,

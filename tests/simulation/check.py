@@ -36,6 +36,11 @@ BACKOFF_S: Final = 60.0
 """So long after trouble with the store, commits may still wait for their next try, or for the place of one that waits."""
 FAILING_S: Final = 900.0
 """So long an engine may answer nobody before its worker may leave work to the next one."""
+ABSENT_S: Final = 300.0
+LOSSES: Final = 7
+"""So long, or so often, engines may be gone without an answer of any of them before their worker may."""
+DRAIN_WAITS_S: Final = 5.9
+"""So long a worker that drains waits for the requests in flight."""
 STORE_S: Final = 550.0
 """So long a worker tries to store a chunk at least, unless it is done."""
 JUDGED_S: Final = 60.0
@@ -194,7 +199,30 @@ class MarkAudit(ClientEvents):
         self._audit.seen["marks in trouble"] += 1
 
 
-class PodAudit(ClientEvents, EngineEvents):
+class EngineAudit(EngineEvents):
+    """One of the engines of a pod."""
+
+    def __init__(self, pod: PodAudit, number: int) -> None:
+        self._pod = pod
+        self._number = number
+
+    def sent(self, ordinals: list[int], *, canary: bool) -> None:
+        self._pod.sent(ordinals, self._number, canary=canary)
+
+    def computing(self, ordinals: list[int]) -> None:
+        self._pod.computing(ordinals)
+
+    def answered(self, ordinals: list[int], outcome: SendResult) -> None:
+        self._pod.answered(ordinals, outcome, self._number)
+
+    def hung_up(self, ordinals: list[int]) -> None:
+        self._pod.hung_up(ordinals)
+
+    def died(self, why: str) -> None:
+        self._pod.died(why, self._number)
+
+
+class PodAudit(ClientEvents):
     """What is known of one attempt. home: chunks that it must see committed before it may exit with 0. kept: of its memory."""
 
     def __init__(self, audit: Audit, name: str, home: range, kept: Kept) -> None:
@@ -232,9 +260,13 @@ class PodAudit(ClientEvents, EngineEvents):
         self._drained_at: float | None = None
         self._canary: list[int] | None = None
         """The rows of a request that is only to show whether the engine answers."""
-        self._fault = False
-        """Whether a request has failed since the last answer."""
-        self._fault_since = 0.0
+        self._faults: dict[int, float] = {}
+        """Engines of which a request has failed since their last answer, and since when."""
+        self._flying: Counter[int] = Counter()
+        """Rows in flight, by ordinal."""
+        self._last_answer = audit.clock()
+        self._losses = 0
+        """Connections that broke, and deaths of engines, since the last answer of any."""
         self._read: set[int] = set()
         """Chunks whose rows it has read."""
         self._excused = False
@@ -327,12 +359,12 @@ class PodAudit(ClientEvents, EngineEvents):
             if ordinal not in self._sent and ordinal not in self._audit.saved and rows.natures.get(ordinal) != Nature.BAD_INPUT
         ]
 
-    def sent(self, ordinals: list[int], *, canary: bool) -> None:
+    def sent(self, ordinals: list[int], engine: int, *, canary: bool) -> None:
         if canary:
-            self._judge_canary(ordinals)
+            self._judge_canary(ordinals, engine)
             self._canary = ordinals
             self._audit.seen["canaries"] += 1
-            self._audit.say(self.name, f"sends {_named(ordinals)} as canary")
+            self._audit.say(self.name, f"sends {_named(ordinals)} as canary{f' to engine {engine}' if engine else ''}")
             return
         chunks = {self._audit.chunk_of(ordinal): None for ordinal in ordinals}
         self._begins(chunks)
@@ -340,10 +372,12 @@ class PodAudit(ClientEvents, EngineEvents):
         if again := [ordinal for ordinal in ordinals if ordinal in self._saved_before]:
             self._audit.fail("recomputed", f"{self.name} sends rows {again}, which an earlier attempt has saved")
         self._judge_early_stop()
+        if twice := [ordinal for ordinal in ordinals if self._flying[ordinal]]:
+            self._audit.fail("recomputed", f"{self.name} sends rows {twice}, which an engine has already")
         self._fly(ordinals, 1)
         # As payload and in the request's body.
         self._held[tuple(ordinals)] = 2 * sum(len(self._audit.scenario.rows.text(ordinal)) for ordinal in ordinals)
-        self._audit.say(self.name, f"sends {_named(ordinals)}")
+        self._audit.say(self.name, f"sends {_named(ordinals)}{f' to engine {engine}' if engine else ''}")
         if not self._listed:
             self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} before it knows what is committed")
         for chunk in [chunk for chunk in chunks if chunk in self._seen]:
@@ -357,25 +391,29 @@ class PodAudit(ClientEvents, EngineEvents):
         rows = self._in_flight.total()
         if (held := sum(self._held.values())) > limits.flight_bytes and len(self._held) > 1:
             self._audit.fail("flat memory", f"{self.name} holds {held} bytes of requests, more than {limits.flight_bytes}")
-        if rows > max(limits.window_most, step) + step - 1:
+        if rows > self._audit.scenario.engines * (max(limits.window_most, step) + step - 1):
             self._audit.fail("flat memory", f"{self.name} has {rows} rows in flight, more than {limits.window_most}")
 
-    def _judge_canary(self, ordinals: list[int]) -> None:
-        """A row that is answered already may be sent again, one request at a time, while a request has failed and no other was
-        answered since."""
+    def _judge_canary(self, ordinals: list[int], engine: int) -> None:
+        """A row that is answered already may be sent again, one request at a time, while a request to its engine has failed and
+        no other was answered since."""
         # What is committed may be known from the pages of a listing that goes on.
         known = all(n in self._finished or self._audit.durable(n) for n in ordinals)
-        if not (known and self._fault and self._canary is None):
+        if not (known and engine in self._faults and self._canary is None):
             self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} again as a canary, for no reason")
 
     def _fly(self, ordinals: list[int], copies: int) -> None:
         for ordinal in ordinals:
             self._in_flight[self._audit.chunk_of(ordinal)] += copies
+            self._flying[ordinal] += copies
 
     def computing(self, ordinals: list[int]) -> None:
         self._audit.computed.update(ordinals)
 
-    def answered(self, ordinals: list[int], outcome: SendResult) -> None:
+    def answered(self, ordinals: list[int], outcome: SendResult, engine: int) -> None:
+        if _is_answer(outcome):
+            self._last_answer, self._losses = self._audit.clock(), 0
+        self._losses += isinstance(outcome, Gone)
         if ordinals == self._canary:
             self._canary = None
             self._audit.say(self.name, f"gets {_shown(outcome)} for the canary {_named(ordinals)}")
@@ -383,10 +421,9 @@ class PodAudit(ClientEvents, EngineEvents):
         self._fly(ordinals, -1)
         del self._held[tuple(ordinals)]
         if _is_answer(outcome):
-            self._fault = False
-        elif not isinstance(outcome, Refused | Unsent) and not self._fault:
-            self._fault = True
-            self._fault_since = self._audit.clock()
+            self._faults.pop(engine, None)
+        elif not isinstance(outcome, Refused | Unsent):
+            self._faults.setdefault(engine, self._audit.clock())
         self._audit.say(self.name, f"gets {_shown(outcome)} for {_named(ordinals)}")
         if isinstance(outcome, Gone) or (isinstance(outcome, Failed) and outcome.reason is Reason.TIMEOUT):
             self._excused = True
@@ -407,14 +444,27 @@ class PodAudit(ClientEvents, EngineEvents):
         if ordinals == self._canary:
             self._canary = None
             return
+        self._judge_hanging_up(ordinals)
         self._fly(ordinals, -1)
         del self._held[tuple(ordinals)]
         self._audit.say(self.name, f"gives up waiting for {_named(ordinals)}")
 
-    def died(self, why: str) -> None:
+    def _judge_hanging_up(self, ordinals: list[int]) -> None:
+        """A worker that drains waits for its requests, unless their chunk is committed or an engine seems to be gone."""
+        chunks = {self._audit.chunk_of(ordinal) for ordinal in ordinals}
+        if self._audit.too_many_since < math.inf:
+            return  # It may have begun to end before it was told to.
+        if self._drained_at is None or self._excused or chunks & self._seen.keys() or self._trouble_until > -math.inf:
+            return
+        if (waited := self._audit.clock() - self._drained_at) < DRAIN_WAITS_S and self._still_until < self._drained_at:
+            self._audit.fail("bounded loss", f"{self.name} waits only {waited:.1f} s for {_named(ordinals)} as it drains")
+
+    def died(self, why: str, engine: int) -> None:
         self._excused = True
+        self._losses += 1
         self._audit.seen["engine: deaths"] += 1
-        self._audit.say(self.name, f"ENGINE DIES ({why})")
+        self._audit.seen["engine: deaths beside another"] += self._audit.scenario.engines > 1
+        self._audit.say(self.name, f"ENGINE{f' {engine}' if engine else ''} DIES ({why})")
 
     def drained(self) -> None:
         """The worker has just been told to drain, for the first time."""
@@ -526,8 +576,11 @@ class PodAudit(ClientEvents, EngineEvents):
     def _may_give_up(self) -> bool:
         """Whether anything has happened for which a worker may leave work to the next one."""
         reader = self._audit.scenario.reader_error > 0
-        failing = self._fault and self._audit.clock() > self._fault_since + FAILING_S
-        return self._excused or self._drained_at is not None or self._trouble_until > -math.inf or reader or failing
+        now, engines = self._audit.clock(), self._audit.scenario.engines
+        failing = len(self._faults) == engines and now > min(self._faults.values()) + FAILING_S
+        # Of several engines, not one has answered for so long.
+        gone = self._excused and (engines == 1 or now > self._last_answer + ABSENT_S or self._losses >= LOSSES * engines)
+        return gone or self._drained_at is not None or self._trouble_until > -math.inf or reader or failing
 
     def _judge_what_is_saved(self) -> None:
         """Every row that was finished must be in the store, unless that gave trouble since the worker began to end."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.run import chunks
 from nightshift.run.chunks import Part, Result, Saved
 

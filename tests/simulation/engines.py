@@ -45,11 +45,12 @@ FAILS: Final[dict[Fails, SendResult]] = {
 
 @dataclass(frozen=True)
 class Failing:
-    """From `start` to `end` (seconds) every request fails."""
+    """From `start` to `end` (seconds) every request fails, or of each pod's engines only those to the first one."""
 
     start: float
     end: float
     how: Fails
+    first: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,13 @@ class Climate:
             [f"{name}={getattr(self, name):.2f}" for name in names if getattr(self, name)]
             + [f"connections={self.connections}" for _ in range(self.connections < 1 << 20)]
             + [f"storm={start:.0f}-{end:.0f}s" for start, end in self.storms]
-            + [f"{span.how}={span.start:.0f}-{span.end:.0f}s" for span in self.failing]
+            + [f"{span.how}={span.start:.0f}-{span.end:.0f}s{' of the first' * span.first}" for span in self.failing]
         )
 
-    def fails_everybody(self, now: float) -> Fails | None:
-        """How every request ends now; None if they do not all end badly."""
-        return next((span.how for span in self.failing if span.start <= now < span.end), None)
+    def fails_everybody(self, now: float, engine: int) -> Fails | None:
+        """How every request ends now at the engine with this number; None if they do not all end badly."""
+        spans = (span for span in self.failing if not (span.first and engine))
+        return next((span.how for span in spans if span.start <= now < span.end), None)
 
 
 class EngineEvents:
@@ -124,13 +126,20 @@ class SimulatedEngine:
     """`send`, `healthy` and `load` as the driver's engine has them."""
 
     def __init__(
-        self, loop: VirtualLoop, rows: Rows, climate: Callable[[], Climate], rng: random.Random, events: EngineEvents
+        self,
+        loop: VirtualLoop,
+        rows: Rows,
+        climate: Callable[[], Climate],
+        rng: random.Random,
+        events: EngineEvents,
+        number: int = 0,
     ) -> None:
         self._loop = loop
         self._rows = rows
         self._climate = climate
         self._rng = rng
         self._events = events
+        self._number = number
         self._pace = 1.0 + rng.uniform(-1, 1) * climate().uneven
         self._down_until = 0.0
         self._stalled_until = 0.0
@@ -173,7 +182,7 @@ class SimulatedEngine:
         await asyncio.sleep(self._wire())
         # One that resets every connection and fails its health check as well is dead, by all that can be told from outside, and
         # a row that is alone with it would be condemned.
-        resets = self._climate().fails_everybody(self._loop.time()) is Fails.RESET
+        resets = self._climate().fails_everybody(self._loop.time(), self._number) is Fails.RESET
         if self._stalled_until > self._loop.time() and self._rng.random() < 0.5 and not resets:
             await asyncio.sleep(5.0)
             return False
@@ -224,7 +233,7 @@ class SimulatedEngine:
             self._reply(request, Gone("connection refused", reached=False))
             return
         self._requests[request] = None
-        if how := climate.fails_everybody(now):
+        if how := climate.fails_everybody(now, self._number):
             self._reply(request, FAILS[how])
             return
         refused = [REFUSED[nature] for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal)) in REFUSED]
@@ -275,7 +284,7 @@ class SimulatedEngine:
         natures = [nature for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal))]
         # A bad row that was computed alone fails for its own reason, as in `_draw_fault`.
         alone = len(request.ordinals) == len(natures) == 1
-        if not alone and (how := self._climate().fails_everybody(self._loop.time())):
+        if not alone and (how := self._climate().fails_everybody(self._loop.time(), self._number)):
             self._reply(request, FAILS[how])
         elif Nature.POISON in natures:
             self.die("poison", self._rng.uniform(0.5, 1.5) * self._climate().downtime_s)

@@ -17,13 +17,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from nightshift.driver import commits, worker
-from nightshift.driver.attribution import Attribution, Canary, Verdict
+from nightshift.driver.attribution import Attribution
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
-from nightshift.driver.engine import Refused, SendResult, Unsent
+from nightshift.driver.engine import Gone, Refused, SendResult, Unsent
+from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.faults import Canary, Verdict
 from nightshift.driver.feeder import Feeder, Opened
-from nightshift.driver.scheduler import DeadLetterCause, Group, OpenChunk, Scheduler
+from nightshift.driver.health import EngineHealth
+from nightshift.driver.open_chunk import OpenChunk
+from nightshift.driver.request_loop import RequestLoop
+from nightshift.driver.scheduler import DeadLetterCause, Group, Scheduler
 from nightshift.driver.sender import Sender
 from nightshift.driver.window import Window
 from nightshift.driver.work_stealing import Ranges
@@ -184,7 +189,7 @@ def _partials_of_all_under_one_name() -> tuple[Change, ...]:
 
 
 def _death_blamed_on_all() -> tuple[Change, ...]:
-    def engine_died(self: Scheduler, message: str, status: int | None = None) -> int:
+    def engine_died(self: Scheduler, message: str, status: int | None = None, engine: int = 0) -> int:
         groups = list(self._flying)
         for group in groups:
             chunk = self._landed(group)
@@ -379,6 +384,53 @@ def _encoded_all_at_once() -> tuple[Change, ...]:
     return ((Commits, "__init__", init),)
 
 
+def _dead_engines_rows_failed() -> tuple[Change, ...]:
+    settle = Sender._settle
+
+    async def blaming(self: Sender, group: Group, request: Canary, outcome: SendResult) -> Any:
+        if isinstance(outcome, Gone) and not await self._engines.of(group).client.healthy():
+            return await settle(self, group, request, Refused(Reason.ENGINE_ERROR, outcome.message))
+        return await settle(self, group, request, outcome)
+
+    return ((Sender, "_settle", blaming),)
+
+
+def _not_called_back() -> tuple[Change, ...]:
+    def resend(self: EngineHealth) -> None:
+        if self._hung:
+            self._hung = False
+            for group in [group for group in self._scheduler._flying if group.engine == self._number]:
+                self._scheduler.returned(group)
+
+    return ((EngineHealth, "_resend_what_hangs", resend),)
+
+
+def _no_other_engine() -> tuple[Change, ...]:
+    return ((Engines, "others_answer", lambda self, engine: False),)
+
+
+def _first_engine_drained() -> tuple[Change, ...]:
+    land = RequestLoop.land
+
+    async def hasty(self: RequestLoop, deadline: float) -> None:
+        for group, task in list(self._attempts.items()):
+            if group.engine:
+                task.cancel()
+        await land(self, deadline)
+
+    return ((RequestLoop, "land", hasty),)
+
+
+def _engines_are_one() -> tuple[Change, ...]:
+    heard = Attribution.heard
+
+    def everywhere(self: Attribution, sent: float, _: Engine) -> None:
+        for engine in self._engines:
+            heard(self, sent, engine)
+
+    return ((Attribution, "heard", everywhere),)
+
+
 def _of(*names: str) -> frozenset[str]:
     return frozenset(names)
 
@@ -425,4 +477,13 @@ MUTANTS: Final = (
     Mutant("answers of open chunks take bytes without end", _of("flat memory"), _open_answers_ignored),
     Mutant("answers that wait for the store take bytes without end", _of("flat memory"), _waiting_answers_ignored),
     Mutant("all that is finished is encoded at once", _of("flat memory"), _encoded_all_at_once),
+    Mutant("rows of a dead engine have failed", _of("bad row"), _dead_engines_rows_failed),
+    Mutant("a drain waits for the first engine alone", _of("bounded loss"), _first_engine_drained),
 )
+
+OF_SEVERAL_ENGINES: Final = (
+    Mutant("rows of an engine that hangs are with two engines", _of("recomputed"), _not_called_back),
+    Mutant("a worker leaves though one engine answers", _of("exit code"), _no_other_engine),
+    Mutant("an answer of one engine blames rows of another", _of("bad row"), _engines_are_one),
+)
+"""Each is caught by a schedule made for it, in test_mutants.py."""

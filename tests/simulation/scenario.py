@@ -51,6 +51,7 @@ SWITCHES: Final = (
     "storm",
     "failing",
     "connections",
+    "engines",
     "flight",
     "answers",
     *EVENTS,
@@ -88,7 +89,10 @@ class AnswerBounds:
 
 @dataclass(frozen=True)
 class Scenario:
-    """All that is drawn. calm_at: when faults end, frozen workers thaw, and each home has a worker until the run is over."""
+    """All that is drawn. engines: of each pod.
+
+    calm_at: when faults end, frozen workers thaw, and each home has a worker until the run is over.
+    """
 
     seed: int
     plan: Plan
@@ -104,6 +108,7 @@ class Scenario:
     calm_at: float
     real_codec: bool
     answers: AnswerBounds = AnswerBounds()
+    engines: int = 1
 
     def describe(self) -> str:
         """In words, for the head of a trace."""
@@ -115,7 +120,7 @@ class Scenario:
 bad rows: {bad or "none"}
 limits: {self.limits}, {self.answers}
 storage: {storage.latency_s:.3f} s, pages of {storage.page}, {storage.faults() or "no faults"}
-engines: {engines.seats} seats, {engines.row_s:.2f} s a row, {engines.faults() or "no faults"}
+{self.engines} engines a pod: {engines.seats} seats, {engines.row_s:.2f} s a row, {engines.faults() or "no faults"}
 events: {events or "none"}"""
 
 
@@ -148,6 +153,7 @@ def draw(seed: int, without: frozenset[str] = frozenset()) -> Scenario:
         real_codec=seed % REAL_CODEC_EVERY == 0,
         answers=_answers(random.Random(f"answers {seed}")),
     )
+    scenario = _beside_each_other(random.Random(f"engines {seed}"), scenario)
     return _switched_off(scenario, without)
 
 
@@ -158,6 +164,7 @@ def _switched_off(scenario: Scenario, without: frozenset[str]) -> Scenario:
     still |= {"storms": ()} if "storm" in without else {}
     still |= {"failing": ()} if "failing" in without else {}
     still |= {"connections": Climate().connections} if "connections" in without else {}
+    scenario = replace(scenario, engines=1) if "engines" in without else scenario
     limits = scenario.limits
     limits = replace(limits, dead_letters=None) if "tolerance" in without else limits
     limits = replace(limits, flight_bytes=WorkerLimits(1).flight_bytes) if "flight" in without else limits
@@ -262,6 +269,14 @@ def _answers(rng: random.Random) -> AnswerBounds:
     if rng.random() < 0.85:
         return AnswerBounds()
     return AnswerBounds(**{rng.choice(("open", "waiting", "encoded")): rng.choice((1, 40, 120))})
+
+
+def _beside_each_other(rng: random.Random, scenario: Scenario) -> Scenario:
+    """With several engines in each pod, in one of four schedules, of which one alone may fail everybody."""
+    engines = rng.choice((1, 1, 1, 1, 1, 1, 2, 3))
+    first = engines > 1 and rng.random() < 0.7
+    failing = tuple(replace(span, first=first) for span in scenario.climate.failing)
+    return replace(scenario, engines=engines, climate=replace(scenario.climate, failing=failing))
 
 
 def _events(rng: random.Random, busy_s: float) -> tuple[Event, ...]:

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.worker import WorkerLimits
 from nightshift.run.order import Order
 from nightshift.run.plan import InputFile, Plan
@@ -318,6 +318,46 @@ def test_6_a_run_of_bad_rows_alone_ends(nature: Nature, rows_per_request: int) -
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_6_more_rows_that_kill_the_engine_than_an_attempt_may_lose_it(count: int) -> None:
     run(a_scenario(natures=dict.fromkeys(range(count), Nature.POISON), rows=count, workers=1), draws=5)
+
+
+TWO_ENGINES: dict[str, Any] = {"workers": 1, "engines": 2, "limits": WorkerLimits(window_start=4, window_most=4)}
+
+
+def one_of_two_is_away() -> list[Report]:
+    """For longer than a worker waits for its only engine."""
+    climate = Climate(row_s=15.0, seats=2, timeout_s=400.0)
+    away = [Event(3.0, "engine_away", 0.0, 1.0)]
+    return run(a_scenario(rows=200, chunk_rows=10, climate=climate, events=away, calm_at=1000.0, **TWO_ENGINES), draws=2)
+
+
+def one_of_two_fails_everybody(how: Fails) -> list[Report]:
+    climate = Climate(row_s=0.5, failing=(Failing(1.0, 300.0, how, first=True),))
+    return run(a_scenario(climate=climate, calm_at=20.0, **TWO_ENGINES), draws=12)
+
+
+def one_of_two_hangs() -> list[Report]:
+    climate = Climate(row_s=0.5, metrics=False, timeout_s=400.0)
+    hangs = [Event(1.0, "engine_stall", 0.0, 200.0)]
+    return run(a_scenario(rows=600, climate=climate, events=hangs, calm_at=300.0, **TWO_ENGINES), draws=2)
+
+
+def test_6_a_worker_goes_on_while_one_of_its_engines_is_away() -> None:
+    reports = one_of_two_is_away()
+
+    assert all(report.pods == 1 for report in reports), "no worker gives up"
+
+
+@pytest.mark.parametrize("how", list(Fails))
+def test_6_an_engine_that_fails_everybody_beside_another_costs_no_row(how: Fails) -> None:
+    reports = one_of_two_fails_everybody(how)
+
+    assert all(report.pods == 1 for report in reports), "no worker gives up"
+
+
+def test_6_what_an_engine_has_that_hangs_goes_to_the_other() -> None:
+    reports = one_of_two_hangs()
+
+    assert all(report.took_s < 302 for report in reports), "the rows did not wait for 400 s"
 
 
 def test_6_engines_that_die_and_reset_condemn_no_innocent_row() -> None:

@@ -22,7 +22,8 @@ from nightshift.driver import commits, worker
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
 from nightshift.driver.heartbeats import Birth, Heartbeats
-from nightshift.driver.scheduler import TRIES, OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
+from nightshift.driver.scheduler import TRIES
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker
 from nightshift.planner.sealing import seal_measured
@@ -33,7 +34,7 @@ from nightshift.run.ledger import Ledger
 from nightshift.run.names import WORKERS
 from nightshift.run.tolerance import ToleranceExceeded
 from tests.builders import a_spec, write_input
-from tests.simulation.check import Audit, MarkAudit, PodAudit, Violated
+from tests.simulation.check import Audit, EngineAudit, MarkAudit, PodAudit, Violated
 from tests.simulation.codecs import LightCodec, decode_light, decode_parquet
 from tests.simulation.engines import Climate, SimulatedEngine
 from tests.simulation.replaced import replaced
@@ -94,7 +95,17 @@ class Pod:
         kept = Kept()
         self.audit = PodAudit(audit, name, home, kept)
         self.stats = Stats()
-        self.engine = SimulatedEngine(loop, scenario.rows, lambda: world.climate, world.rng(f"{name} engine"), self.audit)
+        self.engines = [
+            SimulatedEngine(
+                loop,
+                scenario.rows,
+                lambda: world.climate,
+                world.rng(f"{name} engine{f' {number}' if number else ''}"),
+                EngineAudit(self.audit, number),
+                number,
+            )
+            for number in range(scenario.engines)
+        ]
         client = Client(loop, world.bucket, lambda: world.weather, world.rng(f"{name} store"), name, self.audit)
         # A way of their own: what happens to a mark must not excuse the worker for anything.
         events = MarkAudit(audit, name)
@@ -107,7 +118,7 @@ class Pod:
                 scenario.plan, scenario.rows, lambda: world.reader_error, world.rng(f"{name} reader"), kept, self.audit.reading
             ),
             kind=Kind(scenario.rows, scenario.rows_per_request, kept),
-            engine=self.engine,
+            engines=self.engines,
             codec=Watched(world.codec(name, RUN.run_id), self.audit),
             carried=("id",),
             attempt=name,
@@ -264,6 +275,8 @@ class World:
         if not self._alive or self._calm:
             return
         pod = self._alive[int(event.pick * len(self._alive))]
+        # Not the digits of `pick` that have chosen the pod.
+        engine = pod.engines[int(event.pick * 1000) % len(pod.engines)]
         self.audit.seen[event.what] += 1
         self.audit.say("world", f"{event.what} of {pod.name}")
         actions: dict[str, Callable[[], object]] = {
@@ -274,9 +287,9 @@ class World:
             "freeze": lambda: self._freeze(pod, event.seconds),
             "freeze_long": lambda: self._freeze(pod, None),
             "twin": lambda: self._start(pod.index),
-            "engine_death": lambda: pod.engine.die("killed", event.seconds),
-            "engine_stall": lambda: pod.engine.stall(event.seconds),
-            "engine_away": lambda: pod.engine.die("killed", 350.0),
+            "engine_death": lambda: engine.die("killed", event.seconds),
+            "engine_stall": lambda: engine.stall(event.seconds),
+            "engine_away": lambda: engine.die("killed", 350.0),
         }
         actions[event.what]()
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from nightshift.driver.attribution import Attribution, Fault, Verdict
+from nightshift.driver.attribution import Attribution
 from nightshift.driver.backoff import Backoff, Silence
+from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.faults import Fault, Verdict
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
@@ -33,14 +35,23 @@ class Clock(asyncio.SelectorEventLoop):
         return self.now
 
 
+def some_engines(scheduler: Scheduler, calm: Backoff, count: int = 1, limit: int = 1) -> tuple[Engines, Engine]:
+    """That many, all there; and the first of them."""
+    engines, there = Engines(scheduler), SimpleNamespace(good=True)
+    for number in range(count):
+        health: Any = there
+        engines.add(Engine(number, SimpleNamespace(), Window(start=limit, step=1, most=80), health, Silence(calm)))
+    return engines, next(iter(engines))
+
+
 ERROR = Fault(Retry.FAILED, "all is lost", 500)
 FORBIDDEN = Fault(Retry.REFUSED, "not you", 403, lasting=True)
 
 
-def verdict(*answered: tuple[float, float], fault: Fault = ERROR) -> Verdict | None:
+def verdict(*answered: tuple[float, float], fault: Fault = ERROR, other: bool = False) -> Verdict | None:
     """What becomes of the request, if others are answered. answered: when each of them was sent, and when it is answered.
 
-    None: that is not known yet.
+    other: by another engine. None: that is not known yet.
     """
 
     async def judged() -> Verdict | None:
@@ -49,28 +60,21 @@ def verdict(*answered: tuple[float, float], fault: Fault = ERROR) -> Verdict | N
         kind = load_kind(a_spec())
         calm = Backoff(random.Random(0), asyncio.Event())
         hooks: Any = SimpleNamespace(over=lambda: None, spawn=loop.create_task, recall=None, more=None, given_up=None)
-        window = Window(start=1, step=1, most=1)
-        trial = Attribution(
-            Scheduler(kind),
-            calm,
-            Stats(),
-            window,
-            EngineBudget(),
-            hooks,
-            Silence(calm),
-            send_canary=lambda _: None,  # type: ignore[arg-type, return-value]
-        )
+        scheduler = Scheduler(kind)
+        engines, first = some_engines(scheduler, calm, 2)
+        engine = list(engines)[1] if other else first
+        trial = Attribution(scheduler, engines, calm, Stats(), EngineBudget(), hooks, send_canary=lambda *_: None)  # type: ignore[arg-type]
         # The search for an answer is not what these tests are about.
         trial._find_out = asyncio.Event().wait  # type: ignore[assignment]
         row: Any = SimpleNamespace(ordinal=0, chunk=0)
         before = [(sent, at) for sent, at in answered if at < FAILED]
         for sent, loop.now in before:
-            trial.heard(sent)
+            trial.heard(sent, engine)
         loop.now = FAILED
         waiting = loop.create_task(trial.verdict(Group([row], sent=SENT), fault))
         await asyncio.sleep(0)
         for sent, loop.now in (each for each in answered if each not in before):
-            trial.heard(sent)
+            trial.heard(sent, engine)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return waiting.result() if waiting.done() else None
@@ -95,6 +99,11 @@ def test_the_rows_are_to_blame_if_a_request_that_was_there_meanwhile_is_answered
 def test_the_rows_are_not_to_blame_for_an_answer_to_a_request_that_was_sent_after_they_failed() -> None:
     """The engine may have recovered in between."""
     assert verdict((FAILED + 1, FAILED + 2)) is Verdict.ENGINE
+
+
+def test_an_answer_of_another_engine_says_nothing() -> None:
+    assert verdict((5.0, 25.0), other=True) is None
+    assert verdict((5.0, 25.0), fault=FORBIDDEN, other=True) is None
 
 
 def test_an_answer_that_came_before_they_were_sent_says_nothing() -> None:

@@ -13,7 +13,7 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import WAITING_BYTES, Commits
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.run.ledger import Ledger

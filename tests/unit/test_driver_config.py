@@ -52,10 +52,27 @@ def test_each_variable_of_the_manifest_is_one_that_the_driver_reads(
     found = configured(monkeypatch, POD, 2, spec=spec, role=role)
 
     assert (found.role, found.index, found.worker, found.bystander) == (role, home, 2, False)
-    assert (found.run_url, found.engine_url) == (RUN.url("bucket"), "http://127.0.0.1:8000")
+    assert (found.run_url, found.engine_urls) == (RUN.url("bucket"), ("http://127.0.0.1:8000",))
     assert (found.model_root, found.model_revision, found.dead_letters) == ("org/m", "r1", 3)
     assert (found.metrics_port, found.profile) == (METRICS_PORT, "gpu-l4-spot")
     assert (found.pod, found.node, found.engine_wait_s) == (POD["metadata.name"], "node-7", ENGINE_BUDGET_S)
+
+
+def test_several_engines_are_named_by_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_URL", "http://127.0.0.1:8000, http://127.0.0.1:8001")
+
+    assert DriverConfig.from_environment().engine_urls == ("http://127.0.0.1:8000", "http://127.0.0.1:8001")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("http://a,", "between two commas"), (",", "between two commas"), ("http://a,http://b,http://a", "twice")],
+)
+def test_a_list_of_engines_that_cannot_be_meant_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, said: str) -> None:
+    monkeypatch.setenv("ENGINE_URL", value)
+
+    with pytest.raises(ConfigError, match=said):
+        DriverConfig.from_environment()
 
 
 def test_of_a_slice_the_job_is_the_worker_and_the_index_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import Gone
-from nightshift.driver.health import UNWELL, EngineBudget, EngineHealth
+from nightshift.driver.health import UNWELL, EngineBudget, EngineHealth, Losses
 from nightshift.driver.stats import Stats
 
 pytestmark = pytest.mark.unit
@@ -29,7 +29,7 @@ class Worker:
         self._answers: Iterable[bool] = iter(())
         engine: Any = SimpleNamespace(healthy=self._healthy)
 
-        def engine_died(message: str, _: int | None) -> int:
+        def engine_died(message: str, _status: int | None, _engine: int) -> int:
             self._says(f"died: {message}")
             return buried
 
@@ -40,6 +40,9 @@ class Worker:
             Backoff(random.Random(0), asyncio.Event()),
             self.stats,
             budget or EngineBudget(),
+            Losses(),
+            others_answer=lambda: False,
+            spawn=lambda task: asyncio.get_running_loop().create_task(task),
             given_up=lambda: self._says("given up"),
             back=self._back,
             resend=lambda: self._says("resend"),

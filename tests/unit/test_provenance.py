@@ -17,7 +17,8 @@ from obstore.store import MemoryStore
 from nightshift.batch.task_kind import LineCodec
 from nightshift.driver.budget import NUMBER_BYTES
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.scheduler import OpenChunk, Scheduler
+from nightshift.driver.open_chunk import OpenChunk
+from nightshift.driver.scheduler import Scheduler
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result, Saved
 from nightshift.run.ledger import Ledger

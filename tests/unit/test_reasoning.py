@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.scheduler import OpenChunk, Scheduler
+from nightshift.driver.open_chunk import OpenChunk
+from nightshift.driver.scheduler import Scheduler
 from nightshift.operators.lineage import facets
 from nightshift.run import chunks
 from nightshift.run.chunks import NotAChunk, Result

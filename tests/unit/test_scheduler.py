@@ -5,17 +5,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.driver.scheduler import (
-    ALONE_DEATHS,
-    DROPS,
-    REFUSALS,
-    REFUSALS_PROVEN,
-    SUSPECT_DEATHS,
-    TRIES,
-    Group,
-    OpenChunk,
-    Scheduler,
-)
+from nightshift.driver.open_chunk import OpenChunk
+from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, REFUSALS, REFUSALS_PROVEN, SUSPECT_DEATHS, TRIES, Group, Scheduler
 from nightshift.run.chunks import Part, Result, Saved
 from nightshift.tasks.base import Answer, Answers, BadInput, Discarded, Reason, RowName
 

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from nightshift.driver import backoff, time_limit
-from nightshift.driver.attribution import Canary
-from nightshift.driver.backoff import Backoff
+from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.engine import Replied
+from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.faults import Canary
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Row, Scheduler
 from nightshift.driver.sender import Sender
@@ -190,15 +191,18 @@ def sent(kind: TaskKind, content: str, *, ends: bool = False) -> Scheduler:
     scheduler.open_chunk(0, range(1), rows(["a"]), {})
     group = scheduler.next_group()
     assert group is not None
-    health = SimpleNamespace(answered=lambda: None)
+    health: Any = SimpleNamespace(answered=lambda: None, good=True)
 
     async def send() -> None:
         calm, engine = Backoff(random.Random(1), asyncio.Event()), Replying(content)
         window, budget, hooks = Window(start=1, step=1, most=1), ByteBudget(1 << 20), SimpleNamespace(over=lambda: None)
-        parts: Any = (kind, engine, scheduler, health, window, calm, Stats(), budget, EngineBudget(), hooks)
+        client: Any = engine
+        engines, one = Engines(scheduler), Engine(0, client, window, health, Silence(calm))
+        engines.add(one)
+        parts: Any = (kind, engines, scheduler, calm, Stats(), budget, EngineBudget(), hooks)
         sender = Sender(*parts)
         other = Canary("", b"", [])
-        engine.meanwhile = calm.stop.set if ends else lambda: sender.trial.answered(0.0, other)
+        engine.meanwhile = calm.stop.set if ends else lambda: sender.trial.answered(0.0, one, other)
         await sender.send(group, sender.ask(group))
 
     asyncio.run(send())

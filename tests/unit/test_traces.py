@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from nightshift.driver.engine import Failed, Gone, Replied, SendResult
-from nightshift.driver.scheduler import Group, OpenChunk, Row
+from nightshift.driver.open_chunk import OpenChunk
+from nightshift.driver.scheduler import Group, Row
 from nightshift.driver.traces import RequestTraces
 from nightshift.driver.tracing import RATIO, CannotTrace, ratio_of, traces_of
 from nightshift.run.chunks import Result

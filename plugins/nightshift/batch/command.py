@@ -137,7 +137,7 @@ class _Command:
             ledger=batch.ledger,
             reader=reader,
             kind=kind,
-            engine=server,
+            engines=[server],
             codec=LineCodec(
                 run_id=batch.run.run_id,
                 attempt=self._attempt,

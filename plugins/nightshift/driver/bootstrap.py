@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
-from nightshift.driver.engine import EngineClient
+from nightshift.driver.engine import EngineClient, WrongEngine
 from nightshift.tasks.base import Fetching, TaskKind
 
 log = logging.getLogger("nightshift.driver")
 
 
-async def meet(engine: EngineClient, drain: DrainOnSignal, wait_s: float) -> bool:
-    """Waits for the engine; False if it did not come up in time or the pod must end first."""
-    healthy = await drain.outrun(engine.wait_healthy(wait_s))
-    if not healthy and not drain.asked.is_set():
-        log.error("engine did not become healthy", extra={"fields": {"waited_s": wait_s}})
-    return healthy
+async def meet(engines: Sequence[EngineClient], drain: DrainOnSignal, wait_s: float) -> list[EngineClient]:
+    """Waits for the engines; those that came up in time, none if the pod must end first. The others are left out for good.
+
+    wait_s: for all of them, in seconds.
+    """
+    up: dict[int, EngineClient] = {}
+
+    async def wait(number: int) -> None:
+        if await engines[number].wait_healthy(wait_s):
+            up[number] = engines[number]
+
+    async def wait_for_all() -> bool:
+        await asyncio.gather(*map(wait, range(len(engines))))
+        return True
+
+    if not await drain.outrun(wait_for_all()):
+        return []
+    missing = sorted(set(range(len(engines))) - set(up))
+    if missing:
+        fields = {"waited_s": wait_s} | ({"engines": missing, "of": len(engines)} if len(engines) > 1 else {})
+        (log.warning if up else log.error)("engine did not become healthy", extra={"fields": fields})
+    return [up[number] for number in sorted(up)]
 
 
-def first_window(seats: int, kind: TaskKind) -> tuple[int, int]:
-    """Rows in flight to begin with, and the most requests. seats: rows that the engine computes at once.
+async def version_of(engines: Sequence[EngineClient], **served: Any) -> str:
+    """Checks that each engine serves the model (`EngineClient.version` has the parameters). Returns the version of all.
+
+    Raises WrongEngine, also if they differ; OSError.
+    """
+    versions = [await engine.version(**served) for engine in engines]
+    if len(set(versions)) > 1:
+        raise WrongEngine(f"the engines have different versions: {', '.join(versions)}. Start all from one image")
+    return versions[0]
+
+
+def first_window(seats: int, kind: TaskKind, *, engines: int = 1) -> tuple[int, int]:
+    """Rows in flight to begin with, at each engine, and the most requests, at all. seats: rows that an engine computes at once.
 
     Twice the seats, so that as many rows wait as fill its next batch. A first guess: the window then follows the engine's own
     numbers. Of requests no more than there are descriptors for.
     """
     rows = 2 * seats
     requests = math.ceil(rows / kind.rows_per_request)
-    return rows, descriptors.requests_most(descriptors.raise_limit(), requests, fetching=isinstance(kind, Fetching))
+    return rows, descriptors.requests_most(descriptors.raise_limit(), engines * requests, fetching=isinstance(kind, Fetching))

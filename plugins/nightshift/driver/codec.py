@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result, Saved
 from nightshift.spec import columns

@@ -12,7 +12,7 @@ import pyarrow as pa
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import dead_reasons
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Ledger

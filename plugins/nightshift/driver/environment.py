@@ -1,7 +1,7 @@
 """The environment variables of the driver's process, and the settings that they make.
 
 NIGHTSHIFT_RUN_URL             gs://BUCKET/JOB/PARTITION/RUN
-ENGINE_URL                     base URL of the engine beside it
+ENGINE_URL                     base URL of the engine beside it; of several, which serve the same model, separated by commas
 JOB_COMPLETION_INDEX           which shard is home, set by Kubernetes; without one, or if the plan has no such shard, the
                                worker has no home and helps wherever something is left
 NIGHTSHIFT_SHARD               which shard is home if a worker spans several hosts. JOB_COMPLETION_INDEX is then the host:
@@ -52,7 +52,7 @@ class DriverConfig:
 
     run_url: str
     index: int | None
-    engine_url: str
+    engine_urls: tuple[str, ...]
     node: str
     attempt: str
     dead_letters: int | None = None
@@ -86,7 +86,7 @@ class DriverConfig:
         return cls(
             os.environ["NIGHTSHIFT_RUN_URL"],
             home if role == "owner" else None,
-            os.environ["ENGINE_URL"],
+            _urls(os.environ["ENGINE_URL"]),
             os.environ.get("NODE_NAME") or os.uname().nodename,
             f"{pod}-{uuid.uuid4().hex[:8]}",
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
@@ -117,6 +117,15 @@ class DriverConfig:
             cpus=float(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1),
             age_s=process_age_s(),
         )
+
+
+def _urls(value: str) -> tuple[str, ...]:
+    found = tuple(each.strip() for each in value.split(","))
+    if not all(found):
+        raise ConfigError(f"ENGINE_URL is {value!r}: an address between two commas is missing")
+    if len(set(found)) < len(found):
+        raise ConfigError(f"ENGINE_URL is {value!r}: it names an engine twice")
+    return found
 
 
 def _number(name: str) -> int | None:

@@ -1,15 +1,16 @@
-"""Whether the engine is there: notices its death once, waits for its restart within a budget, then gives up.
+"""Whether an engine is there: notices its death once, waits for its restart within a budget, then gives up.
 
-An engine that is there and fails everybody is the business of `nightshift.driver.attribution`.
+While another engine answers, the budget is not touched: the rows go there, and this engine is used again when it is back. An
+engine that is there and fails everybody is the business of `nightshift.driver.attribution`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import Gone, Load, SendResult
@@ -30,8 +31,8 @@ class EngineBudget:
     """What an engine is allowed before its client gives up on it; the defaults are those of a night.
 
     absent_s: how long it may stay away. losses: times in a row that it may vanish with no answer in between, and no dead
-    letter that explains it. To find a row that kills it takes six at most: two for each of two requests, which take turns if
-    memory is enough for one, and two alone.
+    letter that explains it; of several engines, as many times for each. To find a row that kills it takes six at most: two for
+    each of two requests, which take turns if memory is enough for one, and two alone.
     failing_s: how long it may answer no request while it calls itself healthy. Longer than it may be absent: its weights are
     loaded, so what ails it may pass, and another worker would have to load them again. few: if no more rows than these are all
     that is left then, their tries decide; 0: they never do. enough: rows that it must turn away, and answer none, before
@@ -60,12 +61,21 @@ class EngineLike(Protocol):
     async def load(self) -> Load | None: ...
 
 
-class EngineHealth:
-    """The engine of one worker. good: requests may be sent.
+@dataclass
+class Losses:
+    """Of all engines of a worker since one of them answered last. engines: how many there are."""
 
-    back(): awaited when the engine has returned, before anything is sent. resend(): called when it has returned and requests in
-    flight still wait for replies of its previous life. resumed(): called when requests may be sent again.
-    given_up(): called when it has used up its budget.
+    engines: int = 1
+    count: int = 0
+
+
+class EngineHealth:
+    """One engine of a worker. good: requests may be sent.
+
+    number: its own; others_answer(): whether another engine answers. back(): awaited when the engine has returned, before
+    anything is sent. resend(): called when requests in flight still wait for replies of its previous life, and may be sent
+    again. resumed(): called when requests may be sent again. given_up(): called when the budget is used up. spawn: makes a
+    task whose failure ends the worker.
     """
 
     def __init__(
@@ -75,24 +85,32 @@ class EngineHealth:
         patience: Backoff,
         stats: Stats,
         budget: EngineBudget,
+        losses: Losses,
         *,
+        number: int = 0,
+        others_answer: Callable[[], bool],
         given_up: Callable[[], None],
         back: Callable[[], Awaitable[None]],
         resend: Callable[[], None],
         resumed: Callable[[], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._engine = engine
         self._scheduler = scheduler
         self._patience = patience
         self._stats = stats
         self._budget = budget
+        self._losses = losses
+        self._number = number
+        self._others_answer = others_answer
+        self._spawn = spawn
         self._given_up = given_up
         self._back = back
         self._resend = resend
         self._resumed = resumed
         self._unwell = 0
         self._hung = False
-        self._losses = 0
+        self._buried = asyncio.Event()
         self._recovery: asyncio.Task[None] | None = None
 
     @property
@@ -101,7 +119,7 @@ class EngineHealth:
 
     def answered(self) -> None:
         """The engine answered rows just now."""
-        self._losses = 0
+        self._losses.count = 0
 
     async def look(self) -> None:
         """Checks the engine's health. One that shuts down may keep connections open and never answer on them."""
@@ -111,31 +129,44 @@ class EngineHealth:
         if self._unwell >= UNWELL and self.good:
             self._unwell = 0
             self._hung = True
-            self._recovery = asyncio.get_running_loop().create_task(self._recover(Gone("the engine fails its health check")))
+            self._begin(Gone("the engine fails its health check"))
 
     async def alive(self, loss: Gone) -> bool:
-        """A connection broke. Returns True if the engine still runs; else waits until it is back or given up."""
+        """A connection broke. Returns True if the engine still runs.
+
+        If it is the only one, waits until it is back or given up; of several, until its rows may be sent elsewhere.
+        """
         if self.good and await self._engine.healthy():
             return True
-        if self._recovery is None:
-            self._recovery = asyncio.get_running_loop().create_task(self._recover(loss))
+        recovery = self._recovery
+        if recovery is None:
+            recovery = self._begin(loss)
         elif self._hung:
             # The engine that hung has now died.
             self._hung = False
-            self._scheduler.engine_died(loss.message, loss.status)
-        await asyncio.shield(self._recovery)
+            self._scheduler.engine_died(loss.message, loss.status, self._number)
+        await (asyncio.shield(recovery) if self._losses.engines == 1 else self._buried.wait())
         return False
+
+    def _begin(self, loss: Gone) -> asyncio.Task[None]:
+        self._buried.clear()
+        self._recovery = self._spawn(self._recover(loss))
+        return self._recovery
 
     async def _recover(self, loss: Gone) -> None:
         loop = asyncio.get_running_loop()
         began = counted = loop.time()
         self._stats.engine_losses += 1
-        self._losses += 1
-        if not self._hung and self._scheduler.engine_died(loss.message, loss.status):
-            self._losses = 0
-        log.warning("engine lost", extra={"fields": {"error": str(loss), "losses": self._losses}})
+        self._losses.count += 1
+        if not self._hung and self._scheduler.engine_died(loss.message, loss.status, self._number):
+            self._losses.count = 0
+        self._buried.set()
+        log.warning("engine lost", extra={"fields": {"error": str(loss), **self._named}})
         while not (back := await self._engine.healthy()) and not self._patience.stop.is_set():
-            if loop.time() - began > self._budget.absent_s:
+            if self._others_answer():
+                began = loop.time()
+                self._resend_what_hangs()
+            elif loop.time() - began > self._budget.absent_s:
                 break
             await self._patience.pause(PROBE_EVERY_S)
             # As it passes: who watches an outage reads it before the end.
@@ -143,20 +174,28 @@ class EngineHealth:
         self._count_time(counted)
         if self._patience.stop.is_set():
             return
-        if not back or self._losses >= self._budget.losses:
-            log.error("gave up on the engine", extra={"fields": {"losses": self._losses}})
+        if not back or (self._losses.count >= self._budget.losses * self._losses.engines and not self._others_answer()):
+            log.error("gave up on the engine", extra={"fields": self._named})
             self._given_up()
             return
-        log.info("engine back")
+        log.info("engine back", extra={"fields": self._named})
         await self._back()
-        if self._hung:
-            self._hung = False
-            self._resend()
+        self._resend_what_hangs()
         self._recovery = None
         self._resumed()
 
+    @property
+    def _named(self) -> dict[str, int]:
+        """For the log: how often engines were lost, and which one this is, of several."""
+        return {"losses": self._losses.count} | ({"engine": self._number} if self._losses.engines > 1 else {})
+
+    def _resend_what_hangs(self) -> None:
+        if self._hung:
+            self._hung = False
+            self._resend()
+
     def _count_time(self, since: float) -> float:
-        """Counts the time since then as one without an engine; returns now."""
+        """Counts the time since then as one without an engine, or one of several as its part; returns now."""
         now = asyncio.get_running_loop().time()
-        self._stats.engine_wait_s += now - since
+        self._stats.engine_wait_s += (now - since) / self._losses.engines
         return now

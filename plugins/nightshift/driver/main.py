@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
 import sys
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from nightshift import exits
-from nightshift.driver.bootstrap import first_window, meet
+from nightshift.driver.bootstrap import first_window, meet, version_of
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient, WrongEngine
@@ -129,19 +131,16 @@ async def _work(
         log.info("no rows of its own, so this worker helps", extra={"fields": {"index": index, "workers": plan.workers}})
         index = None
     kind = load_kind(spec.rendered_as(_rendering(record)))
-    window, requests = first_window(spec.seats(), kind)
+    window, requests = first_window(spec.seats(), kind, engines=len(config.engine_urls))
     seen = _seen(config, loaded, index, heartbeats)
     if config.metrics_port is not None:
         serve_metrics(config.metrics_port, BuildInfo("driver"), StatsCollector(stats), seen, address=config.metrics_address)
-    async with EngineClient(config.engine_url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
-        if not await meet(engine, drain, config.engine_wait_s):
+    async with _clients(config, spec) as clients:
+        engines = await meet(clients, drain, config.engine_wait_s)
+        if not engines:
             return exits.RESUME
         heartbeats.engine_answers()
-        version = await engine.version(
-            root=config.model_root or spec.model.root,
-            max_model_len=spec.engine.max_model_len,
-            answer_tokens=getattr(spec.request, "max_tokens", 0),
-        )
+        version = await version_of(engines, **_served(config, spec))
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
@@ -153,7 +152,7 @@ async def _work(
             ledger=Ledger(ObjectStorage(store), run, plan),
             reader=InputReader(store, run, plan, (*spec.source.carried, *kind.columns)),
             kind=kind,
-            engine=engine,
+            engines=engines,
             codec=codec,
             completed=partial(answered_row, store, run, redo, kind, codec) if redo else None,
             carried=spec.source.carried,
@@ -173,6 +172,24 @@ async def _work(
         seen.worker = worker
         drain.attach(worker.drain)
         return await worker.run()
+
+
+@contextlib.asynccontextmanager
+async def _clients(config: DriverConfig, spec: JobSpec) -> AsyncIterator[list[EngineClient]]:
+    """One for each engine, in the order of ENGINE_URL. Raises WrongEngine for a URL that cannot be used."""
+    async with contextlib.AsyncExitStack() as stack:
+        timeout_s = spec.request.timeout_seconds
+        made = [EngineClient(url, spec.model.name, request_timeout_s=timeout_s) for url in config.engine_urls]
+        yield [await stack.enter_async_context(client) for client in made]
+
+
+def _served(config: DriverConfig, spec: JobSpec) -> dict[str, Any]:
+    """What every engine must serve: the parameters of `EngineClient.version`."""
+    return {
+        "root": config.model_root or spec.model.root,
+        "max_model_len": spec.engine.max_model_len,
+        "answer_tokens": getattr(spec.request, "max_tokens", 0),
+    }
 
 
 def _tuned(config: DriverConfig, spec: JobSpec) -> JobSpec:

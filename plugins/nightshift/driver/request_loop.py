@@ -1,4 +1,4 @@
-"""The request loop: keeps as many rows of open chunks with the engine as it can take, and hears what becomes of them.
+"""The request loop: keeps as many rows of open chunks with each engine as it can take, and hears what becomes of them.
 
 It is the same for a worker of a run (`nightshift.driver.worker`) and for a subscriber (streams). Who owns it opens
 chunks in `scheduler` and takes their results there. Each request is a task that ends in one call of the scheduler.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nightshift.driver.attribution import PROBES, SAY_EVERY_S, Canary, Hooks
-from nightshift.driver.backoff import Backoff
+from nightshift.driver.attribution import PROBES, SAY_EVERY_S, Hooks
+from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget, Hold
-from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
+from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.faults import Canary
+from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike, Losses
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.sender import RequestObserver, Sender
 from nightshift.driver.stats import Stats
@@ -32,7 +34,8 @@ FLIGHT_BYTES: Final = 512 << 20
 
 @dataclass(frozen=True)
 class RequestLoopLimits:
-    """window_start, window_most: rows in flight; requests_most: requests. flight_bytes: memory of requests, one at least."""
+    """window_start, window_most: rows in flight, of each engine. requests_most: requests of all. flight_bytes: memory of
+    requests, one at least."""
 
     window_start: int
     window_most: int = 8192
@@ -103,19 +106,19 @@ class Life:
 
 
 class RequestLoop:
-    """One engine's requests. sender: for requests that its owner makes."""
+    """The requests of one worker or subscriber. engines: one at least. sender: for requests that its owner makes."""
 
     def __init__(
         self,
         kind: TaskKind,
-        engine: EngineLike,
+        engines: Sequence[EngineLike],
         scheduler: Scheduler,
         limits: RequestLoopLimits,
         patience: Backoff,
         stats: Stats,
         owner: RequestLoopCallbacks,
     ) -> None:
-        self._engine = engine
+        self._kind = kind
         self._scheduler = scheduler
         self._limits = limits
         self._patience = patience
@@ -123,26 +126,16 @@ class RequestLoop:
         self._owner = owner
         self._attempts: dict[Group, asyncio.Task[None]] = {}
         self._said_closed = float("-inf")
-        self._window = Window(start=limits.window_start, step=kind.rows_per_request, most=limits.window_most)
-        self._health = EngineHealth(
-            engine,
-            scheduler,
-            patience,
-            stats,
-            limits.engine,
-            given_up=owner.given_up,
-            back=owner.back,
-            resend=lambda: self.call_back(list(self._attempts)),
-            resumed=self.forgive,
-        )
+        self._losses = Losses(len(engines))
+        self._engines = Engines(scheduler)
+        for number, engine in enumerate(engines):
+            self._engines.add(self._make_engine(number, engine))
         hooks = Hooks(recall=owner.recall, more=self._send_more, over=self.run, given_up=owner.given_up, spawn=owner.spawn)
         self._budget = ByteBudget(limits.flight_bytes)
         self.sender = Sender(
             kind,
-            engine,
+            self._engines,
             scheduler,
-            self._health,
-            self._window,
             patience,
             stats,
             self._budget,
@@ -151,10 +144,30 @@ class RequestLoop:
             owner.traces,
         )
 
+    def _make_engine(self, number: int, client: EngineLike) -> Engine:
+        health = EngineHealth(
+            client,
+            self._scheduler,
+            self._patience,
+            self._stats,
+            self._limits.engine,
+            self._losses,
+            number=number,
+            others_answer=lambda: self._engines.others_answer(made),
+            given_up=self._owner.given_up,
+            back=self._owner.back,
+            resend=lambda: self.call_back(group for group in self._attempts if group.engine == number),
+            resumed=lambda: self.sender.trial.restarted(made),
+            spawn=self._owner.spawn,
+        )
+        window = Window(start=self._limits.window_start, step=self._kind.rows_per_request, most=self._limits.window_most)
+        made = Engine(number, client, window, health, Silence(self._patience))
+        return made
+
     @property
     def room(self) -> int:
-        """Rows that may be with the engine at once, as far as is known; 0 while it is absent or answers no request."""
-        return self._window.limit if self._may_send else 0
+        """Rows that may be with the engines at once, as far as is known; 0 while they are absent or answer no request."""
+        return self._engines.limit if self._may_send else 0
 
     @property
     def needed(self) -> int:
@@ -162,7 +175,7 @@ class RequestLoop:
 
         Whatever the engine may have at once: those that fail, and a few that may show whether others fare better.
         """
-        asked = self._health.good and self.sender.trial.needs_others and not self._patience.stop.is_set()
+        asked = self._engines.there and self.sender.trial.needs_others and not self._patience.stop.is_set()
         return self._scheduler.rows_in_flight + PROBES if asked else 0
 
     @property
@@ -180,18 +193,18 @@ class RequestLoop:
         flying, stats = self._scheduler, self._stats
         while (
             self._may_send
-            and flying.rows_in_flight < self._window.limit
+            and self._engines.room
             and flying.requests_in_flight < self._limits.requests_most
             and not self._budget.crowded
             and self._send_more(1)
         ):
             pass
         stats.rows_in_flight, stats.requests_in_flight = flying.rows_in_flight, flying.requests_in_flight
-        stats.window = self._window.limit
+        stats.window = self._engines.limit
         self._owner.moved()
 
     def forgive(self) -> None:
-        """What failed so far says nothing of the engine: it has been started again, or is to have another chance."""
+        """What failed so far says nothing of the engines: they are to have another chance."""
         self.sender.trial.restarted()
 
     def call_back(self, groups: Iterable[Group]) -> None:
@@ -204,21 +217,24 @@ class RequestLoop:
         """Cancels the requests of one chunk."""
         self.call_back(group for group in self._attempts if group.chunk == number)
 
-    async def watch(self) -> None:
-        """Follows the engine's own numbers, for ever."""
+    def watches(self) -> list[Coroutine[Any, Any, None]]:
+        """For each engine one that follows its own numbers, for ever."""
+        return [self._watch(engine) for engine in self._engines]
+
+    async def _watch(self, engine: Engine) -> None:
         while True:
-            if self._health.good:
-                await self._look()
+            if engine.health.good:
+                await self._look(engine)
             await asyncio.sleep(WATCH_S)
 
-    async def _look(self) -> None:
-        if (load := await self._engine.load()) is None:
-            self._window.unseen()
-            await self._health.look()
+    async def _look(self, engine: Engine) -> None:
+        if (load := await engine.client.load()) is None:
+            engine.window.unseen()
+            await engine.health.look()
             return
-        self._window.sample(load, self._scheduler.rows_in_flight)
+        engine.window.sample(load, self._scheduler.rows_at[engine.number])
         now = asyncio.get_running_loop().time()
-        if self._window.closed and now - self._said_closed >= SAY_EVERY_S:
+        if engine.window.closed and now - self._said_closed >= SAY_EVERY_S:
             self._said_closed = now
             fields = {"requests_waiting": load.waiting, "requests_running": load.running}
             log.warning(
@@ -237,12 +253,12 @@ class RequestLoop:
 
     @property
     def engine_answers(self) -> bool:
-        """Whether the engine is there, and answers requests as far as is known."""
-        return self._health.good and not self.sender.trial.open
+        """Whether an engine is there, and answers requests as far as is known."""
+        return self._engines.answer
 
     @property
     def _may_send(self) -> bool:
-        return not self._patience.stop.is_set() and self.engine_answers and self.sender.silence.left_s <= 0
+        return not self._patience.stop.is_set() and self._engines.ready
 
     def _send_more(self, count: int) -> int:
         """Sends up to `count` of the groups that wait, whatever the window; how many there were."""

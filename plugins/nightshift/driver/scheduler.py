@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.driver.budget import bytes_of
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.time_limit import Stopped, stopping, timely
-from nightshift.run.chunks import Part, Result, Saved
+from nightshift.run.chunks import Result, Saved
 from nightshift.tasks import NoProcess
 from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, TaskKind
 
@@ -50,8 +50,8 @@ class Row:
     """A row on its way. tries: requests it was sent in. faults: those that failed for an unknown cause.
 
     invalid: replies that were not an answer. drops: connections that broke, and requests that were aborted, while the engine
-    lived. refusals: for want of room, while others were answered; proven: those beside a canary. deaths: of the engine with
-    this row in flight; alone: with no other row.
+    lived. refusals: for want of room, while others were answered; proven: those beside a canary. deaths: of an engine with
+    this row in flight; alone: with no other row; died_at: the number of the engine that died last with it.
     """
 
     chunk: int
@@ -65,20 +65,22 @@ class Row:
     proven: int = 0
     deaths: int = 0
     alone: int = 0
+    died_at: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Group:
     """Rows of one chunk that travel in one request.
 
-    isolated: nothing else is in flight. resting: it waits to be sent; the engine does not have it now. sent: when it was
-    last sent (the loop's time).
+    isolated: nothing else is in flight. resting: it waits to be sent; no engine has it now. sent: when it was last sent (the
+    loop's time); engine: the number of the one that it was, or is to be, sent to.
     """
 
     rows: list[Row]
     isolated: bool = False
     resting: bool = False
     sent: float = 0.0
+    engine: int = 0
 
     @property
     def chunk(self) -> int:
@@ -87,65 +89,6 @@ class Group:
     @property
     def payloads(self) -> list[Any]:
         return [row.payload for row in self.rows]
-
-
-@dataclass(slots=True, eq=False)
-class OpenChunk:
-    """A chunk whose rows are being computed. Invariant: len(results) <= expected; complete at equality.
-
-    prompt_tokens, output_tokens, truncated: of what this worker computed itself. taken: what it took over from earlier
-    attempts; theirs: the ordinals of those rows. answer_bytes: about what the answers take in memory. opened: Unix time, for
-    people. judged: the scheduler's.
-    """
-
-    number: int
-    first: int
-    expected: int
-    results: dict[int, Result] = field(default_factory=dict)
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    truncated: int = 0
-    taken: list[Part] = field(default_factory=list)
-    theirs: set[int] = field(default_factory=set)
-    answer_bytes: int = 0
-    opened: float = field(default_factory=time.time)
-    judged: Callable[[OpenChunk, Result], None] | None = None
-
-    @property
-    def ordinals(self) -> range:
-        return range(self.first, self.first + self.expected)
-
-    @property
-    def complete(self) -> bool:
-        return len(self.results) == self.expected
-
-    @property
-    def computed(self) -> int:
-        """Rows with a result that this worker made itself."""
-        return len(self.results) - len(self.theirs)
-
-    def in_order(self) -> list[Result]:
-        return [self.results[ordinal] for ordinal in sorted(self.results)]
-
-    def own(self) -> list[Result]:
-        """The results that this worker made itself, in order."""
-        return [result for result in self.in_order() if result.ordinal not in self.theirs]
-
-    def put(self, result: Result) -> None:
-        """Adds a result that this worker made."""
-        self.results[result.ordinal] = result
-        if self.judged is not None:
-            self.judged(self, result)
-
-    def take_over(self, saved: Saved) -> None:
-        """Adds the rows of a partial that have no result yet."""
-        fresh = {result.ordinal: result for result in saved.results}
-        fresh = {ordinal: fresh[ordinal] for ordinal in self.ordinals if ordinal in fresh and ordinal not in self.results}
-        if fresh:
-            self.results |= fresh
-            self.theirs |= fresh.keys()
-            self.answer_bytes += sum(bytes_of(result) for result in fresh.values())
-            self.taken.append(saved.only(len(fresh)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +115,8 @@ class Scheduler:
         self._finished: deque[OpenChunk] = deque()
         self._flying: dict[Group, None] = {}
         self._rows_flying = 0
+        self.rows_at: Counter[int] = Counter()
+        """Of the rows in flight, those that each engine has, or is to get (again), by its number."""
 
     def __repr__(self) -> str:
         return f"Scheduler({', '.join(f'{name}={value}' for name, value in self.statistics().items())})"
@@ -334,15 +279,16 @@ class Scheduler:
         if self._landed(group) is not None:
             self._queue(*_halves(group.rows))
 
-    def engine_died(self, message: str, status: int | None = None) -> int:
-        """The engine died with what it had; returns how many rows became dead letters because of it.
+    def engine_died(self, message: str, status: int | None = None, engine: int = 0) -> int:
+        """The engine with this number died with what it had; returns how many rows became dead letters because of it.
 
         The groups still have to be given back with `returned`.
         """
         given_up = 0
-        for group in [group for group in self._flying if not group.resting]:
+        for group in [group for group in self._flying if not group.resting and group.engine == engine]:
             for row in group.rows:
                 row.deaths += 1
+                row.died_at = engine
             if not group.isolated:
                 continue
             (row,) = group.rows
@@ -401,6 +347,7 @@ class Scheduler:
             row.tries += 1
         self._flying[group] = None
         self._rows_flying += len(group.rows)
+        self.rows_at[group.engine] += len(group.rows)
         return group
 
     def _landed(self, group: Group) -> OpenChunk | None:
@@ -408,6 +355,7 @@ class Scheduler:
         if self._flying.pop(group, group) is not None:
             return None
         self._rows_flying -= len(group.rows)
+        self.rows_at[group.engine] -= len(group.rows)
         return self._open.get(group.chunk)
 
     def _queue(self, *requests: list[Row]) -> None:

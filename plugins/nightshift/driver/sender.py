@@ -7,16 +7,17 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Canary, Fault, Hooks, Verdict
-from nightshift.driver.backoff import Backoff, Silence
+from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Hooks
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
+from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.faults import Canary, Fault, Verdict
 from nightshift.driver.fetch import Fetcher
-from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike
+from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.time_limit import Stopped, reading
-from nightshift.driver.window import Window
 from nightshift.fields.text import n
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import (
@@ -72,10 +73,8 @@ class Sender:
     def __init__(
         self,
         kind: TaskKind,
-        engine: EngineLike,
+        engines: Engines,
         scheduler: Scheduler,
-        health: EngineHealth,
-        window: Window,
         patience: Backoff,
         stats: Stats,
         budget: ByteBudget,
@@ -85,23 +84,25 @@ class Sender:
     ) -> None:
         self._traces = traces
         self._kind = kind
-        self._engine = engine
+        self._engines = engines
         self._scheduler = scheduler
-        self._health = health
-        self._window = window
         self._patience = patience
         self._stats = stats
         self.budget = budget
         self._hooks = hooks
         self._unheard = engine_budget.unheard
         self._said_busy = float("-inf")
-        self.silence = Silence(patience)
-        self.trial = Attribution(scheduler, patience, stats, window, engine_budget, hooks, self.silence, self._send_canary)
+        self.trial = Attribution(scheduler, engines, patience, stats, engine_budget, hooks, self._send_canary)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
-    def ask(self, group: Group) -> Hold:
-        """Asks for the bytes that it takes to make the group's request, at most."""
+    def ask(self, group: Group, *, again: bool = False) -> Hold:
+        """Asks for the bytes that it takes to make the group's request, at most, and chooses its engine.
+
+        again: it is to meet the one that it has met.
+        """
         group.resting = True
+        if not again:
+            self._engines.choose(group)
         size = sum(map(bytes_of, group.payloads))
         if self._fetcher is None:
             return self.budget.ask(COPIES * size)
@@ -121,7 +122,7 @@ class Sender:
                 held.release()
             if fault is None or await self._judged(group, fault):
                 return
-            held = self.ask(group)
+            held = self.ask(group, again=True)
         held.release()
         self._scheduler.returned(group)
 
@@ -143,10 +144,13 @@ class Sender:
         if crowded and not self.budget.crowded:
             # There was no room to make another request; now there is, whether or not one is answered.
             self._hooks.over()
+        if not self._engines.of(group).health.good:
+            self._engines.choose(group)  # It went away while the request was made.
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
         self._stats.times.sent(group.sent)
-        return await self._settle(group, request, await self._sent(request, group))
+        self.trial.sent(group)
+        return await self._settle(group, request, await self._sent(request, self._engines.of(group), group))
 
     async def request(self, payloads: list[Any], invalid: int) -> Canary:
         """A request of these payloads. Objects that they name are read here, while other requests are in flight.
@@ -159,25 +163,25 @@ class Sender:
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
         return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
 
-    async def _sent(self, request: Canary, group: Group | None = None) -> SendResult:
+    async def _sent(self, request: Canary, engine: Engine, group: Group | None = None) -> SendResult:
         """What became of one request, of a canary's if there is no group. It is counted even if it is called back."""
         clock, stats = asyncio.get_running_loop().time, self._stats
         began = clock()
         stats.requests_sent += 1
         try:
             if self._traces is None or group is None:
-                return await self._engine.send(request.path, request.body, canary=group is None)
+                return await engine.client.send(request.path, request.body, canary=group is None)
             headers = self._traces.sent(group, request.path)
-            outcome = await self._engine.send(request.path, request.body, headers=headers)
+            outcome = await engine.client.send(request.path, request.body, headers=headers)
             self._traces.replied(group, outcome)
             return outcome
         finally:
             stats.requests.add(clock() - began)
 
-    async def _send_canary(self, canary: Canary) -> Fault | None:
+    async def _send_canary(self, canary: Canary, engine: Engine) -> Fault | None:
         """Sends a request that was answered before, and throws its answer away; what went wrong, None if there was one."""
         self._stats.canaries += 1
-        while isinstance(outcome := await self._sent(canary), Unsent):
+        while isinstance(outcome := await self._sent(canary, engine), Unsent):
             await self._patience.pause(self._patience.jitter(1))
         match outcome:
             case Replied(body):
@@ -191,7 +195,7 @@ class Sender:
                     return Fault(Retry.ABORTED, "the engine aborted the request")
                 return None
             case Busy(message, retry_after, status):
-                return Fault(Retry.BUSY, message, status, self._asked_to_wait(retry_after))
+                return Fault(Retry.BUSY, message, status, self._asked_to_wait(engine, retry_after))
             case Failed(message, reason, status, lasting):
                 return Fault(WHY[reason], message, status, lasting=lasting)
             case _:
@@ -199,7 +203,8 @@ class Sender:
 
     async def _settle(self, group: Group, request: Canary, outcome: SendResult) -> Fault | None:
         """Hands an outcome to the scheduler; returns a fault that has to be judged first."""
-        if isinstance(outcome, Failed) and not await self._engine.healthy():
+        engine = self._engines.of(group)
+        if isinstance(outcome, Failed) and not await engine.client.healthy():
             outcome = Gone(outcome.message, outcome.status)
         match outcome:
             case Replied(body):
@@ -208,12 +213,12 @@ class Sender:
                 if not self.trial.heard_any and self._unheard <= 0:
                     return Fault(WHY[Reason.REJECTED], message, status or 400, lasting=True)
                 self._unheard -= len(group.rows) == 1
-                self._health.answered()
+                engine.health.answered()
                 self._stats.times.answered(asyncio.get_running_loop().time())
                 self._scheduler.refused(group, reason, message, status)
             case Unsent(message):
                 log.warning("request not sent", extra={"fields": {"error": message}})
-                self._window.refused(asyncio.get_running_loop().time())
+                engine.window.refused(asyncio.get_running_loop().time())
                 return Fault(Retry.DESCRIPTORS, message)
             case Busy(message, retry_after, status):
                 return self._turned_away(group, message, retry_after, status)
@@ -223,36 +228,37 @@ class Sender:
             case Gone(message, status, reached):
                 # What was refused as the engine was dead already did not kill it.
                 group.resting = not reached
-                if await self._health.alive(outcome):
+                if await engine.health.alive(outcome):
                     return Fault(Retry.GONE, message, status)
                 self._scheduler.returned(group)
         return None
 
     def _turned_away(self, group: Group, message: str, retry_after: float | None, status: int | None) -> Fault:
         """The engine had no room. What it says to a row that it turned away while it answered others is for that row."""
-        now = asyncio.get_running_loop().time()
+        now, engine = asyncio.get_running_loop().time(), self._engines.of(group)
         until = now + min(retry_after or 0.0, RETRY_AFTER_MAX_S)
         if not any(row.refusals for row in group.rows):
-            self._window.refused(now)
-            until = self._asked_to_wait(retry_after)
+            engine.window.refused(now)
+            until = self._asked_to_wait(engine, retry_after)
         fault = Fault(Retry.BUSY, message, status, until)
         if now - self._said_busy >= SAY_EVERY_S:
             self._said_busy = now
             log.warning("the engine turns requests away", extra={"fields": {"error": str(fault)[:200]}})
         return fault
 
-    def _asked_to_wait(self, retry_after: float | None) -> float:
+    def _asked_to_wait(self, engine: Engine, retry_after: float | None) -> float:
         """The engine asks to be left alone for that long. When it may be asked again (the loop's time)."""
         seconds = min(retry_after or 0.0, RETRY_AFTER_MAX_S)
-        if self.silence.ask(seconds):
-            self._hooks.spawn(self._go_on_after_silence())
+        if engine.silence.ask(seconds):
+            self._hooks.spawn(self._go_on_after_silence(engine))
         return asyncio.get_running_loop().time() + seconds
 
-    async def _go_on_after_silence(self) -> None:
-        await self.silence.over()
+    async def _go_on_after_silence(self, engine: Engine) -> None:
+        await engine.silence.over()
         self._hooks.over()
 
     def _take(self, group: Group, request: Canary, body: Any) -> Fault | None:
+        engine = self._engines.of(group)
         try:
             answers = self._answers(request.payloads, body)
         except NotDone:
@@ -264,17 +270,17 @@ class Sender:
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         except InvalidReply as error:
             if isinstance(error, InvalidAnswer):
-                self._health.answered()
-                self.trial.heard(group.sent)
+                engine.health.answered()
+                self.trial.heard(group.sent, engine)
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
-        self._health.answered()
+        engine.health.answered()
         self._stats.times.answered(asyncio.get_running_loop().time())
-        self._window.answered(len(group.rows))
+        engine.window.answered(len(group.rows))
         self._stats.rows_answered += sum(isinstance(row, Answer) for row in answers.rows)
         self._stats.prompt_tokens += answers.prompt_tokens
         self._stats.output_tokens += answers.output_tokens
         self._scheduler.answered(group, answers)
-        self.trial.answered(group.sent, request)
+        self.trial.answered(group.sent, engine, request)
         return None
 
     async def _judged(self, group: Group, fault: Fault) -> bool:
@@ -287,7 +293,7 @@ class Sender:
             await self._patience.pause(self._patience.jitter(group.rows[0].tries))
         await self._patience.pause(fault.until - asyncio.get_running_loop().time())
         if verdict is Verdict.PROBE:
-            await self.silence.over()
+            await self._engines.of(group).silence.over()
         match verdict:
             case Verdict.ROWS | Verdict.CANARY | Verdict.FINAL:
                 self._count(group, fault, verdict)

@@ -29,7 +29,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from nightshift import __version__
 from nightshift.driver.engine import Replied, SendResult
-from nightshift.driver.scheduler import Group, OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
+from nightshift.driver.scheduler import Group
 from nightshift.run.chunks import Result
 
 FLUSH_MS: Final = 500

@@ -1,4 +1,4 @@
-"""The asynchronous shell: keeps the engine busy, commits finished chunks, and drains on a signal.
+"""The asynchronous shell: keeps the engines busy, commits finished chunks, and drains on a signal.
 
 A feeder opens chunks ahead of need; the pump keeps as many rows in flight as the window allows, over all open chunks (no
 barrier between them). Time is the event loop's, randomness comes from `rng`, and store and engine are passed in, so a simulator
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +23,9 @@ from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
 from nightshift.driver.health import EngineLike
 from nightshift.driver.known_good_rows import Completed, recalled
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
-from nightshift.driver.scheduler import OpenChunk, Scheduler
+from nightshift.driver.scheduler import Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.driver.work_stealing import Ranges
 from nightshift.fields.text import n
@@ -90,7 +92,7 @@ class Worker:
         ledger: Ledger,
         reader: Reader,
         kind: TaskKind,
-        engine: EngineLike,
+        engines: Sequence[EngineLike],
         codec: Codec,
         carried: tuple[str, ...],
         named_by: tuple[str, ...] = (),
@@ -102,7 +104,7 @@ class Worker:
         traces: RequestTraces | None = None,
     ) -> None:
         self._plan, self._ledger = plan, ledger
-        self._kind, self._engine = kind, engine
+        self._kind = kind
         self._carried = list(carried)
         self._named_by = list(named_by)
         self._completed = completed
@@ -139,14 +141,14 @@ class Worker:
             given_up=self.drain,
             changed=lambda: self._pump.run(),
         )
-        self._pump = self._make_pump(kind, engine)
+        self._pump = self._make_pump(kind, engines)
         self._inputs: dict[int, _Input] = {}
         self._chunk_s = 0.0
 
-    def _make_pump(self, kind: TaskKind, engine: EngineLike) -> RequestLoop:
+    def _make_pump(self, kind: TaskKind, engines: Sequence[EngineLike]) -> RequestLoop:
         return RequestLoop(
             kind,
-            engine,
+            engines,
             self._scheduler,
             self._limits,
             self._patience,
@@ -184,7 +186,7 @@ class Worker:
         Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded.
         """
         loop = asyncio.get_running_loop()
-        parts = (self._feed(), self._pump.watch(), self._keep_house(), self._report())
+        parts = (self._feed(), *self._pump.watches(), self._keep_house(), self._report())
         try:
             await self._life.lead(*parts, ended=self._stop.is_set(), last=self._send_no_more)
         finally:

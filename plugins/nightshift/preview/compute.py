@@ -16,8 +16,9 @@ from nightshift.driver.bootstrap import first_window
 from nightshift.driver.engine import EngineClient, Load, Replied, SendResult, WrongEngine
 from nightshift.driver.feeder import names_of, rows_of
 from nightshift.driver.health import EngineBudget
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
-from nightshift.driver.scheduler import Group, OpenChunk, Scheduler
+from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.preview.outcome import Computed, EngineGone, Outcome, UnfitEngine
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind, usage
@@ -77,7 +78,7 @@ class _Preview:
         window, requests = first_window(spec.seats(), self._kind)
         self._loop = RequestLoop(
             self._kind,
-            engine,
+            [engine],
             self._scheduler,
             RequestLoopLimits(window_start=window, requests_most=requests, engine=BUDGET),
             Backoff(random.Random(), self._stop),
@@ -93,7 +94,7 @@ class _Preview:
         began = time.monotonic()
         if rows:
             self._scheduler.open_chunk(0, range(rows), rows_of(self._table, self._kind.columns), {}, names)
-            await self._life.lead(self._send(), self._loop.watch(), ended=False, last=self._stop.set)
+            await self._life.lead(self._send(), *self._loop.watches(), ended=False, last=self._stop.set)
         results = self._chunk.in_order() if self._chunk else []
         found = tuple(
             Computed(

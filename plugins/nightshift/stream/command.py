@@ -153,7 +153,7 @@ async def _work(
         if not (
             await _reached("the sink", sink.open, drain)
             and await _reached("Pub/Sub", lambda: check_topic(topic, subscription), drain)
-            and await meet(engine, drain, float("inf"))
+            and await meet([engine], drain, float("inf"))
         ):
             return exits.DONE
         await engine.version(max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0))

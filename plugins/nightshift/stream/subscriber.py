@@ -24,8 +24,9 @@ from nightshift import exits
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.health import EngineBudget, EngineLike
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
-from nightshift.driver.scheduler import OpenChunk, Scheduler
+from nightshift.driver.scheduler import Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
@@ -131,7 +132,7 @@ class Subscriber:
         )
         if traces is not None:
             traces.parents_of = self._parents
-        self._pump = RequestLoop(kind, engine, self._scheduler, limits, self._patience, stats, callbacks)
+        self._pump = RequestLoop(kind, [engine], self._scheduler, limits, self._patience, stats, callbacks)
 
     def missing(self) -> list[str]:
         """What keeps it from its work now, in words. Another thread may ask."""
@@ -153,7 +154,7 @@ class Subscriber:
 
         Raises errors that a retry cannot fix: WrongEngine, WrongModel.
         """
-        parts = (self._pull(), self._bundle(), self._keep_leases(), self._pump.watch(), self._report())
+        parts = (self._pull(), self._bundle(), self._keep_leases(), *self._pump.watches(), self._report())
         settling = self._life.spawn(self._settler.run())
         try:
             await self._life.lead(*parts, ended=self._stop.is_set(), last=self._send_no_more)

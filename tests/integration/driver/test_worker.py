@@ -12,7 +12,7 @@ import pytest
 from nightshift import exits
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.engine import EngineClient
-from nightshift.driver.scheduler import OpenChunk
+from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.run.inputs import InputReader
@@ -81,7 +81,7 @@ async def a_worker(
             ledger=Ledger(store, prepared.run, prepared.plan),
             reader=InputReader(open_store(prepared.url), prepared.run, prepared.plan, ("id", "text")),
             kind=kind,
-            engine=engine,
+            engines=[engine],
             codec=codec,
             carried=("id",),
             attempt="pod",
