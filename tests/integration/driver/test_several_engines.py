@@ -22,11 +22,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 TEXTS: list[str | None] = [f"text number {n}" for n in range(240)]
 SERVER = """
-import asyncio, sys, time
+import asyncio, itertools, os, sys, time
 from tests.integration.driver.canned import CannedEngine
+
+number = itertools.count()
 
 async def slowly(_):
     await asyncio.sleep(0.2)
+    while next(number) >= 150 and not os.path.exists(sys.argv[2]):
+        await asyncio.sleep(0.05)
 
 with CannedEngine(slowly, port=int(sys.argv[1])):
     time.sleep(600)
@@ -34,9 +38,9 @@ with CannedEngine(slowly, port=int(sys.argv[1])):
 
 
 @contextlib.contextmanager
-def server(port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """An engine in a process of its own, which takes 0.2 s for a request."""
-    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port)])
+def server(port: int, on: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An engine in a process of its own, which takes 0.2 s for a request, and after 150 waits for the file `on`."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port), str(on)])
     try:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -60,16 +64,17 @@ def logged(driver: DriverProcess, message: str) -> list[dict[str, object]]:
 
 def test_one_of_two_engines_is_killed_and_comes_back(tmp_path: Path) -> None:
     prepared = prepared_run(tmp_path)
-    first, second = new_port(), new_port()
+    first, second, on = new_port(), new_port(), tmp_path / "on"
 
-    with server(first) as engine, server(second):
+    with server(first, on) as engine, server(second, on):
         driver = DriverProcess(prepared, f"http://127.0.0.1:{first},http://127.0.0.1:{second}")
         driver.wait_for("committed")
         engine.kill()
         lost = driver.wait_for("engine lost")
         driver.wait_for("committed")  # The other one goes on.
-        with server(first):
+        with server(first, on):
             driver.wait_for("engine back")
+            on.touch()
             code = driver.finish()
 
     assert code == exits.DONE
