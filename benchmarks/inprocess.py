@@ -1,7 +1,7 @@
 """``.envs/server/bin/python -m benchmarks.inprocess``: `vllm.LLM` in this process, driven by lines of JSON on stdin.
 
-The first line: {"task": "embed" | "generate", "llm": arguments of LLM, "max_tokens": N}. Each line after it: {"texts": [...]};
-answered by {"seconds", "tokens", "cpu": {process: seconds}} on stdout. Does not need nightshift.
+The first line: {"task": "embed" | "generate" | "chat", "llm": arguments of LLM, "max_tokens": N}. Each line after it:
+{"texts": [...]}; answered by {"seconds", "tokens", "cpu": {process: seconds}} on stdout. Does not need nightshift.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
     setup = json.loads(sys.stdin.readline())
     llm = LLM(**setup["llm"])
     options: Any = None
-    if setup["task"] == "generate":
+    if setup["task"] != "embed":
         options = SamplingParams(temperature=0.0, max_tokens=setup["max_tokens"], seed=0)
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
@@ -33,7 +33,10 @@ def main() -> None:
         if options is None:
             tokens = sum(len(output.outputs.embedding) > 0 for output in llm.embed(texts, use_tqdm=False))
         else:
-            outputs = llm.generate(texts, options, use_tqdm=False)
+            if setup["task"] == "chat":
+                outputs = llm.chat([[{"role": "user", "content": text}] for text in texts], options, use_tqdm=False)
+            else:
+                outputs = llm.generate(texts, options, use_tqdm=False)
             tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
         seconds = time.monotonic() - began
         cpu = {name: spent - before.get(name, 0.0) for name, spent in _cpu(psutil).items()}

@@ -29,6 +29,7 @@ MEASURES: Final = {
     "P18": "empty_night",
     "P19": "row_order",
     "P20": "api_servers",
+    "P21": "engine_defaults",
 }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -38,16 +38,21 @@ like B's, a warm-up of 128 rows. CPU seconds are those of the median run's proce
 
 @dataclass(frozen=True)
 class Case:
-    """One model and how it is used. rows: enough for about a quarter of a minute. rows_per_request: as in a job."""
+    """One model and how it is used. rows: enough for about a quarter of a minute. max_num_seqs: None for the default of either
+    side. rows_per_request: as in a job. chats: whether a generating model gets each text as a user's message. args: for the
+    engine of both sides, beside those of `ON_THE_CPU`."""
 
     name: str
     repository: str
     revision: str
     generates: bool
     rows: int
-    max_num_seqs: int
+    max_num_seqs: int | None
     rows_per_request: int | None = 1
     texts: Callable[[range], list[str]] = sentences
+    chats: bool = False
+    max_tokens: int = MAX_TOKENS
+    args: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -57,10 +62,12 @@ class Case:
             "model__revision": self.revision,
             "engine__max_num_seqs": self.max_num_seqs,
             **ON_THE_CPU,
+            "engine__args": {**ON_THE_CPU["engine__args"], **self.args},
         }
         if self.generates:
-            request = {"prompt": "{{ text }}", "max_tokens": MAX_TOKENS, "temperature": 0.0}
-            return {**changes, "task": "completion", "request": request, "destination__column": "answer"}
+            task, text = ("chat", "user") if self.chats else ("completion", "prompt")
+            request = {text: "{{ text }}", "max_tokens": self.max_tokens, "temperature": 0.0}
+            return {**changes, "task": task, "request": request, "destination__column": "answer"}
         return {**changes, "request__rows_per_request": self.rows_per_request}
 
 
@@ -89,7 +96,7 @@ def _compare(report: Report, case: Case, rows: int, times: int, folder: Path) ->
     folder.mkdir()
     ours: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
-    with _in_process(case, folder) as process, _served(case, folder) as server:
+    with in_process(case, folder) as process, served(case, folder) as server:
         process.compute(WARM_UP)
         server.compute(WARM_UP)
         for _ in range(times):
@@ -136,18 +143,20 @@ class InProcess:
 
 
 @contextmanager
-def _in_process(case: Case, folder: Path) -> Iterator[InProcess]:
+def in_process(case: Case, folder: Path) -> Iterator[InProcess]:
+    """`vllm.LLM` in a process of its own, ready. folder: for its log."""
     setup = {
-        "task": "generate" if case.generates else "embed",
-        "max_tokens": MAX_TOKENS,
+        "task": ("chat" if case.chats else "generate") if case.generates else "embed",
+        "max_tokens": case.max_tokens,
         "llm": {
             "model": case.repository,
             "revision": case.revision,
             "runner": "generate" if case.generates else "pooling",
-            "max_num_seqs": case.max_num_seqs,
             "max_model_len": 256,
             "dtype": "float32",
             "enforce_eager": True,
+            **({"max_num_seqs": case.max_num_seqs} if case.max_num_seqs else {}),
+            **{name.replace("-", "_"): value for name, value in case.args.items()},
         },
     }
     environment = {**os.environ, **vllm.environment()}
@@ -211,6 +220,7 @@ def _merged(spent: dict[str, float]) -> dict[str, float]:
 
 
 @contextmanager
-def _served(case: Case, folder: Path) -> Iterator[Served]:
+def served(case: Case, folder: Path) -> Iterator[Served]:
+    """A vLLM server that answers. folder: for its log, and for the runs of drivers."""
     with running(a_spec(**case.settings), folder / "vllm.log") as server:
         yield Served(server, server._process.pid, case, folder)
