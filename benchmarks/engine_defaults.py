@@ -24,9 +24,9 @@ BEFORE: Final[dict[str, Any]] = {"max-num-batched-tokens": 2048, "disable-uvicor
 METHOD: Final = f"""
 The same rows go three ways: through the driver to a vLLM with the defaults of `vllm serve` (before: {BEFORE_SEATS} rows and
 2,048 tokens a step, an access log), through the driver to one with a job's defaults on a CPU (after: 256 rows and 4,096 tokens
-a step, no access log), and through `vllm.LLM` in process with its own defaults, which are the same numbers. One vLLM build, model
-and dtype, float32 and eager. All three are up all the time, two of them idle, and take turns; before and after swap places
-with each. Embeddings are MiniLM's, of rows with about 14 tokens; chats are the tests' tiny Llama's, greedy, at most
+a step, no access log), and through `vllm.LLM` in process with its own defaults, which are the same numbers. One vLLM build,
+model and dtype, float32 and eager. All three are up all the time, two of them idle, and take turns; before and after swap
+places with each. Embeddings are MiniLM's, of rows with about 14 tokens; chats are the tests' tiny Llama's, greedy, at most
 {MAX_TOKENS} tokens, without prefix caching, with prompts of about 30 and 200 tokens. The time through the driver is as in P1.
 Medians of the turns are compared.
 """
@@ -48,6 +48,11 @@ def cases() -> list[Case]:
     ]
 
 
+def before(after: Case) -> Case:
+    """The same as `vllm serve` would start."""
+    return replace(after, max_num_seqs=BEFORE_SEATS, args={**after.args, **BEFORE})
+
+
 def measure(report: Report, folder: Path, quick: bool) -> None:
     for case in cases():
         rows, turns = (200, 1) if quick else (case.rows, TURNS)
@@ -56,13 +61,12 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
 
 
 def _compare(report: Report, after: Case, rows: int, turns: int, folder: Path) -> None:
-    before = replace(after, max_num_seqs=BEFORE_SEATS, args={**after.args, **BEFORE})
     found: dict[str, list[float]] = {"before": [], "after": [], "in process": []}
     for name in found:
         (folder / name).mkdir(parents=True)
     with ExitStack() as stack:
         sides: dict[str, InProcess | Served] = {
-            "before": stack.enter_context(served(before, folder / "before")),
+            "before": stack.enter_context(served(before(after), folder / "before")),
             "after": stack.enter_context(served(after, folder / "after")),
             "in process": stack.enter_context(in_process(after, folder / "in process")),
         }

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import engine_defaults
 from benchmarks.measures import MEASURES, number_of
 from benchmarks.report import PAGE as WRITTEN
 from benchmarks.report import ROOT, replaced
 from benchmarks.runs import prepare
+from benchmarks.vllm_throughput import Case
+from nightshift.jobset.manifest.server import server_args
 from nightshift.run.opening import load_run, planned
 from nightshift.store import open_store
+from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
 
@@ -49,6 +53,15 @@ def test_the_module_and_the_page_give_a_subject_the_same_number(number: str, sub
     assert (ast.get_docstring(module) or "").startswith(f"{number}: ")
     assert f"\n| {number} | `{subject}` | " in page
     assert f"\n### {number}, " in page
+
+
+def test_the_sides_of_p21_differ_in_the_defaults_alone() -> None:
+    after = Case("chat", "org/m", "r1", True, 1, None, chats=True, args=engine_defaults.NO_PREFIXES)
+
+    ours, theirs = (set(server_args(a_spec(**case.settings))) for case in (after, engine_defaults.before(after)))
+
+    assert ours - theirs == {"--max-num-seqs=256", "--max-num-batched-tokens=4096", "--disable-uvicorn-access-log"}
+    assert theirs - ours == {"--max-num-seqs=128", "--max-num-batched-tokens=2048", "--no-disable-uvicorn-access-log"}
 
 
 def test_a_driver_accepts_the_run_of_a_measure(tmp_path: Path) -> None:
