@@ -12,7 +12,7 @@ from typing import Any, Final
 from benchmarks.engines import ON_THE_CPU
 from benchmarks.report import Report, say, spread
 from benchmarks.runs import short_sentences
-from benchmarks.vllm_throughput import WARM_UP, Case, Served, rate
+from benchmarks.vllm_throughput import WARM_UP, Case, Served, cpu_s_of, rate
 from local import hub
 from tests.builders import a_spec
 from tests.integration.driver.vllm import Vllm
@@ -61,16 +61,12 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
             for servers in (1, 2) if turn % 2 else (2, 1):
                 found[servers].append(sides[servers].compute(rows))
             say(", ".join(f"{servers}: {rate(runs[-1], rows):.1f} rows/s" for servers, runs in found.items()))
-    spent = {servers: median([_cpu(run) for run in runs]) for servers, runs in found.items()}
+    spent = {servers: median([cpu_s_of(run) for run in runs]) for servers, runs in found.items()}
     report.add("CPU seconds of all processes per row, two API servers / one", f"{spent[2] / spent[1]:.3f}", "stated")
     for servers, runs in found.items():
-        middle = sorted(runs, key=_cpu)[len(runs) // 2]
+        middle = sorted(runs, key=cpu_s_of)[len(runs) // 2]
         parts = ", ".join(
             f"{name} {1000 * seconds / rows:.3f}" for name, seconds in middle.items() if name not in ("seconds", "tokens")
         )
         rates = spread([rate(run, rows) for run in runs], ".1f")
         report.note(f"API servers: {servers}; CPU ms per row: {parts}; {rates} rows/s, each of {rows:,} rows answered once")
-
-
-def _cpu(run: dict[str, float]) -> float:
-    return sum(seconds for name, seconds in run.items() if name not in ("seconds", "tokens"))

@@ -120,6 +120,11 @@ def rate(one: dict[str, float], rows: int) -> float:
     return rows / one["seconds"]
 
 
+def cpu_s_of(one: dict[str, float]) -> float:
+    """CPU seconds of all processes of a run."""
+    return sum(spent for name, spent in one.items() if name not in ("seconds", "tokens"))
+
+
 class InProcess:
     """`benchmarks.inprocess`, ready."""
 
