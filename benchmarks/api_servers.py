@@ -39,7 +39,7 @@ class Several(Case):
 
 @contextmanager
 def _served(servers: int, folder: Path) -> Iterator[Served]:
-    case = Several("short rows", hub.REPOSITORY, hub.REVISION, False, 4_000, 64, None, short_sentences, servers)
+    case = Several("short rows", hub.REPOSITORY, hub.REVISION, False, 4_000, 64, None, short_sentences, servers=servers)
     folder.mkdir()
     # A process for the engine's core beside one API server, too.
     vllm = Vllm(a_spec(**case.settings), folder / "vllm.log", variables={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"})
