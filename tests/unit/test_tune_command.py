@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +22,13 @@ from nightshift.planner.costs.prices import Prices
 from nightshift.planner.record import Record
 from nightshift.planner.roofline import Tokens
 from nightshift.planner.speed import Known
-from nightshift.preview.outcome import EngineTaken, Outcome
+from nightshift.preview.outcome import Computed, EngineTaken, Outcome
 from nightshift.preview.session import Surroundings
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.spec.vllm_flags import affects_answers
 from nightshift.tuner import patch, sample, session
+from nightshift.tuner.also import compared
 from nightshift.tuner.engines import EngineFailed, cause_of
 from nightshift.tuner.points import Cause, Point
 from nightshift.tuner.space import at, changes_of, patched, space_of
@@ -82,7 +85,9 @@ class PlantedEngines:
         self.asked: list[tuple[int, int, int]] = []
         self.dead = 0
 
-    def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
+    def trial(
+        self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table, *, answers: bool = False
+    ) -> Outcome:
         if self.dies_at is not None and len(self.asked) == self.dies_at:
             raise KeyboardInterrupt
         if self.taken or (self.taken_from is not None and len(self.asked) >= self.taken_from):
@@ -95,7 +100,13 @@ class PlantedEngines:
             raise EngineFailed(found, "its last words")
         if ids != sorted(ids) and (seen := self.soak(spec)) is not None:
             return seen
-        return Outcome((), 1_000, 100, len(rows) / found, "0.32.0", dead=self.dead)
+        given = tuple(self.answer(spec, id_) for id_ in ids) if answers else ()
+        return Outcome(given, 1_000, 100, len(rows) / found, "0.32.0", dead=self.dead)
+
+    def answer(self, spec: JobSpec, id_: int) -> Computed:
+        """One of ten differs under another type of the cache."""
+        other = "kv-cache-dtype" in spec.engine.flags and id_ % 10 == 0
+        return Computed(answer="other" if other else f"label {id_ % 3}")
 
 
 class Tuned:
@@ -106,8 +117,8 @@ class Tuned:
         self.file = folder / "tickets.yaml"
         self.file.write_text(JOB)
 
-    def run(self, *, budget: str = "1h", rows: int = 200, as_json: bool = True) -> int:
-        options = command.Options(self.file, command.budget(budget), rows, DAY, as_json)
+    def run(self, *, budget: str = "1h", rows: int = 200, as_json: bool = True, also: Sequence[str] = ()) -> int:
+        options = command.Options(self.file, command.budget(budget), rows, DAY, list(map(command.setting, also)), as_json)
         return command.run(options, {"HF_HUB_OFFLINE": "1"}, self.world, lambda world: self.engines)
 
     def world(self, environment: Mapping[str, str]) -> Surroundings:
@@ -187,8 +198,10 @@ def test_what_fails_only_under_the_longest_rows_is_not_recommended(tmp_path: Pat
 
 def test_rows_that_are_preempted_in_any_trial_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Tight(PlantedEngines):
-        def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
-            found = super().trial(spec, names, warm_up, rows)
+        def trial(
+            self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table, *, answers: bool = False
+        ) -> Outcome:
+            found = super().trial(spec, names, warm_up, rows, answers=answers)
             return replace(found, preemptions=1.0) if spec.seats() > 128 else found
 
     tuned = Tuned(tmp_path, Tight(by_seqs))
@@ -243,6 +256,77 @@ def test_a_tune_whose_machines_are_taken_again_and_again_ends_and_goes_on_later(
     assert tuned.run() == exits.RESUME
     assert (tuned.kept(), capsys.readouterr().err) == ([], "nightshift tune: The cluster took pod p away.\n")
     assert tuned.run() == exits.DONE
+
+
+class TestSettingsThatMayChangeAnswers:
+    """Tried only if the user asks, at the end, and beside the answers without them."""
+
+    def test_speed_and_answers_are_told_and_the_patch_opens_a_new_run(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def rate(job: JobSpec) -> float:
+            return by_seqs(job) * (1.5 if "kv-cache-dtype" in job.engine.flags else 1.0)
+
+        tuned = Tuned(tmp_path, PlantedEngines(rate))
+
+        assert tuned.run(as_json=False, also=["kv_cache_dtype=fp8"]) == exits.DONE
+
+        shown = capsys.readouterr().out
+        assert "With kv-cache-dtype=fp8: 1.50 times the chosen settings (" in shown
+        assert re.search(r"[89]\d\.\d% of 200 answers are the same without it\. It opens a new run\.", shown)
+        before, _, after = shown.partition("This patch opens a new run, because answers may change:")
+        assert "kv-cache-dtype: fp8" not in before
+        assert "+    kv-cache-dtype: fp8" in after
+        asked = len(tuned.engines.asked)
+
+        assert tuned.run(also=["kv-cache-dtype=fp8"]) == exits.DONE, "what is known is not tried again"
+        (found,) = json.loads(capsys.readouterr().out)["also"]
+        assert (len(tuned.engines.asked), found["same"]["rows"], found["better"]) == (asked, 200, True)
+        assert 0.8 < found["same"]["equal"] < 1
+
+    def test_one_that_fails_is_no_patch(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        def rate(job: JobSpec) -> float | Cause:
+            return Cause.CANNOT_START if job.engine.dtype == "float16" else by_seqs(job)
+
+        tuned = Tuned(tmp_path, PlantedEngines(rate))
+
+        assert tuned.run(also=["dtype=float16"]) == exits.DONE
+
+        (found,) = json.loads(capsys.readouterr().out)["also"]
+        assert (found["patch"], found["sentence"]) == ("", "With dtype=float16: the engine does not start.")
+
+    def test_none_is_tried_that_nobody_asks_for(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+        tuned.run()
+
+        assert json.loads(capsys.readouterr().out)["also"] == []
+
+    def test_vectors_are_compared_by_their_cosine(self) -> None:
+        own = [Computed(answer=[1.0, 0.0]), Computed(answer=[0.0, 2.0])]
+        other = [Computed(answer=[1.0, 0.0]), Computed(answer=[2.0, 2.0])]
+
+        found = compared(own, other)
+
+        assert (found.rows, found.equal) == (2, 0.5)
+        assert found.cosine == pytest.approx(((1 + 0.5**0.5) / 2, 0.5**0.5))
+        assert "cosine of their vectors is 0.8536 on average, 0.7071 at least" in found.words
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [("fp8", "is no setting"), ("dtype=", "is no setting"), ("max-num-batched-tokens=4", "changes no answer")],
+    )
+    def test_what_is_none_is_refused(self, text: str, words: str) -> None:
+        with pytest.raises(argparse.ArgumentTypeError, match=words):
+            command.setting(text)
+
+    def test_a_value_that_no_job_may_have_ends_it_before_a_trial(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+
+        assert tuned.run(also=["dtype=fp99"]) == exits.BAD_INPUT
+        assert "a job cannot have dtype=fp99: Input should be 'auto'" in capsys.readouterr().err
+        assert tuned.engines.asked == []
 
 
 def test_no_engine_that_starts_is_a_result_that_is_not_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

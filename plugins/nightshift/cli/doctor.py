@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
+from nightshift.cli.trouble import beside_the_stack
 from nightshift.fields.arguments import flag, option
 from nightshift.hooks.connections import AirflowConnections
 
@@ -46,6 +47,9 @@ def run(
     # Here, because its packages come with Airflow: the help does not need them.
     from nightshift.doctor.checks import diagnose
 
-    report = diagnose(os.environ if environment is None else environment, connect, job_file=options.file)
+    variables = os.environ if environment is None else environment
+    report = diagnose(variables, connect, job_file=options.file)
     print(json.dumps(report.to_json()) if options.as_json else "\n".join(report.lines()))
+    if not variables.get("NIGHTSHIFT_BUCKET") and (words := beside_the_stack().strip()):
+        print(words, file=sys.stderr)
     return report.exit_code

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,8 +51,8 @@ EPILOG: Final = (
 @dataclass(frozen=True)
 class Options:
     file: Path = option(type=Path, metavar="JOB", help="the job's YAML file")
-    partition: str = option(
-        "--partition", default=MISSING, metavar="DATE", help="the day of the run, or the start of its period"
+    partition: str | None = option(
+        "--partition", metavar="DATE", help="the day, or the start of a period (default: the last one that is over)"
     )
     rows: int | None = option("--rows", type=positive, metavar="N", help="plan for N rows instead of counting the query's")
     input_tokens: int | None = option(

@@ -19,15 +19,16 @@ from nightshift.tuner.budget import DEFAULT, ROWS, ROWS_MOST, Budget
 
 if TYPE_CHECKING:
     from nightshift.preview import session as previews
+    from nightshift.tuner.also import Setting
     from nightshift.tuner.engines import Engines
     from nightshift.tuner.session import Result
 
 DESCRIPTION: Final = (
     "Finds the settings under which the job's engine answers the most rows a second, and prints a patch of the job file. For "
     "each trial it starts an engine in the runtime that NIGHTSHIFT_RUNTIME names, and sends it real rows of the job by the "
-    "driver's own request loop; the job's own settings come first. Only settings that change no answer are tried, and none is "
-    "recommended that did not hold the longest rows. Trials are kept in the bucket: run it again after a crash, or with a "
-    "larger budget, and it goes on."
+    "driver's own request loop; the job's own settings come first. Only settings that change no answer are tried, besides "
+    "those of --also, and none is recommended that did not hold the longest rows. Trials are kept in the bucket: run it again "
+    "after a crash, or with a larger budget, and it goes on."
 )
 EPILOG: Final = (
     "Exit codes: 0 there is a result, also that the job's own settings are best; 1 no settings held the longest rows, or too "
@@ -39,6 +40,15 @@ EPILOG: Final = (
 def budget(text: str) -> Budget:
     try:
         return Budget.read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def setting(text: str) -> Setting:
+    from nightshift.tuner.also import Setting
+
+    try:
+        return Setting.read(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -56,6 +66,15 @@ class Options:
     rows: int = option("--rows", type=positive, default=ROWS, metavar="N", help="rows of a trial (default: %(default)s)")
     partition: str | None = option(
         "--partition", metavar="DATE", help="the day, or the start of a period (default: the last one that is over)"
+    )
+    also: list[Setting] = option(
+        "--also",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="SETTING",
+        help="a setting that may change answers, tried at the end, its answers compared with those without it: "
+        "kv-cache-dtype=fp8; may be given again",
     )
     as_json: bool = flag("--json", "one JSON object at the end (docs/use/tune.md)")
 
@@ -82,9 +101,11 @@ def _run(options: Options, world: previews.Surroundings, engines: Callable[[prev
     spec = load(options.file)
     try:
         seconds = options.budget.seconds_for(spec, world.prices)
+        for each in options.also:
+            each.on(spec)
     except ValueError as error:
         raise Wrong(str(error)) from None
-    task = session.Task(spec, partition_of(spec, options.partition), options.rows, seconds)
+    task = session.Task(spec, partition_of(spec, options.partition), options.rows, seconds, tuple(options.also))
 
     def told(number: int, trial: Any, space: Any, rate: float | None) -> None:
         print(text.trial_line(number, trial, space, rate), file=sys.stderr if options.as_json else sys.stdout, flush=True)
@@ -123,3 +144,7 @@ def _tell(options: Options, found: Result) -> None:
         print(advice, file=sys.stderr)
     if patched := found.patch(options.file):
         print("", patched, sep="\n")
+    for each in found.also:
+        print("", each.sentence, sep="\n")
+        if patched := found.patch_with(each, options.file):
+            print("", "This patch opens a new run, because answers may change:", patched, sep="\n")

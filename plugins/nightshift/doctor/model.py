@@ -10,7 +10,7 @@ from typing import Final
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.run import hub_revision, weights
-from nightshift.run.hub_cache import absent, offline
+from nightshift.run.hub_cache import absent, folder_of, is_local, offline
 from nightshift.run.pins import is_commit
 
 NAME: Final = "model"
@@ -34,7 +34,10 @@ def ask(here: Surroundings) -> Iterator[Finding]:
         yield Failed(NAME, missing.problem, f"infer of {job.job}: its engine cannot start", missing.advice)
         return
     if offline(here.environment):
-        yield Skipped(NAME, "HF_HUB_OFFLINE is set, so the Hub is not asked")
+        if is_local(here.environment):
+            yield Ok(NAME, f"{job.model.uri} at {job.model.revision} is in {folder_of(here.environment)}")
+        else:
+            yield Skipped(NAME, "HF_HUB_OFFLINE is set, so the Hub is not asked")
         return
     try:
         model = hub_revision.model_at(place, job.model.revision, here.environment)

@@ -36,7 +36,8 @@ IDLE_S: Final = 600.0
 EVERY_S: Final = 0.25
 """Between two looks. A LIST costs 5 millionths of a dollar: ten idle minutes take about a cent."""
 OLD: Final = timedelta(minutes=30)
-"""Nobody waits any longer for the answer to an older question, from before this process began."""
+"""Nobody waits any longer for the answer to an older question, from before this process began, unless it says so: a machine may
+take longer to come."""
 ENGINE_WAIT_S: Final = 1800.0
 
 
@@ -65,7 +66,7 @@ class Keeper:
         try:
             ask = json.loads(body or b"{}")
             PREVIEW.check(ask, path)
-            if datetime.now(UTC) - datetime.fromisoformat(ask["at"]) > OLD:
+            if datetime.now(UTC) - datetime.fromisoformat(ask["at"]) > OLD + timedelta(seconds=ask.get("waits_s", 0)):
                 return False
             if not await self._objects.create(self._folder.taken_path(id_), self._pod.encode()):
                 return False

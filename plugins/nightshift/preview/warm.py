@@ -81,6 +81,7 @@ class WarmEngine:
             "spec": spec.model_dump(mode="json"),
             "rows": base64.b64encode(to_parquet(table)).decode(),
             "brief": brief,
+            "waits_s": self.machine_s or 0.0,
         }
         with reaching(f"write {folder.ask_path(id_)}"):
             obstore.put(self.store, folder.ask_path(id_), canonical_json(ask), mode="create")

@@ -34,13 +34,18 @@ def offline(environment: Mapping[str, str]) -> bool:
     return environment.get(OFFLINE, "").upper() in _TRUE
 
 
+def is_local(environment: Mapping[str, str]) -> bool:
+    """Whether engines run on this machine, with its cache."""
+    return environment.get("NIGHTSHIFT_RUNTIME", "").startswith("local:")
+
+
 def absent(repository: str, revision: str, environment: Mapping[str, str]) -> Absent | None:
     """Why the local runtime's engines will not find a model of the Hub; None if they will, or if that is not known here.
 
     repository: ORGANISATION/NAME. On the local runtime engines have this machine's cache, and HF_HUB_OFFLINE as it is here. Of
     the pods of a cluster neither is known: they may ask the Hub where Airflow must not.
     """
-    if not (offline(environment) and environment.get("NIGHTSHIFT_RUNTIME", "").startswith("local:")):
+    if not (offline(environment) and is_local(environment)):
         return None
     cache = folder_of(environment)
     commits, named = _commits(cache, repository), _named(cache, repository)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 import os
+import socket
+import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import obstore
 
 from nightshift import pip
 from nightshift.run import weights
 from nightshift.run.hub_cache import absent, offline
+from nightshift.run.hub_revision import endpoint_of
 from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
 from nightshift.store import StoreUnavailable, open_folder
@@ -86,7 +90,7 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
         raise NoModel(str(missing))
     try:
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+        from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
     except ModuleNotFoundError as error:
         raise NoFile(f"the package huggingface-hub is not installed here: {pip('airflow')}") from error
     home = environment.get("HF_HOME")
@@ -102,6 +106,10 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
         local_files_only=offline(environment),
         etag_timeout=TIMEOUT_S,
     )
+    problem = "" if offline(environment) else _no_way_to(endpoint_of(environment))
+    if problem:
+        # The Hub's own client would try for 24 s.
+        download = functools.partial(download, local_files_only=True)
     try:
         # A file that is too large must not fill this machine's disk either.
         _not_too_large(words, name, download(dry_run=True).file_size)
@@ -119,8 +127,23 @@ def _from_hub(repository: str, revision: str, name: str, environment: Mapping[st
             f"The engine will not find hf://{repository} at {revision}: the Hub has no such model or revision. Correct "
             "model.uri or model.revision."
         ) from error
+    except LocalEntryNotFoundError as error:
+        reach = f", and the Hub is out of reach ({problem})" if problem else ""
+        raise NoFile(f"{words} is not in the cache of this machine{reach}") from error
     except Exception as error:  # The client has a dozen of its own, and those of its HTTP library.
         raise NoFile(f"{words} cannot be downloaded: {_first_line(error)}") from error
+
+
+def _no_way_to(endpoint: str) -> str:
+    """Why nothing can be sent there; "" if it may be possible. A proxy looks names up by itself."""
+    host = urlsplit(endpoint).hostname or ""
+    if urllib.request.getproxies() or not host:
+        return ""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        return f"{host}: {error.strerror or error}"
+    return ""
 
 
 def _first_line(error: Exception) -> str:

@@ -43,11 +43,13 @@ class EngineFailed(Exception):
 class Engines(Protocol):
     """Starts engines. JobSets are one way; whoever knows another gives it to `nightshift.tuner.session.tune`."""
 
-    def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
+    def trial(
+        self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table, *, answers: bool = False
+    ) -> Outcome:
         """Starts the job's engine, sends it the warm-up and then the rows by the driver's request loop, and stops it.
 
         names: of this trial's attempts, this one last: what a killed process has left of the others is ended first. The outcome
-        is that of `rows`, without answers.
+        is that of `rows`, with their answers only if they are asked for.
 
         Raises EngineFailed; EngineTaken if the cluster took the machine away, which says nothing of the point; NoMachine,
         UnfitEngine, StoreUnavailable, and what reaching the machines raises.
@@ -66,7 +68,9 @@ class JobSetEngines:
     settings: Settings
     runtime: Callable[[], Runtime]
 
-    def trial(self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table) -> Outcome:
+    def trial(
+        self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table, *, answers: bool = False
+    ) -> Outcome:
         *earlier, folder = [_folder(spec.job, name) for name in names]
         runtime = self.runtime()
         spec = spec.model_copy(update={"priority": None})
@@ -76,7 +80,7 @@ class JobSetEngines:
             self._end(runtime, each.jobset)
         try:
             warm.answers(spec, warm_up, folder, brief=True)
-            found = warm.answers(spec, rows, folder, brief=True)
+            found = warm.answers(spec, rows, folder, brief=not answers)
             if taken_away(runtime.observe(folder.jobset)):
                 # The rows may have met a second engine, which was cold.
                 raise EngineTaken(f"The cluster took the pod of JobSet {folder.jobset} away.")

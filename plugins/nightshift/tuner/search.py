@@ -145,11 +145,17 @@ class Searcher:
             return Choice(best, 1.0, 1.0, 1.0)
         if not default:
             return Choice(best, None, None, None)
-        own = self._rates[best]
-        gap = _mean(own) - _mean(default)
+        return Choice(best, *self._ratio(self._rates[best], default))
+
+    def beside(self, point: Point, rate: float) -> tuple[float, float, float]:
+        """The ratio of the rate of one trial to those of a measured point, with the interval in which it is with 95 %."""
+        return self._ratio([math.log(rate)], self._rates[point])
+
+    def _ratio(self, own: list[float], other: list[float]) -> tuple[float, float, float]:
+        gap = _mean(own) - _mean(other)
         noise, freedom = self._noise_and_freedom()
-        half = _student(freedom) * noise * math.sqrt(1 / len(own) + 1 / len(default))
-        return Choice(best, math.exp(gap), math.exp(gap - half), math.exp(gap + half))
+        half = _student(freedom) * noise * math.sqrt(1 / len(own) + 1 / len(other))
+        return math.exp(gap), math.exp(gap - half), math.exp(gap + half)
 
     def _sound(self) -> list[Point]:
         """Measured, and not ruled out."""

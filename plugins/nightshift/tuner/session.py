@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +25,7 @@ from nightshift.run.pins import UNPINNED
 from nightshift.store import create_or_read, reaching
 from nightshift.tasks.base import load_kind
 from nightshift.tuner import sample, text
+from nightshift.tuner.also import Found, Setting, compared
 from nightshift.tuner.engines import EngineFailed
 from nightshift.tuner.patch import of_file
 from nightshift.tuner.points import Cause
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
     from nightshift.tuner.engines import Engines
     from nightshift.tuner.points import Point, Space
+
+T = TypeVar("T")
 
 WARM_UP: Final = 16
 """Rows before those that are measured: the first requests of an engine are slow."""
@@ -64,12 +67,14 @@ class UnfitRows(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """rows: of a trial. budget_s: seconds of trials, those that were kept earlier included."""
+    """rows: of a trial. budget_s: seconds of trials, those that were kept earlier included. also: settings that may change
+    answers, to be tried at the end."""
 
     spec: JobSpec
     partition: str
     rows: int
     budget_s: float
+    also: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class Result:
     choice: Choice
     changes: dict[str, Any]
     folder: str
+    also: tuple[Found, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -119,6 +125,10 @@ class Result:
     def patch(self, file: Path) -> str:
         """Of the job's file, as `nightshift.tuner.patch.of_file`."""
         return of_file(file, self.changes)
+
+    def patch_with(self, found: Found, file: Path) -> str:
+        """The same with a setting that may change answers; "" if it brings nothing."""
+        return of_file(file, _together(self.changes, found.setting)) if found.better else ""
 
     def to_json(self, file: Path) -> dict[str, Any]:
         """As docs/use/tune.md has it. file: the job's."""
@@ -134,6 +144,7 @@ class Result:
             "patch": self.patch(file),
             "sentence": self.sentence,
             "folder": self.folder,
+            "also": [{**found.to_json(), "patch": self.patch_with(found, file)} for found in self.also],
             "trials": [trial.to_json() for trial in self.trials],
         }
 
@@ -159,35 +170,76 @@ def tune(task: Task, world: Surroundings) -> Result:
     while (question := searcher.ask(_left(trials, task.budget_s))) is not None:
         rows = measured
         if question.measure is Measure.SOAK:
-            most = max(SOAK * question.point.max_num_seqs, int(SOAK_SHARE * len(measured)))
-            rows = measured.take(sample.longest(texts, most))
+            rows = measured.take(sample.longest(texts, _soak_rows(question.point, len(measured))))
         number = len(trials) + 1
-        trial = _measured(task.spec, space, question, (warm_up, rows), world, kept, number)
+
+        def ask(names: list[str], question: Question = question, rows: pa.Table = rows) -> Trial:
+            return _trial(task.spec, space, question, (warm_up, rows), world.engines, names)
+
+        trial = _repeated(ask, world, kept, number)
         kept.keep(number, trial)
         trials.append(trial)
         searcher.tell(question, trial.outcome)
         world.told(number, trial, space, _default_rate(trials, space))
     choice = searcher.choice()
     _keep_records(world.store, task.spec, space, trials, choice, kept.folder)
-    return Result(space, tuple(trials), choice, _changes(task.spec, space, trials, choice), kept.folder)
+    also = Also(task.spec, world, kept, space, searcher, (warm_up, measured), texts, len(trials) + 1)
+    found = tuple(also.tried(choice.point, setting) for setting in task.also) if choice.point else ()
+    return Result(space, tuple(trials), choice, _changes(task.spec, space, trials, choice), kept.folder, found)
 
 
-def _measured(
-    spec: JobSpec,
-    space: Space,
-    question: Question,
-    tables: tuple[pa.Table, pa.Table],
-    world: Surroundings,
-    kept: Kept,
-    number: int,
-) -> Trial:
-    """The trial, repeated if its machine was taken away. Raises EngineTaken if that goes on."""
+@dataclass
+class Also:
+    """Tries settings that may change answers: the rows at the chosen point, beside the answers without the setting, and the
+    soak. number: of their attempts. own: the answers without."""
+
+    spec: JobSpec
+    world: Surroundings
+    kept: Kept
+    space: Space
+    searcher: Searcher
+    tables: tuple[pa.Table, pa.Table]
+    texts: list[str]
+    number: int
+    own: outcome.Outcome | None = None
+
+    def tried(self, point: Point, setting: Setting) -> Found:
+        return self.kept.also(point, setting, lambda: self._found(point, setting))
+
+    def _found(self, point: Point, setting: Setting) -> Found:
+        job, rows = at(setting.on(self.spec), point, self.space.default), self.tables[1]
+        try:
+            if self.own is None:
+                self.own = self._answers(at(self.spec, point, self.space.default), rows)
+            seen = self._answers(job, rows)
+            same = compared(self.own.rows, seen.rows)
+            most = _soak_rows(point, len(rows))
+            soaked = self._answers(job, rows.take(sample.longest(self.texts, most)))
+        except EngineFailed as error:
+            return Found(setting, cause=error.cause)
+        if cause := _cause(Measure.SPEED, seen) or _cause(Measure.SOAK, soaked):
+            return Found(setting, cause=cause, same=same)
+        rate = (len(rows) - seen.dead) / seen.seconds / accelerators(job)
+        return Found(setting, *self.searcher.beside(point, rate), same=same)
+
+    def _answers(self, job: JobSpec, rows: pa.Table) -> outcome.Outcome:
+        def ask(names: list[str]) -> outcome.Outcome:
+            return self.world.engines.trial(job, names, self.tables[0], rows, answers=True)
+
+        return _repeated(ask, self.world, self.kept, self.number)
+
+
+def _soak_rows(point: Point, sampled: int) -> int:
+    return max(SOAK * point.max_num_seqs, int(SOAK_SHARE * sampled))
+
+
+def _repeated(ask: Callable[[list[str]], T], world: Surroundings, kept: Kept, number: int) -> T:
+    """What a trial gives, which is repeated if its machine was taken away. Raises EngineTaken if that goes on."""
     taken = 0
     while True:
         attempt = kept.begin(number)
-        names = [f"{kept.tune}-{number}-{each}" for each in range(1, attempt + 1)]
         try:
-            return _trial(spec, space, question, tables, world.engines, names)
+            return ask([f"{kept.tune}-{number}-{each}" for each in range(1, attempt + 1)])
         except EngineTaken as error:
             taken += 1
             if taken == TRIES:
@@ -313,6 +365,14 @@ def _seats(spec: JobSpec, known: Known) -> int | None:
 def _default_rate(trials: list[Trial], space: Space) -> float | None:
     rates = [each.outcome.rate for each in trials if each.question == Question(space.default, Measure.SPEED)]
     return next((rate for rate in rates if rate), None)
+
+
+def _together(changes: Mapping[str, Any], setting: Setting) -> dict[str, Any]:
+    engine = dict(changes.get("engine", {}))
+    added = setting.changes
+    if "args" in engine and "args" in added:
+        added = {"args": {**engine["args"], **added["args"]}}
+    return {**changes, "engine": {**engine, **added}}
 
 
 def _changes(spec: JobSpec, space: Space, trials: list[Trial], choice: Choice) -> dict[str, Any]:

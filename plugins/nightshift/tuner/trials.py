@@ -4,6 +4,7 @@
     JOB/_tune/TUNE/rows.parquet           the rows of its trials, the warm-up first
     JOB/_tune/TUNE/begun/00000001-1       an attempt of a trial has begun; a killed one leaves no trial
     JOB/_tune/TUNE/trials/00000001.json   a trial; they count from 1, and each is created once
+    JOB/_tune/TUNE/also/DIGEST.json       what a setting brought that may change answers
 
 No partition of a job has the name ``_tune``. TUNE is a digest of the job, of the partition, and of how many rows a trial has.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nightshift.formats import TRIAL
 from nightshift.run.names import canonical_json
 from nightshift.store import create_numbered, create_or_read, get_bytes, reaching
+from nightshift.tuner.also import Found, Setting
 from nightshift.tuner.points import Cause, Point, Space
 from nightshift.tuner.search import Measure, Outcome, Question
 
@@ -126,6 +128,20 @@ class Kept:
             return Space(Point.from_json(value["default"]), {axis: tuple(each) for axis, each in value["axes"].items()})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise NotReadable(f"{path} is not what is searched: {error}. Delete {self.folder} to begin again.") from error
+
+    def also(self, point: Point, setting: Setting, wanted: Callable[[], Found]) -> Found:
+        """What a setting brought at a point. wanted(): called if that is not kept yet. Raises StoreUnavailable, NotReadable."""
+        digest = tune_name([point.to_json(), setting.name, setting.value])
+        path = f"{self.folder}/also/{digest}.json"
+        body = self._get(path)
+        if body is None:
+            body = self._create(path, canonical_json({**TRIAL.stamp(), **wanted().to_json()}))
+        try:
+            value = json.loads(body)
+            TRIAL.check(value, path)
+            return Found.from_json(value)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise NotReadable(f"{path} is not what a setting brought: {error}. Delete it to try again.") from error
 
     def rows(self) -> bytes | None:
         return self._get(self.rows_path)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 from aiohttp import web
 from obstore.store import LocalStore, ObjectStore
 
+from nightshift.formats import PREVIEW
 from nightshift.jobset.labels import RUN_URL_ANNOTATION
 from nightshift.jobset.observation import Observation
 from nightshift.preview import warm
 from nightshift.preview.keeper import Keeper
 from nightshift.preview.names import EngineFolder
 from nightshift.preview.outcome import EngineGone, EngineTaken
-from nightshift.run.names import split_run_url
+from nightshift.preview.rows import to_parquet
+from nightshift.run.names import canonical_json, split_run_url
 from nightshift.settings import Settings
-from nightshift.store import ObjectStorage
+from nightshift.store import ObjectStorage, get_bytes
 from nightshift.tuner.engines import EngineFailed, JobSetEngines
 from nightshift.tuner.points import Cause, Point
 from nightshift.tuner.space import at, space_of
@@ -185,6 +190,21 @@ class TestAMachineThatIsTaken:
     def test_when_it_is_seen_only_afterwards(self, store: ObjectStore, engine: CountingEngine) -> None:
         with pytest.raises(EngineTaken):
             engines(store, Runtime(store, engine.url, status=DISRUPTED)).trial(SPEC, ["t-1"], rows(4), rows(8))
+
+
+def test_a_question_is_answered_however_long_its_machine_took_to_come(store: ObjectStore, engine: CountingEngine) -> None:
+    """And one for which nobody waits any longer is not."""
+    folder = EngineFolder("tickets", "0" * 16)
+    for id_, waits_s in (("patient", 7200.0), ("gone", 0.0)):
+        spec, body = SPEC.model_dump(mode="json"), base64.b64encode(to_parquet(rows(4))).decode()
+        at_ = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+        ask = {**PREVIEW.stamp(), "at": at_, "spec": spec, "rows": body, "brief": True, "waits_s": waits_s}
+        obstore.put(store, folder.ask_path(id_), canonical_json(ask))
+
+    asyncio.run(asyncio.wait_for(Keeper(ObjectStorage(store), folder, engine.url, idle_s=0.5).keep(), 60))
+
+    assert get_bytes(store, folder.answer_path("patient")) is not None
+    assert get_bytes(store, folder.taken_path("gone")) is None
 
 
 def test_no_machine_is_no_failure_of_the_engine(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

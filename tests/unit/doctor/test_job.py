@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nightshift.cli import doctor as command
+from nightshift.cli.trouble import EMULATORS
 from nightshift.doctor import images, job, model
 from nightshift.doctor.checks import CHECKS, JOB_CHECKS, STREAM_CHECKS, diagnose
 from nightshift.doctor.findings import Failed, Ok, Skipped
@@ -144,7 +145,7 @@ class TestModel:
         assert other.fix.startswith("Name one of these in model.uri: org/m; `make chat-model` makes")
         assert isinstance(unknown, Failed)
         assert unknown.problem.endswith(f"has it only at {'a' * 40}")
-        assert isinstance(there, Skipped)
+        assert there == Ok("model", f"hf://org/m at {'a' * 40} is in {tmp_path}")
 
     def test_a_folder_in_a_bucket(self, monkeypatch: pytest.MonkeyPatch) -> None:
         spec = a_spec(model__uri="gs://models/m")
@@ -269,3 +270,12 @@ class TestCommand:
     def test_a_file_that_is_not_there_is_a_wrong_command_line(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert command.run(command.Options(file=Path("gone.yaml")), self.connect, ENVIRONMENT) == 2
         assert "gone.yaml: there is no such file" in capsys.readouterr().err
+
+    def test_a_shell_without_the_stacks_variables_is_told_of_them(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name in EMULATORS:
+            monkeypatch.delenv(name, raising=False)
+
+        assert command.run(command.Options(), self.connect, {}) == 1
+        assert capsys.readouterr().err == 'To use the local stack: make up, then eval "$(make env)".\n'

@@ -151,7 +151,7 @@ def test_the_size_of_the_weights_stands_for_a_config(tmp_path: Path) -> None:
     assert stated.model is not None
     assert stated.model.weights_bytes == 16 << 30
     assert nothing.model is None
-    assert "config.json of hf://org/m at 'r1' cannot be downloaded" in nothing.why_not
+    assert nothing.why_not == "config.json of hf://org/m at 'r1' is not in the cache of this machine"
 
 
 @pytest.mark.parametrize(
@@ -342,6 +342,16 @@ def test_a_file_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert read_file(spec, CONFIG, Pins()) == b"{}"
     with pytest.raises(NoFile, match=r"there is no gs://models/m/tokenizer\.json"):
         read_file(spec, TOKENIZER, Pins())
+
+
+def test_a_hub_whose_name_is_not_known_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    environment = {"HF_HUB_CACHE": str(tmp_path), "HF_ENDPOINT": "https://hub.invalid"}  # RFC 6761: never resolves
+
+    with pytest.raises(NoFile, match=r"is not in the cache of this machine, and the Hub is out of reach \(hub\.invalid: "):
+        read_file(a_spec(), CONFIG, Pins(), environment=environment)
 
 
 def test_a_hub_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
