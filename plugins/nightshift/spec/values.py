@@ -75,7 +75,7 @@ ENGINE_FLAGS: Final = {
             "data-parallel-multi-port-external-lb",
             "data-parallel-supervisor-port",
         ),
-        "Leave it out, and raise compute.workers: each worker has its own engine",
+        "Leave it out, and raise compute.workers: if one of such engine cores dies, vLLM ends them all",
     ),
     "nnodes": _ONE_ENGINE,
     "node-rank": _ONE_ENGINE,
