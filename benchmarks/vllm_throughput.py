@@ -22,7 +22,6 @@ from local import hub, vllm
 from local import models as local_models
 from local.environments import python_of
 from tests.builders import a_spec
-from tests.integration.driver.vllm import Vllm
 
 WARM_UP: Final = 128
 MAX_TOKENS: Final = 32
@@ -180,11 +179,11 @@ def in_process(case: Case, folder: Path) -> Iterator[InProcess]:
 
 
 class Served:
-    """A vLLM server, and drivers that use it."""
+    """A vLLM server, or several beside each other, and drivers that use it."""
 
-    def __init__(self, server: Vllm, pid: int, case: Case, folder: Path) -> None:
-        self._server = server
-        self._pid = pid
+    def __init__(self, servers: Mapping[str, int], case: Case, folder: Path) -> None:
+        """servers: of each URL the process."""
+        self._servers = servers
         self._case = case
         self._folder = folder
         self._runs = 0
@@ -195,7 +194,7 @@ class Served:
         folder, chunk_rows = self._folder / f"run-{self._runs}", max(64, rows // 10)
         run = prepare(folder, rows, chunk_rows=chunk_rows, texts=self._case.texts, **self._case.settings)
         before = self._cpu()
-        ended = Driver(run.url, self._server.url, self._folder / f"driver-{self._runs}.log").complete()
+        ended = Driver(run.url, ",".join(self._servers), self._folder / f"driver-{self._runs}.log").complete()
         run.check(ended.code)
         spent = {name: seconds - before.get(name, 0.0) for name, seconds in self._cpu().items()}
         last = [line for line in ended.log if line["message"] == "done"][-1]
@@ -204,7 +203,9 @@ class Served:
 
     def _cpu(self) -> dict[str, float]:
         return {
-            ("API server" if pid == self._pid else title[:40] + f" {pid}"): cpu_s(pid) for pid, title in tree(self._pid).items()
+            ("API server" if pid == server else title[:40]) + f" {pid}": cpu_s(pid)
+            for server in self._servers.values()
+            for pid, title in tree(server).items()
         }
 
 
@@ -228,4 +229,4 @@ def _merged(spent: dict[str, float]) -> dict[str, float]:
 def served(case: Case, folder: Path) -> Iterator[Served]:
     """A vLLM server that answers. folder: for its log, and for the runs of drivers."""
     with running(a_spec(**case.settings), folder / "vllm.log") as server:
-        yield Served(server, server._process.pid, case, folder)
+        yield Served({server.url: server._process.pid}, case, folder)
