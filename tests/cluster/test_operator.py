@@ -290,7 +290,7 @@ class TestFailures:
         deferred = task.execute()
         namespace.wait_until("the scheduler's words", partial(unschedulable, namespace))
 
-        with pytest.raises(JobSetStartupTimeout, match=r"the pod waits for a node: 0/\d+ nodes are available"):
+        with pytest.raises(JobSetStartupTimeout, match=r"The pod waits for a node: 0/\d+ nodes are available"):
             task.finish(deferred)
 
         [said] = {line for line in task.log.lines if "does not start" in line}
@@ -514,7 +514,7 @@ class TestQueue:
         workloads = "workloads.kueue.x-k8s.io"
         namespace.wait_until("Kueue's words", lambda: "insufficient quota" in json.dumps(namespace.get(workloads)))
 
-        with pytest.raises(JobSetStartupTimeout, match=r"the JobSet waits in its queue: .*insufficient quota for cpu"):
+        with pytest.raises(JobSetStartupTimeout, match=r"The JobSet waits in its queue: .*insufficient quota for cpu"):
             task.finish(deferred)
 
         assert task.log.said("does not start: the JobSet waits in its queue: couldn't assign flavors")

@@ -125,7 +125,7 @@ class TestPitfalls:
     def test_5_a_jobset_goes_at_its_deadline(self, namespace: Namespace) -> None:
         task = Task(namespace, a_short_jobset("late", WORKS), deadline=timedelta(seconds=12))
 
-        with pytest.raises(JobSetDeadlineExceeded, match="the deadline passed"):
+        with pytest.raises(JobSetDeadlineExceeded, match="The deadline passed"):
             task.finish()
 
         assert task.jobsets() == []
