@@ -22,14 +22,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from benchmarks.gpu_engines import Bench, Engine, Inside, Side, Sizes, card, group, profile_of, settings, vllm_version
 from benchmarks.gpu_models import MODELS, lay_out
-from benchmarks.processes import Driver, Ended
+from benchmarks.processes import Driver, counter
 from benchmarks.report import PLUGINS
 from benchmarks.runs import Run, prepare
 from nightshift.spec.engine_defaults import CPU_SEATS_SERVED, QUIET, TOKENS, vllm_tokens
@@ -90,7 +89,7 @@ def through_the_driver(bench: Bench, engine: Engine, texts: Sequence[str]) -> di
     run.check(ended.code)
     spent = {name: round(seconds - before.get(name, 0.0), 2) for name, seconds in engine.spent().items()}
     last = [line for line in ended.log if line["message"] == "done"][-1]
-    found = {"seconds": _seconds(ended), "tokens": last["output_tokens"], "driver_cpu_s": round(ended.cpu_s, 2), "cpu_s": spent}
+    found = {"seconds": ended.working_s, "tokens": last["output_tokens"], "driver_cpu_s": round(ended.cpu_s, 2), "cpu_s": spent}
     shutil.rmtree(run.bucket)
     return found
 
@@ -106,11 +105,6 @@ def _driver(run: Run, engine: Engine, log: Path) -> Driver:
     # The interpreter of a machine without environments finds its packages by this variable.
     path = os.pathsep.join(filter(None, (PLUGINS, os.environ.get("PYTHONPATH"))))
     return Driver(run.url, engine.url, log, PYTHONPATH=path)
-
-
-def _seconds(ended: Ended) -> float:
-    moments = [datetime.fromisoformat(line["time"]) for line in ended.log if line["message"] in ("resumed", "committed")]
-    return (moments[-1] - moments[0]).total_seconds()
 
 
 def compare(bench: Bench, step: str, engines: Mapping[str, Any], texts: Sequence[str], tokens_in: int, warm: int) -> None:
@@ -169,9 +163,9 @@ def order(bench: Bench, engines: Mapping[str, Any]) -> None:
         hits: dict[str, float] = {}
         for _ in range(max(1, sizes.turns - 1)):
             for way, texts in (("in order", sorted(rows)), ("shuffled", shuffled)):
-                before = [engine.total(f"vllm:prefix_cache_{each}_total") for each in ("hits", "queries")]
+                before = [counter(engine.url, f"vllm:prefix_cache_{each}_total") for each in ("hits", "queries")]
                 found[way].append(len(rows) / float(through_the_driver(bench, engine, texts)["seconds"]))
-                after = [engine.total(f"vllm:prefix_cache_{each}_total") for each in ("hits", "queries")]
+                after = [counter(engine.url, f"vllm:prefix_cache_{each}_total") for each in ("hits", "queries")]
                 hits[way] = round((after[0] - before[0]) / max(1.0, after[1] - before[1]), 3)
         rates = {way: [round(rate, 1) for rate in each] for way, each in found.items()}
         ratio = round(median(found["in order"]) / median(found["shuffled"]), 3)
@@ -195,7 +189,7 @@ def interrupted(bench: Bench, engines: Mapping[str, Any]) -> None:
     for name, how in (("SIGKILL", signal.SIGKILL), ("SIGTERM", signal.SIGTERM)):
         texts = [words.text(sizes.tokens_in) for _ in range(sizes.interrupted_rows)]
         run = _prepared(bench, engine, texts)
-        served = engine.total("vllm:request_success_total")
+        served = counter(engine.url, "vllm:request_success_total")
         first = _driver(run, engine, run.bucket / "first.log")
         first.wait_for("committed", times=4)  # of 20
         asked = time.monotonic()
@@ -205,7 +199,7 @@ def interrupted(bench: Bench, engines: Mapping[str, Any]) -> None:
         began = time.monotonic()
         second = _driver(run, engine, run.bucket / "second.log").complete()
         run.check(second.code)
-        again = engine.total("vllm:request_success_total") - served - len(texts)
+        again = counter(engine.url, "vllm:request_success_total") - served - len(texts)
         bench.emit(
             {
                 "step": "interrupted",

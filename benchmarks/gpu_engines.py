@@ -161,12 +161,6 @@ class Engine:
             except (urllib.error.URLError, OSError):
                 time.sleep(0.2)
 
-    def total(self, name: str) -> float:
-        """A counter of its metrics, over all its series."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as reply:
-            body = reply.read().decode()
-        return sum(map(float, re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", body, re.M)))
-
     def spent(self) -> dict[str, float]:
         """CPU seconds of its processes."""
         found: dict[str, float] = {}

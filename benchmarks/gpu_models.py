@@ -3,7 +3,7 @@
 Each model is a config and a tokenizer, without weights: vLLM makes them up (``--load-format dummy``).
 
 The sizes are those of published models; what such a model answers means nothing. The Llamas have the tokenizer of SmolLM2
-(`local.chat_model`) with names of its own making up to their vocabulary, so that text is cut as by a real one; the embedding
+(`local.models`) with names of its own making up to their vocabulary, so that text is cut as by a real one; the embedding
 model has MiniLM's.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -74,6 +76,12 @@ class Ended:
     def cpu_since(self, when: float) -> float:
         """CPU seconds from then (the machine's monotonic clock) to the end."""
         return self.cpu_s - max((cpu for at, cpu in self.spent if at <= when), default=0.0)
+
+    @property
+    def working_s(self) -> float:
+        """Of a driver: seconds from "resumed" to the last commit, by its log."""
+        times = [datetime.fromisoformat(line["time"]) for line in self.log if line["message"] in ("resumed", "committed")]
+        return (times[-1] - times[0]).total_seconds()
 
     def at(self, message: str) -> dict[str, Any]:
         return next(line for line in self.log if line["message"] == message)
@@ -155,6 +163,13 @@ class Driver(Client):
 def environment(**variables: str) -> dict[str, str]:
     """This process's, with the product on the path."""
     return {**os.environ, "PYTHONPATH": PLUGINS, **variables}
+
+
+def counter(url: str, name: str) -> float:
+    """A counter on a server's page /metrics, over all its series."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as reply:
+        body = reply.read().decode()
+    return sum(map(float, re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", body, re.M)))
 
 
 def json_lines(log: Path) -> list[dict[str, Any]]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-import re
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from benchmarks.engines import ON_THE_CPU, running
-from benchmarks.processes import Driver, Ended
+from benchmarks.processes import Driver, counter
 from benchmarks.report import Report, say, spread
 from benchmarks.runs import prepare
 from local import models as local_models
@@ -93,14 +90,12 @@ class Ordered:
         ended = Driver(run.url, self._server.url, self._folder / f"driver-{self._runs}.log").complete()
         run.check(ended.code)
         asked, found = self._cache()
-        return Timed(len(rows) / _seconds(ended), (found - hits) / max(1.0, asked - queries))
+        return Timed(len(rows) / ended.working_s, (found - hits) / max(1.0, asked - queries))
 
     def _cache(self) -> tuple[float, float]:
         """Prompt tokens that vLLM has looked up in its prefix cache, and those that it found."""
-        with urllib.request.urlopen(f"{self._server.url}/metrics", timeout=60) as reply:
-            body = reply.read().decode()
         names = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
-        queries, hits = (sum(map(float, re.findall(rf"^{name}\{{.*\}} (\S+)$", body, re.M))) for name in names)
+        queries, hits = (counter(self._server.url, name) for name in names)
         return queries, hits
 
 
@@ -139,9 +134,3 @@ class Words:
             words.append(self._draw.choice(self._words))
             tokens -= int(self._tokens[words[-1]])
         return " ".join(words)
-
-
-def _seconds(ended: Ended) -> float:
-    """From "resumed" to the last commit."""
-    moments = [datetime.fromisoformat(line["time"]) for line in ended.log if line["message"] in ("resumed", "committed")]
-    return (moments[-1] - moments[0]).total_seconds()

@@ -8,14 +8,13 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from benchmarks import models
 from benchmarks.engines import ON_THE_CPU, running
-from benchmarks.processes import Driver, Ended, cpu_s, tree
+from benchmarks.processes import Driver, cpu_s, tree
 from benchmarks.report import ROOT, Report, say, spread
 from benchmarks.runs import prepare, sentences, short_sentences
 from local import hub, vllm
@@ -199,7 +198,7 @@ class Served:
         spent = {name: seconds - before.get(name, 0.0) for name, seconds in self._cpu().items()}
         last = [line for line in ended.log if line["message"] == "done"][-1]
         tokens = last["output_tokens"] if self._case.generates else last["rows_answered"]
-        return {"seconds": _seconds(ended), "tokens": tokens, "driver": ended.cpu_s, **_merged(spent)}
+        return {"seconds": ended.working_s, "tokens": tokens, "driver": ended.cpu_s, **_merged(spent)}
 
     def _cpu(self) -> dict[str, float]:
         return {
@@ -207,12 +206,6 @@ class Served:
             for server in self._servers.values()
             for pid, title in tree(server).items()
         }
-
-
-def _seconds(ended: Ended) -> float:
-    """From "resumed" to the last commit."""
-    times = [datetime.fromisoformat(line["time"]) for line in ended.log if line["message"] in ("resumed", "committed")]
-    return (times[-1] - times[0]).total_seconds()
 
 
 def _merged(spent: dict[str, float]) -> dict[str, float]:
