@@ -181,8 +181,7 @@ class Sender:
     async def _send_canary(self, canary: Canary, engine: Engine) -> Fault | None:
         """Sends a request that was answered before, and throws its answer away; what went wrong, None if there was one."""
         self._stats.canaries += 1
-        while isinstance(outcome := await self._sent(canary, engine), Unsent):
-            await self._patience.pause(self._patience.jitter(1))
+        outcome = await self._sent(canary, engine)
         match outcome:
             case Replied(body):
                 try:
@@ -198,6 +197,8 @@ class Sender:
                 return Fault(Retry.BUSY, message, status, self._asked_to_wait(engine, retry_after))
             case Failed(message, reason, status, lasting):
                 return Fault(WHY[reason], message, status, lasting=lasting)
+            case Unsent(message):
+                return Fault(Retry.DESCRIPTORS, message)
             case _:
                 return Fault(Retry.GONE if isinstance(outcome, Gone) else WHY[Reason.REJECTED], outcome.message, outcome.status)
 
