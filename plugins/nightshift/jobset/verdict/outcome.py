@@ -97,7 +97,7 @@ def classify(
     """
     outcome = _Judge(observation, resume_codes, permanent_codes).judge(starved=starved)
     if expired and outcome.ending not in (Ending.SUCCEEDED, Ending.DEADLINE, Ending.APPLICATION):
-        explanation = f"the deadline passed, and then {outcome.explanation}"
+        explanation = f"the deadline passed; last seen: {outcome.explanation}"
         return replace(outcome, ending=Ending.DEADLINE, reason="DeadlineExceeded", explanation=explanation, advice=_MORE_TIME)
     return outcome
 
