@@ -86,7 +86,7 @@ class DriverConfig:
         return cls(
             os.environ["NIGHTSHIFT_RUN_URL"],
             home if role == "owner" else None,
-            _urls(os.environ["ENGINE_URL"]),
+            engine_urls(os.environ["ENGINE_URL"]),
             os.environ.get("NODE_NAME") or os.uname().nodename,
             f"{pod}-{uuid.uuid4().hex[:8]}",
             dead_letters=_number("NIGHTSHIFT_DEAD_LETTERS"),
@@ -119,7 +119,8 @@ class DriverConfig:
         )
 
 
-def _urls(value: str) -> tuple[str, ...]:
+def engine_urls(value: str) -> tuple[str, ...]:
+    """ENGINE_URL's addresses. Raises ConfigError for an empty one, and for one that stands there twice."""
     found = tuple(each.strip() for each in value.split(","))
     if not all(found):
         raise ConfigError(f"ENGINE_URL is {value!r}: an address between two commas is missing")

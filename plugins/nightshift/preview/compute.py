@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.driver.backoff import Backoff
-from nightshift.driver.bootstrap import first_window
+from nightshift.driver.bootstrap import first_window, version_of
 from nightshift.driver.engine import EngineClient, Load, Replied, SendResult, WrongEngine
 from nightshift.driver.feeder import names_of, rows_of
 from nightshift.driver.health import EngineBudget
@@ -32,23 +33,25 @@ BUDGET: Final = EngineBudget(absent_s=60.0, failing_s=60.0, few=10_000, rows_ask
 """A person waits: an engine that is away or answers nobody is given up sooner than by a night, and there are few rows."""
 
 
-async def compute(spec: JobSpec, table: pa.Table, url: str) -> Outcome:
-    """Sends the rows to the engine at `url`. Raises EngineGone, UnfitEngine, StoreUnavailable (of an image)."""
+async def compute(spec: JobSpec, table: pa.Table, *urls: str) -> Outcome:
+    """Sends the rows to the engines at `urls`, one or more. Raises EngineGone, UnfitEngine, StoreUnavailable (of an image)."""
     try:
-        return await _computed(spec, table, url)
+        return await _computed(spec, table, urls)
     except (WrongEngine, WrongModel) as error:
         raise UnfitEngine(str(error)) from error
 
 
-async def _computed(spec: JobSpec, table: pa.Table, url: str) -> Outcome:
-    async with _Watched(url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) as engine:
+async def _computed(spec: JobSpec, table: pa.Table, urls: Sequence[str]) -> Outcome:
+    async with contextlib.AsyncExitStack() as stack:
+        made = [_Watched(url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) for url in urls]
+        engines = [await stack.enter_async_context(engine) for engine in made]
         try:
-            version = await engine.version(
-                max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0)
+            version = await version_of(
+                engines, max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0)
             )
         except OSError as error:
-            raise EngineGone(f"{url} does not answer: {error}") from error
-        return await _Preview(spec, table, engine).run(version)
+            raise EngineGone(f"{' or '.join(urls)} does not answer: {error}") from error
+        return await _Preview(spec, table, engines).run(version)
 
 
 class _Watched(EngineClient):
@@ -66,19 +69,19 @@ class _Watched(EngineClient):
 class _Preview:
     """The rows as one chunk, whose results are kept in memory."""
 
-    def __init__(self, spec: JobSpec, table: pa.Table, engine: _Watched) -> None:
+    def __init__(self, spec: JobSpec, table: pa.Table, engines: Sequence[_Watched]) -> None:
         self._spec, self._table = spec, table
         self._kind = load_kind(spec)
-        self._engine = engine
+        self._engines = engines
         self._scheduler = Scheduler(self._kind)
         self._seen = _Seen(self._kind)
         self._life = Life()
         self._stop = asyncio.Event()
         self._stats = Stats()
-        window, requests = first_window(spec.seats(), self._kind)
+        window, requests = first_window(spec.seats(), self._kind, engines=len(engines))
         self._loop = RequestLoop(
             self._kind,
-            [engine],
+            list(engines),
             self._scheduler,
             RequestLoopLimits(window_start=window, requests_most=requests, engine=BUDGET),
             Backoff(random.Random(), self._stop),
@@ -90,7 +93,7 @@ class _Preview:
     async def run(self, version: str) -> Outcome:
         rows, keys = len(self._table), self._table.select(list(self._spec.source.key))
         names = names_of(keys, range(rows)) if self._spec.request.seeded else None
-        before = await self._engine.load()
+        before = [await engine.load() for engine in self._engines]
         began = time.monotonic()
         if rows:
             self._scheduler.open_chunk(0, range(rows), rows_of(self._table, self._kind.columns), {}, names)
@@ -108,7 +111,7 @@ class _Preview:
             for result in results
         )
         took = time.monotonic() - began
-        after = await self._engine.load()
+        after = [await engine.load() for engine in self._engines]
         return Outcome(
             found,
             self._stats.prompt_tokens,
@@ -117,8 +120,8 @@ class _Preview:
             version,
             dead=sum(result.reason is not None for result in results),
             # An engine that was started again counts from 0.
-            preemptions=max(0.0, after.preemptions - before.preemptions) if before and after else 0.0,
-            kv_cache=self._engine.kv_cache,
+            preemptions=sum(max(0.0, b.preemptions - a.preemptions) for a, b in zip(before, after, strict=True) if a and b),
+            kv_cache=max(engine.kv_cache for engine in self._engines),
             losses=self._stats.engine_losses,
         )
 

@@ -1,6 +1,6 @@
 """``python -m nightshift.preview.keeper``: the process beside a warm engine. It answers questions in the bucket, and ends when
 there were none for `IDLE_S`; the engine, its sidecar, ends with it. Its environment is the driver's
-(`nightshift.driver.environment`): NIGHTSHIFT_RUN_URL names the folder, ENGINE_URL the engine.
+(`nightshift.driver.environment`): NIGHTSHIFT_RUN_URL names the folder, ENGINE_URL the engine or engines.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from nightshift import exits
 from nightshift.driver.engine import EngineClient
+from nightshift.driver.environment import engine_urls
 from nightshift.driver.json_log import log_to_stdout
 from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.preview.compute import compute
@@ -42,10 +43,10 @@ ENGINE_WAIT_S: Final = 1800.0
 
 
 class Keeper:
-    """One engine. idle_s: as `IDLE_S`. pod: its own, by which whoever waits sees whether it is still there; "" if unknown."""
+    """urls: of its engines. idle_s: as `IDLE_S`. pod: its own, by which whoever waits sees that it is there; "" if unknown."""
 
-    def __init__(self, objects: ObjectStorage, folder: EngineFolder, url: str, idle_s: float = IDLE_S, pod: str = "") -> None:
-        self._objects, self._folder, self._url, self._idle_s, self._pod = objects, folder, url, idle_s, pod
+    def __init__(self, objects: ObjectStorage, folder: EngineFolder, *urls: str, idle_s: float = IDLE_S, pod: str = "") -> None:
+        self._objects, self._folder, self._urls, self._idle_s, self._pod = objects, folder, urls, idle_s, pod
 
     async def keep(self) -> None:
         """Answers until it was idle for long enough. Raises StoreUnavailable."""
@@ -84,21 +85,23 @@ class Keeper:
     async def _computed(self, ask: dict[str, Any]) -> Outcome:
         spec = JobSpec.model_validate(ask["spec"])
         table = pq.ParquetFile(pa.BufferReader(base64.b64decode(ask["rows"]))).read()
-        found = await compute(spec, table, self._url)
+        found = await compute(spec, table, *self._urls)
         return replace(found, rows=()) if ask.get("brief") else found
 
 
 async def _work() -> int:
     base, run = split_run_url(os.environ["NIGHTSHIFT_RUN_URL"])
-    url = os.environ["ENGINE_URL"]
+    urls = engine_urls(os.environ["ENGINE_URL"])
     if "NIGHTSHIFT_SHARD" in os.environ and os.environ.get("JOB_COMPLETION_INDEX") != "0":
         await asyncio.Event().wait()  # Another host of the slice has the engine's API; a signal ends this one.
-    async with EngineClient(url, "") as engine:
-        # Its probe has found it ready if it is one host; the head of several is waited for here.
-        if not await engine.wait_healthy(ENGINE_WAIT_S):
-            log.error("engine did not become healthy")
-            return exits.RESUME
-    keeper = Keeper(ObjectStorage(open_store(base)), EngineFolder(run.job, run.digest), url, pod=os.environ.get("POD_NAME", ""))
+    for url in urls:
+        async with EngineClient(url, "") as engine:
+            # Its probe has found it ready if it is one host; the head of several is waited for here.
+            if not await engine.wait_healthy(ENGINE_WAIT_S):
+                log.error("engine did not become healthy")
+                return exits.RESUME
+    folder, pod = EngineFolder(run.job, run.digest), os.environ.get("POD_NAME", "")
+    keeper = Keeper(ObjectStorage(open_store(base)), folder, *urls, pod=pod)
     await keeper.keep()
     return exits.DONE
 

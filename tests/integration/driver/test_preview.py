@@ -21,8 +21,10 @@ from nightshift.jobset.labels import RUN_URL_ANNOTATION
 from nightshift.jobset.observation import Observation
 from nightshift.planner.costs.prices import Prices
 from nightshift.preview import results
+from nightshift.preview.compute import compute
 from nightshift.preview.keeper import Keeper
 from nightshift.preview.names import EngineFolder
+from nightshift.preview.outcome import UnfitEngine
 from nightshift.preview.session import Surroundings
 from nightshift.run.names import WORKERS, split_run_url
 from nightshift.settings import Settings
@@ -75,6 +77,7 @@ class ChatEngine(CannedEngine):
             "message": {"role": "assistant", "content": text.rpartition(" ")[2].upper()},
             "finish_reason": "length" if "crashes" in text else "stop",
         }
+        self.seen.append(text)
         usage = {"prompt_tokens": sum(len(each["content"].split()) for each in messages), "completion_tokens": 2}
         return web.json_response({"choices": [choice], "usage": usage})
 
@@ -291,6 +294,30 @@ def test_rows_that_share_a_request_have_their_own_answers_and_the_tokens_of_all(
     assert variant["rows"][0]["answer"] == vector_of("refund please")
     assert variant["rows"][0]["prompt_tokens"] is None
     assert variant["prompt_tokens"] == sum(len(each) for each in BODIES if each)
+
+
+class TestSeveralEngines:
+    """As a job with engines beside each other has them."""
+
+    def test_a_question_goes_to_all_of_them(self, engine: ChatEngine) -> None:
+        spec = JobSpec.model_validate({**JOB, "engine": {"max_num_seqs": 1}})
+        rows = pa.table({"id": list(range(40)), "body": [f"number {n}" for n in range(40)]})
+
+        with ChatEngine() as other:
+            outcome = asyncio.run(compute(spec, rows, engine.url, other.url))
+
+        assert [row.answer for row in outcome.rows] == [str(n) for n in range(40)]
+        assert len(engine.seen) + len(other.seen) == 40
+        assert engine.seen
+        assert other.seen
+
+    def test_they_must_serve_the_same(self, engine: ChatEngine) -> None:
+        spec, rows = JobSpec.model_validate(JOB), pa.table({"id": [1], "body": ["one"]})
+
+        with ChatEngine() as other:
+            other.model["id"] = "another"
+            with pytest.raises(UnfitEngine, match="another"):
+                asyncio.run(compute(spec, rows, engine.url, other.url))
 
 
 def test_an_engine_that_nobody_asks_ends_by_itself(store: ObjectStore, engine: ChatEngine) -> None:
