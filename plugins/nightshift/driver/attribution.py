@@ -324,18 +324,17 @@ class Attribution:
     async def _sings(self, engine: Engine) -> bool:
         """Sends the engine the canary, once a probe is out; whether the search has ended."""
         assert self._canary is not None
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = (loop := asyncio.get_running_loop()).time()
         await self._probe_out()
-        while True:
-            if self._heard[engine.number].answered > began:
-                return self._search is not asyncio.current_task()
+        while self._heard[engine.number].answered <= began:
             sent = loop.time()
             fault = await self._send_canary(self._canary, engine)
             if fault is None or fault.why is not Retry.DESCRIPTORS:
                 break
-            # It did not reach the engine. The search may go on for another one's sake: this one is asked again if it must be.
+            # It did not reach the engine, which may answer another request meanwhile, as the search goes on for one beside it.
             await self._patience.pause(self._patience.jitter(1))
+        else:
+            return self._search is not asyncio.current_task()
         if fault is not None:
             self._note(fault)
             engine.shut |= len(self._engines) > 1
