@@ -70,9 +70,9 @@ class Record:
 
     @property
     def filled(self) -> bool:
-        """Whether each worker had a full batch. With less, its engine was partly idle, and was faster than it could show."""
-        seats = self.workload.performance.get("max_num_seqs")
-        return not isinstance(seats, int) or self.rows >= self.workers * seats
+        """Whether each engine had a full batch. With less, it was partly idle, and was faster than it could show."""
+        seats, engines = (self.workload.performance.get(name) for name in ("max_num_seqs", "engines"))
+        return not isinstance(seats, int) or self.rows >= self.workers * (engines if isinstance(engines, int) else 1) * seats
 
     @property
     def rows_per_second(self) -> float:

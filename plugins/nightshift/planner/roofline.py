@@ -1,5 +1,6 @@
 """What one worker does in a second, by the roofline model: a step takes as long as its arithmetic or its memory traffic,
-whichever is longer.
+whichever is longer. Several engines of a worker share its accelerator, so they take turns: the rates are those of one that has
+its part of the memory alone.
 
 Sources. Roofline: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model" (CACM 52/4, 2009). A token
 costs two operations for each weight that it is multiplied with, and 4 x context x width for attention; a decode step reads all
@@ -26,6 +27,7 @@ from typing import Any, Final
 from nightshift.planner.model import Model
 from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.profiles.hardware import CPU_PEAK, Peak
+from nightshift.spec.engine_defaults import SHARES, UTILIZATION
 
 COMPUTE: Final = 0.5
 """The share of the peak FLOP/s that is reached: Pope et al. report 40 to 76 % for large batches (their "MFU"); half of it,
@@ -49,8 +51,6 @@ PARALLEL: Final = 0.85
 """The share that is left when accelerators share layers and exchange what they computed; a guess for links as NVLink or ICI."""
 PARALLEL_PCIE: Final = 0.6
 """The same for accelerators without such links; a guess too."""
-UTILIZATION: Final = 0.9
-"""vLLM's default of ``--gpu-memory-utilization``."""
 ACTIVATIONS: Final = 0.05
 """The share of the memory that activations, graphs and the allocator take; a guess."""
 CPU_CORES: Final = 1.0
@@ -122,8 +122,8 @@ def estimate(
 
 def api_servers_for(engine_s: float, shape: WorkerShape) -> int:
     """So many that they are no longer the bound of an engine that computes a row in `engine_s` seconds, as far as the machine's
-    CPUs and the driver allow."""
-    return max(1, min(math.ceil(ROW_S / engine_s), api_servers_most(shape)))
+    CPUs and the driver allow. Of several engines, which share both, each has its part."""
+    return max(1, math.ceil(min(math.ceil(ROW_S / engine_s), api_servers_most(shape)) / shape.engines))
 
 
 def api_servers_most(shape: WorkerShape) -> int:
@@ -162,28 +162,29 @@ def _power(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> tuple[
 
 
 def _free(model: Model, shape: WorkerShape, flags: Mapping[str, Any]) -> float:
+    """Of one engine: several have equal parts of the memory, and each the whole model."""
     weights, hardware = model.weights_bytes, shape.profile.hardware
     if hardware is None:
-        kv_cache = float(CPU_KV_CACHE_GIB << 30)
+        kv_cache = float((CPU_KV_CACHE_GIB << 30) // shape.engines)
         most = float(shape.weights_gib_max << 30) - kv_cache
         if weights > most:
             raise CannotStart(_too_large(weights, shape, most))
         return kv_cache
     memory = hardware.memory * 1e9 * shape.accelerators_in_all
-    most = memory * (_utilization(flags) - ACTIVATIONS)
+    most = memory * (_utilization(flags, shape) - ACTIVATIONS)
     if weights >= most:
         raise CannotStart(_too_large(weights, shape, most))
     return most - weights
 
 
-def _utilization(flags: Mapping[str, Any]) -> float:
-    found = flags.get("gpu-memory-utilization", UTILIZATION)
+def _utilization(flags: Mapping[str, Any], shape: WorkerShape) -> float:
+    name, found = next(((flag, flags[flag]) for flag in SHARES if flag in flags), ("", UTILIZATION / shape.engines))
     try:
         share = float(found)
     except ValueError:
         share = math.nan
     if not 0 < share <= 1:
-        raise CannotStart(f"engine.args has gpu-memory-utilization: {found!r}, and vLLM takes a number above 0 and up to 1")
+        raise CannotStart(f"engine.args has {name}: {found!r}, and vLLM takes a number above 0 and up to 1")
     return share
 
 
@@ -194,7 +195,8 @@ def _copies(model: Model, shape: WorkerShape) -> float:
 
 
 def _too_large(weights: float, shape: WorkerShape, most: float) -> str:
-    room = f"{shape.profile.name} has room for {max(0.0, most) / 1e9:,.1f} GB"
+    each = f" for each of {shape.engines} engines (compute.engines)" if shape.engines > 1 else ""
+    room = f"{shape.profile.name} has room for {max(0.0, most) / 1e9:,.1f} GB{each}"
     return f"The model does not fit: its weights are {weights / 1e9:,.1f} GB, and {room}"
 
 

@@ -1,4 +1,4 @@
-"""What one engine spans: whether the hosts, topology and parallelism that a job states fit its profile."""
+"""What one engine spans, and how many share a worker: whether what a job states of it fits its profile."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Span:
     hosts: int | None = None
     tensor_parallel: int | None = None
     pipeline_parallel: int | None = None
+    engines: int | None = None
 
     @property
     def stated(self) -> tuple[str, ...]:
@@ -44,8 +45,9 @@ def fit(profile: Profile, span: Span) -> WorkerShape:
     if found:
         raise ValueError(" ".join(f"compute.{each.field}: {each.problem}. {each.remedy}." for each in found))
     hardware = profile.hardware
+    engines = span.engines or 1
     if hardware is None:
-        return WorkerShape(profile)
+        return WorkerShape(profile, engines=engines)
     if isinstance(hardware, Tpu):
         topology, slice_ = _slice(hardware, span)
         tensor, pipeline = _tpu_parallel(slice_, span)
@@ -54,7 +56,7 @@ def fit(profile: Profile, span: Span) -> WorkerShape:
     tensor, pipeline = _gpu_parallel(hardware, hosts, span)
     accelerators = tensor * pipeline // hosts
     machine = _machine(profile, hardware, accelerators)
-    return WorkerShape(profile, machine, hosts, accelerators, None, tensor, pipeline)
+    return WorkerShape(profile, machine, hosts, accelerators, None, tensor, pipeline, engines)
 
 
 def misfits(profile: Profile, span: Span) -> Iterator[Misfit]:
@@ -62,12 +64,22 @@ def misfits(profile: Profile, span: Span) -> Iterator[Misfit]:
     hardware = profile.hardware
     if hardware is None:
         for name in span.stated:
+            if name == "engines":
+                continue  # They share its memory and CPUs.
             problem = f"{name} is for engines with accelerators, and {profile.name} has none"
             yield Misfit(name, problem, "Leave it out, or choose another profile")
     elif isinstance(hardware, Tpu):
         yield from _tpu_misfits(profile, hardware, span)
+        yield from _several(span, f"{profile.name} is a TPU, and one engine takes all chips of its slice")
     else:
         yield from _gpu_misfits(profile, hardware, span)
+        if max(span.tensor_parallel or 1, span.pipeline_parallel or 1, span.hosts or 1) > 1:
+            yield from _several(span, "Several engines share one GPU, and here one engine takes several")
+
+
+def _several(span: Span, problem: str) -> Iterator[Misfit]:
+    if (span.engines or 1) > 1:
+        yield Misfit("engines", problem, "Leave it out, and raise compute.workers: each has an engine of its own")
 
 
 def _tpu_misfits(profile: Profile, tpu: Tpu, span: Span) -> Iterator[Misfit]:

@@ -31,10 +31,11 @@ _BOUGHT: Final[dict[Provisioning, dict[str, str]]] = {
 
 @dataclass(frozen=True)
 class WorkerShape:
-    """A profile with everything decided: one engine, on one host or on several.
+    """A profile with everything decided: one engine, on one host or on several; or several engines that share one host.
 
     machine: the smallest that fits one of its hosts; None without an accelerator. accelerators: on each host, or 0.
-    Invariant: hosts x accelerators = tensor_parallel x pipeline_parallel, if there are accelerators.
+    Invariants: hosts x accelerators = tensor_parallel x pipeline_parallel, if there are accelerators; if there are several
+    engines, all of that is 1, or they have no accelerator.
     """
 
     profile: Profile
@@ -44,6 +45,7 @@ class WorkerShape:
     topology: str | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    engines: int = 1
 
     @property
     def price_name(self) -> str:
@@ -160,16 +162,16 @@ class WorkerShape:
 
     @property
     def weights_gib_max(self) -> int:
-        """The most weights, in GiB, that an engine of this worker can hold: the memory of all its accelerators.
+        """The most weights, in GiB, that an engine of this worker can hold: the memory of all its accelerators, or its part.
 
-        Each host fetches all of them, so this is also the most that a host needs on its disk.
+        Each host fetches all of them, once for all its engines, so this is also the most that a host needs on its disk.
         """
         hardware = self.profile.hardware
-        return hardware.memory * self.accelerators * self.hosts if hardware else CPU_MEMORY_GIB
+        return (hardware.memory * self.accelerators * self.hosts if hardware else CPU_MEMORY_GIB) // self.engines
 
     @property
     def load_seconds(self) -> int:
-        """The longest that loading the weights should take until the engine answers; a TPU also has to compile.
+        """The longest that loading the weights should take until one engine answers; a TPU also has to compile.
 
         Guesses, from the size of a model that needs this many accelerators.
         """
@@ -178,5 +180,5 @@ class WorkerShape:
 
     @property
     def shared_memory(self) -> str:
-        """Size of /dev/shm, which the processes of one engine share. It counts towards the server's memory."""
-        return "2Gi" if self.accelerators <= 1 else "16Gi"
+        """Size of /dev/shm, which the processes of an engine share. It counts towards the server's memory."""
+        return f"{2 * self.engines}Gi" if self.accelerators <= 1 else "16Gi"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from nightshift.profiles import Span, misfits
 from nightshift.spec import values
 from nightshift.spec.columns import REASONING
 from nightshift.spec.document import Document
+from nightshift.spec.engine_defaults import SHARES
 from nightshift.spec.profile_names import profile_of, unknown
 from nightshift.spec.request_checks import is_text
 from nightshift.spec.vllm_flags import dashed, takes
@@ -39,6 +41,7 @@ def engine(document: Document) -> Iterator[Finding]:
         yield from _flag(document, flags, flag, other, least=True)
     for flag, other in _AT_MOST:
         yield from _flag(document, flags, flag, other, least=False)
+    yield from _shares(document, flags)
     yield from _reasoning(document)
 
 
@@ -100,6 +103,17 @@ def _flag(document: Document, names: Mapping[str, str], flag: str, path: FieldPa
         return
     problem = f"vLLM does not start if --{flag} ({value:,}) is {'less' if least else 'more'} than {'.'.join(map(str, path))}"
     yield Finding(place, f"{problem} ({other:,})", f"Write {other} or {'more' if least else 'less'}, or leave it out")
+
+
+def _shares(document: Document, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Engines that share an accelerator have all of its memory together at most."""
+    engines = _count(document.get("compute", "engines")) or 1
+    for flag in SHARES:
+        place: FieldPath = ("engine", "args", names.get(flag, flag))
+        share = document.get(*place)
+        if engines > 1 and isinstance(share, int | float) and not isinstance(share, bool) and engines * share > 1:
+            problem = f"{engines} engines (compute.engines) with {share:g} of the memory each need more than all of it"
+            yield Finding(place, problem, f"Leave it out, or write at most {math.floor(1000 / engines) / 1000:g}")
 
 
 def _room(document: Document) -> Iterator[Finding]:

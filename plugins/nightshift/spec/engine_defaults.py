@@ -11,12 +11,13 @@ docs/adr/0029-engine-defaults.md.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nightshift.profiles import WorkerShape
+from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.profiles.hardware import Gpu, Tpu
 
 Version = tuple[int, int]
@@ -25,9 +26,17 @@ Version = tuple[int, int]
 TOKENS: Final = "max-num-batched-tokens"
 QUIET: Final = "disable-uvicorn-access-log"
 API_SERVERS: Final = "api-server-count"
+SHARE: Final = "gpu-memory-utilization"
+SHARES: Final = (SHARE, "device-memory-utilization")
+"""Of the accelerator's memory, for one engine: two names of one setting."""
+KV_CACHE: Final = "kv-cache-memory-bytes"
 SINCE: Final[Mapping[str, Version]] = {TOKENS: (0, 4), QUIET: (0, 8), API_SERVERS: (0, 10)}
 """A release of vLLM that has a flag. Its pull requests 14754, of March 2025, brought that for the access log, and 17546, of May
-2025, several API servers."""
+2025, several API servers. The other flags here are older than all that nightshift runs with."""
+
+UTILIZATION: Final = 0.9
+"""The share of an accelerator's memory that its engines take together. vLLM's default for one was 0.9 until its release 0.32 at
+the latest, and is 0.92 there; several also have what each process takes besides, which the next one finds taken."""
 
 CPU_SEATS: Final = 256
 CPU_SEATS_SERVED: Final = 128
@@ -104,6 +113,7 @@ def defaults_of(wanted: Wanted, shape: WorkerShape | None, version: Version | No
     flags: dict[str, Any] = {}
     if wanted.offline:
         stated = {name.removeprefix("no-") for name in wanted.flags}
+        flags |= _part_of_memory(stated, shape)
         tokens = _tokens(wanted, shape, seats, hints)
         if tokens and not {TOKENS, "max-num-scheduled-tokens"} & stated:
             flags[TOKENS] = tokens
@@ -112,7 +122,7 @@ def defaults_of(wanted: Wanted, shape: WorkerShape | None, version: Version | No
         servers = hints.api_servers.get(shape.profile.name, 1) if shape else 1
         if servers > 1 and API_SERVERS not in stated:
             flags[API_SERVERS] = servers
-    lacking = tuple(name for name in flags if version is not None and version < SINCE[name])
+    lacking = tuple(name for name in flags if version is not None and version < SINCE.get(name, version))
     return Defaults(
         seats,
         wanted.seats is not None,
@@ -120,6 +130,16 @@ def defaults_of(wanted: Wanted, shape: WorkerShape | None, version: Version | No
         lacking,
         version,
     )
+
+
+def _part_of_memory(stated: set[str], shape: WorkerShape | None) -> dict[str, Any]:
+    """Of one engine of several, unless the author states it: the same for each."""
+    if shape is None or shape.engines == 1 or stated.intersection(SHARES):
+        return {}
+    if shape.machine is not None:
+        # Also beside a stated size of the KV cache: vLLM does not start unless as much as this share is free.
+        return {SHARE: math.floor(1000 * UTILIZATION / shape.engines) / 1000}
+    return {} if KV_CACHE in stated else {KV_CACHE: (CPU_KV_CACHE_GIB << 30) // shape.engines}
 
 
 def version_of(image: str) -> Version | None:

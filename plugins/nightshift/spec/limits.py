@@ -9,6 +9,8 @@ from nightshift.tasks import TaskRequest
 
 WORKERS_MAX: Final = 10_000
 """Of a run, as its job states or as they are planned."""
+ENGINES_MAX: Final = 8
+"""Of a worker. The cluster's rules name the ports of as many (k8s/)."""
 SPEED_LEAST: Final = 1e-6
 SPEED_MOST: Final = 1e6
 """Rows a second of one worker, as a job may state them and as a record may have measured them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
 
@@ -30,7 +31,7 @@ from nightshift.profiles import Span, WorkerShape, fit, misfits
 from nightshift.spec import cron, values
 from nightshift.spec.engine import Engine
 from nightshift.spec.engine_defaults import NO_HINTS, Defaults, Hints, Version, Wanted, defaults_of
-from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST, WORKERS_MAX
+from nightshift.spec.limits import ENGINES_MAX, SPEED_LEAST, SPEED_MOST, WORKERS_MAX
 from nightshift.spec.notify import Notify
 from nightshift.spec.periods import Every
 from nightshift.spec.profile_names import known, profile_of
@@ -212,6 +213,13 @@ class Machine(Section):
 class Compute(Machine):
     """What the job runs on. None of it affects answers, so if you change it, the run stays the same."""
 
+    engines: int | None = Field(
+        default=None,
+        ge=1,
+        le=ENGINES_MAX,
+        description="How many engines, each with the whole model, share a worker's one GPU; by default 1.",
+        examples=[2],
+    )
     fallback: tuple[ProfileName, ...] | None = Field(
         default=None,
         description="The profiles to try when this one gets no capacity; by default the profile's own, [] for none.",
@@ -233,6 +241,14 @@ class Compute(Machine):
         description="One worker's speed, for the planner; by default recorded or estimated.",
         examples=[20],
     )
+
+    @property
+    def span(self) -> Span:
+        return replace(super().span, engines=self.engines)
+
+    def alone(self) -> Self:
+        """With one engine to a worker: for who asks only one."""
+        return self.model_copy(update={"engines": None})
 
     @property
     def fallbacks(self) -> tuple[str, ...]:

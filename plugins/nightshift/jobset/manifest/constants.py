@@ -15,8 +15,13 @@ SERVER: Final = "server"
 
 
 ENGINE_PORT: Final = 8000
+"""Of the first engine; those of others follow it."""
 METRICS_PORT: Final = 9400
-PORTS: Final = "engine=ENGINE_PORT,metrics=NIGHTSHIFT_METRICS_PORT"
+
+PROBE_SECONDS: Final = 5
+LIVENESS_SECONDS: Final = 30
+LIVENESS_FAILURES: Final = 4
+"""Two minutes of silence: less than the driver waits for an engine (`nightshift.driver.health`), more than a busy one needs."""
 
 RETRIES: Final = 6
 """Limit on counted failures: of one index if a worker is one host, else restarts of all slices. Disruptions that Kubernetes

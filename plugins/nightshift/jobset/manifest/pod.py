@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
-from nightshift.jobset.manifest.constants import DRIVER, ENGINE_PORT, METRICS_PORT
+from nightshift.jobset.manifest import ports
+from nightshift.jobset.manifest.constants import DRIVER, METRICS_PORT
 from nightshift.jobset.manifest.escaping import literal
 from nightshift.jobset.manifest.pod_template import (
     across_zones,
@@ -46,10 +47,11 @@ def pod(request: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
 
 
 def _driver(request: RenderRequest) -> dict[str, Any]:
+    worker = request.worker
     env: list[dict[str, Any]] = [
         {"name": "NIGHTSHIFT_RUN_URL", "value": literal(request.run.url(request.settings.bucket))},
-        {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
-        {"name": "ENGINE_URL", "value": "http://127.0.0.1:$(ENGINE_PORT)"},
+        *ports.environment(worker.engines),
+        {"name": "ENGINE_URL", "value": ",".join(f"http://127.0.0.1:{each}" for each in ports.references(worker.engines))},
         {"name": "NIGHTSHIFT_MODEL_ROOT", "value": literal(model_args(request.spec, mounted=is_mounted(request))[0])},
         *(
             {"name": "NIGHTSHIFT_MODEL_REVISION", "value": literal(each)}

@@ -8,17 +8,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nightshift.jobset.manifest import disk, reservation, traces
-from nightshift.jobset.manifest.constants import ENGINE_PORT, GRACE_SECONDS, METRICS_PORT, SERVER
+from nightshift.jobset.manifest import ports
+from nightshift.jobset.manifest.constants import (
+    GRACE_SECONDS,
+    LIVENESS_FAILURES,
+    LIVENESS_SECONDS,
+    METRICS_PORT,
+    PROBE_SECONDS,
+    SERVER,
+)
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.server import environment, image, launch
 from nightshift.jobset.manifest.weights import mounts, volumes
 from nightshift.profiles import WorkerShape
 from nightshift.settings import Settings
-
-PROBE_SECONDS: Final = 5
-LIVENESS_SECONDS: Final = 30
-LIVENESS_FAILURES: Final = 4
-"""Two minutes of silence: less than the driver waits for an engine (`nightshift.driver.health`), more than a busy one needs."""
 
 _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _CLIENT_USER: Final = 65532
@@ -40,7 +43,7 @@ def container_of(request: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
         **({"restartPolicy": "Always"} if sidecar else {}),
         **launch(request),
         "env": environment(request),
-        "ports": [{"name": "engine", "containerPort": ENGINE_PORT}],
+        "ports": ports.of_containers(worker.engines),
         "resources": {"requests": {**worker.requests, **disk.server_request(request)}, "limits": worker.limits},
         "securityContext": _TPU_SERVER if worker.is_tpu else {**_RESTRICTED, "runAsUser": _SERVER_USER, "runAsGroup": 0},
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -49,15 +52,18 @@ def container_of(request: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
     if worker.hosts > 1:
         # Only host 0 has an API to probe, and a single host cannot be restarted: the driver there watches the whole engine.
         return container
-    health = {"path": "/health", "port": "engine"}
     container["startupProbe"] = {
-        "httpGet": health,
+        # They start one after another, so the last one answers last.
+        "httpGet": {"path": "/health", "port": ports.name(worker.engines - 1)},
         "periodSeconds": PROBE_SECONDS,
         "timeoutSeconds": PROBE_SECONDS,
         "failureThreshold": request.patience_seconds // PROBE_SECONDS,
     }
+    if worker.engines > 1:
+        # A kubelet would end all engines for one that hangs. `nightshift.jobset.manifest.supervisor` ends that one alone.
+        return container
     container["livenessProbe"] = {
-        "httpGet": health,
+        "httpGet": {"path": "/health", "port": ports.name(0)},
         "periodSeconds": LIVENESS_SECONDS,
         "timeoutSeconds": LIVENESS_SECONDS // 3,
         "failureThreshold": LIVENESS_FAILURES,

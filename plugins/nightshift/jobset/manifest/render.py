@@ -32,12 +32,11 @@ from nightshift.jobset.labels import (
     SAFE_TO_EVICT_ANNOTATION,
     SPEC_HASH_ANNOTATION,
 )
-from nightshift.jobset.manifest import disk
+from nightshift.jobset.manifest import disk, ports
 from nightshift.jobset.manifest.constants import (
     DRIVER,
     DRIVER_PROGRAM,
     KEEP_FINISHED_SECONDS,
-    PORTS,
     REPLICATED_JOB,
     RETRIES,
     Role,
@@ -120,7 +119,7 @@ def render(
 
 def _template(request: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
     annotations = {
-        PORT_ENV_ANNOTATION: PORTS,
+        PORT_ENV_ANNOTATION: ports.chosen(request.worker.engines),
         # A worker that is moved loads its weights again. Spot, and a failing node, take it nevertheless.
         SAFE_TO_EVICT_ANNOTATION: "false",
         **pod_annotations(request),

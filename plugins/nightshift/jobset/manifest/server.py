@@ -1,4 +1,4 @@
-"""How vLLM is started: on one host, on the GPUs of several, or on a TPU slice of several.
+"""How vLLM is started: on one host, several times on one host, on the GPUs of several, or on a TPU slice of several.
 
 Several hosts share one pod template, so each learns its part from JOB_COMPLETION_INDEX, which the Job sets: host 0 is the
 head and has the API; the others work for it. On GPUs vLLM does this itself; on TPUs it needs Ray.
@@ -6,18 +6,19 @@ head and has the API; the others work for it. On GPUs vLLM does this itself; on 
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Final
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL
-from nightshift.jobset.manifest import disk, escaping, traces
-from nightshift.jobset.manifest.constants import ENGINE_PORT, REPLICATED_JOB
+from nightshift.jobset.manifest import disk, escaping, ports, supervisor, traces
+from nightshift.jobset.manifest.constants import LIVENESS_FAILURES, LIVENESS_SECONDS, REPLICATED_JOB
 from nightshift.jobset.manifest.render_request import ServerRequest
 from nightshift.jobset.manifest.weights import is_mounted, model_args
 from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, StreamSpec
-from nightshift.spec.engine_defaults import API_SERVERS, Defaults, version_of
+from nightshift.spec.engine_defaults import API_SERVERS, KV_CACHE, SHARES, Defaults, version_of
 from nightshift.tasks.base import load_kind
 
 MASTER_PORT: Final = 29501
@@ -66,7 +67,8 @@ def server_args(
     """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, its defaults, then the user's
     own flags.
 
-    As a kubelet reads them: ``$(ENGINE_PORT)`` is the port, and ``$$`` a dollar sign.
+    As a kubelet reads them: ``$(ENGINE_PORT)`` is the port, and ``$$`` a dollar sign. If a worker has several engines, the port
+    is missing, because each has its own.
 
     worker: by default the job's own. defaults: by default those for it, and for an engine of this release's version. mounted:
     whether weights in a bucket are mounted. commit: of a model on the Hub, if the run pins one.
@@ -79,6 +81,8 @@ def server_args(
 def launch(request: ServerRequest) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
     started = _start(request)
+    if request.worker.engines > 1:
+        started["command"] = [*_supervisor(request), *started["command"]]
     started["args"] += traces.server_args(request.settings)
     if request.settings.local_folder:
         # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
@@ -105,6 +109,13 @@ def _start(request: ServerRequest) -> dict[str, Any]:
         "command": ["sh", "-c", _GPU_HOST, "host"],
         "args": [escaping.literal(model), *flags, *several, *_common(spec, worker, defaults)],
     }
+
+
+def _supervisor(request: ServerRequest) -> list[str]:
+    """What starts the command that follows it once for each engine."""
+    source = escaping.literal(inspect.getsource(supervisor))
+    limits = [request.patience_seconds_each, LIVENESS_SECONDS * LIVENESS_FAILURES]
+    return ["python3", "-c", source, ",".join(ports.references(request.worker.engines)), *map(str, limits)]
 
 
 def several_api_servers(spec: JobSpec | StreamSpec, defaults: Defaults) -> bool:
@@ -139,13 +150,13 @@ def image_setting(worker: WorkerShape, settings: Settings) -> str:
 def environment(request: ServerRequest) -> list[dict[str, Any]]:
     worker = request.worker
     env: list[dict[str, Any]] = [
-        {"name": "ENGINE_PORT", "value": str(ENGINE_PORT)},
+        *ports.environment(worker.engines),
         {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
         *disk.environment(request),
         *traces.server_env(request.settings),
     ]
     if worker.machine is None:
-        env += [*_threads(), *_kv_cache(request.spec)]
+        env += [*_threads(), *_kv_cache(request.spec, worker)]
     if worker.hosts == 1:
         return env
     env += [
@@ -170,19 +181,21 @@ def _threads() -> list[dict[str, Any]]:
     return [{"name": "VLLM_CPU_OMP_THREADS_BIND", "value": "nobind"}, {"name": "OMP_NUM_THREADS", "valueFrom": request}]
 
 
-def _kv_cache(spec: JobSpec | StreamSpec) -> list[dict[str, Any]]:
+def _kv_cache(spec: JobSpec | StreamSpec, worker: WorkerShape) -> list[dict[str, Any]]:
     """The size of the KV cache of an engine that computes on the CPU, unless the job's own flags decide it.
 
     By default vLLM's CPU build claims most of the node's memory, whatever the container's limit is, and does not start if other
     pods use some of it (vLLM 0.32, module vllm.v1.worker.cpu_worker).
     """
-    if {"kv-cache-memory-bytes", "gpu-memory-utilization"} & set(spec.engine.flags):
-        return []
+    if worker.engines > 1 or {KV_CACHE, *SHARES} & set(spec.engine.flags):
+        return []  # The parts of several are no whole GiB, which are all that the variable takes.
     return [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": str(CPU_KV_CACHE_GIB)}]
 
 
 def _common(spec: JobSpec | StreamSpec, worker: WorkerShape, defaults: Defaults) -> list[str]:
-    args = [escaping.flag("served-model-name", spec.model.name), "--port=$(ENGINE_PORT)"]
+    args = [escaping.flag("served-model-name", spec.model.name)]
+    if worker.engines == 1:
+        args.append("--port=$(ENGINE_PORT)")
     args += [*load_kind(spec).server_args, escaping.flag("max-num-seqs", defaults.seats)]
     if spec.engine.max_model_len is not None:
         args.append(escaping.flag("max-model-len", spec.engine.max_model_len))
