@@ -234,6 +234,29 @@ class TestVersions:
             assert not [flag for flag, since in SINCE.items() if version < since]
 
 
+@pytest.mark.parametrize(
+    ("profile", "engines", "flags", "part"),
+    [
+        (H100, 1, {}, {}),
+        (H100, 2, {}, {"gpu-memory-utilization": 0.45}),
+        (H100, 7, {}, {"gpu-memory-utilization": 0.128}),
+        (H100, 2, {"kv-cache-memory-bytes": 2**30}, {"gpu-memory-utilization": 0.45}),
+        (H100, 2, {"gpu-memory-utilization": 0.2}, {}),
+        (H100, 2, {"device-memory-utilization": 0.2}, {}),
+        ("cpu", 8, {}, {"kv-cache-memory-bytes": 2**28}),
+        ("cpu", 2, {"kv-cache-memory-bytes": 2**28}, {}),
+        ("cpu", 2, {"gpu-memory-utilization": 0.1}, {}),
+    ],
+)
+def test_engines_that_share_a_worker_have_equal_parts_of_its_memory(
+    profile: str, engines: int, flags: dict[str, Any], part: dict[str, Any]
+) -> None:
+    found = defaults_of(Wanted("chat", None, None, flags), shape_of(profile, engines=engines)).flags
+
+    assert {name: value for name, value in found.items() if "memory" in name} == part
+    assert all(takes(name).fits(value) and not affects_answers(name) for name, value in part.items())  # type: ignore[union-attr]
+
+
 def test_no_default_affects_answers_and_each_is_a_value_that_a_job_may_have() -> None:
     for profile in PROFILES:
         flags = defaults_of(Wanted("chat", None, None), shape_of(profile)).flags

@@ -25,6 +25,7 @@ from nightshift.profiles import (
 )
 from nightshift.profiles.hardware import Gpu, Tpu
 from nightshift.settings import Settings
+from nightshift.spec.limits import ENGINES_MAX
 from nightshift.spec.profile_names import profile_of
 from tests.builders import RUN, a_plan, a_spec
 
@@ -143,7 +144,7 @@ def test_the_defaults_of_the_settings_are_there() -> None:
 
 def test_what_is_monitored_is_what_pods_offer() -> None:
     [monitoring] = documents("components/monitoring")
-    rendered = render(a_spec(), RUN, a_plan(8), Settings("b", "p"), name="n")
+    rendered = render(a_spec(compute__engines=ENGINES_MAX), RUN, a_plan(8), Settings("b", "p"), name="n")
     template = rendered["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     ports = {
         port["name"]: port["containerPort"]
@@ -152,7 +153,8 @@ def test_what_is_monitored_is_what_pods_offer() -> None:
     }
 
     assert {endpoint["port"] for endpoint in monitoring["spec"]["endpoints"]} == set(ports)
-    assert ports == {"engine": ENGINE_PORT, "metrics": METRICS_PORT}
+    assert (ports["engine"], ports["metrics"]) == (ENGINE_PORT, METRICS_PORT)
+    assert {port["port"] for port in POLICIES["workers"]["ingress"][0]["ports"]} == set(ports.values())
     labels = template["metadata"]["labels"]
     assert monitoring["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert {each["from"] for each in monitoring["spec"]["targetLabels"]["fromPod"]} <= set(labels)
@@ -170,7 +172,6 @@ def test_only_the_collector_may_call_a_worker() -> None:
     collectors = [each["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for each in rule["from"]]
     assert collectors == ["gmp-system", "gke-gmp-system"]
     assert [name for name, spec in POLICIES.items() if spec.get("ingress")] == ["workers"]
-    assert {port["port"] for port in rule["ports"]} == {ENGINE_PORT, METRICS_PORT}
 
 
 def test_no_pod_reaches_what_no_policy_names() -> None:

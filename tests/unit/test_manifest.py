@@ -22,6 +22,7 @@ from nightshift import exits
 from nightshift.jobset.identity import spec_hash
 from nightshift.jobset.labels import EXCLUSIVE_TOPOLOGY_ANNOTATION, PROFILE_LABEL, ROLE_LABEL, RUN_LABEL, SPEC_HASH_ANNOTATION
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
+from nightshift.jobset.manifest.ports import environment
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import server_args
 from nightshift.jobset.manifest.yaml_text import to_yaml
@@ -39,6 +40,10 @@ PLAN = a_plan(rows=64, workers=4)
 BUCKET_MODEL = {"name": "m", "uri": "gs://models/org/m", "revision": "r1"}
 
 ONE_HOST: dict[str, dict[str, Any]] = {name: {"profile": name} for name in PROFILES}
+SEVERAL: dict[str, dict[str, Any]] = {
+    "cpu/2 engines": {"profile": "cpu", "engines": 2},
+    "gpu-l4-spot/8 engines": {"profile": "gpu-l4-spot", "engines": 8},
+}
 SLICES: dict[str, dict[str, Any]] = {
     **{
         f"{name}/4x4": {"profile": name, "topology": "4x4"}
@@ -64,6 +69,7 @@ GOLDEN_CASES: dict[str, dict[str, Any]] = {
         "model": {"name": "m", "uri": "gs://models/org/m/r1", "revision": "r1"},
     },
     "tpu-v6e-spot-4x4": {"compute": {"profile": "tpu-v6e-spot", "topology": "4x4"}},
+    "gpu-h100-2-engines": {"compute": {"profile": "gpu-h100", "engines": 2}},
     "gpu-h100-spot-2-hosts": {"compute": {"profile": "gpu-h100-spot", "hosts": 2}},
 }
 
@@ -171,7 +177,7 @@ def of_each(workers: Mapping[str, dict[str, Any]]) -> Callable[[type], type]:
     return decorate
 
 
-@of_each({**ONE_HOST, **SLICES})
+@of_each({**ONE_HOST, **SEVERAL, **SLICES})
 class TestEveryWorker:
     def test_satisfies_the_restricted_pod_security_standard(self, compute: dict[str, Any]) -> None:
         """As kube-apiserver's PodSecurity admission checks it; tests/cluster asks the real one. A TPU's server is root."""
@@ -217,7 +223,13 @@ class TestEveryWorker:
         )
         rendered = render(spec, RUN, PLAN, Settings(f"b{secret}", "p", reservations=RESERVATIONS), name="night")
         for container in containers_of(rendered):
-            held = {"HF_TOKEN": "secret", "ENGINE_PORT": "8000", "SLICE": "0", "HEAD": "h", "JOB_COMPLETION_INDEX": "0"}
+            held = {
+                "HF_TOKEN": "secret",
+                **{each["name"]: "1" for each in environment(8)},
+                "SLICE": "0",
+                "HEAD": "h",
+                "JOB_COMPLETION_INDEX": "0",
+            }
             words = [*container["command"], *container.get("args", ())]
             seen = [expand(each, held) for each in (*words, *(each.get("value", "") for each in container["env"]))]
             assert not any("secret" in each for each in seen)
@@ -273,7 +285,7 @@ class TestEveryWorker:
         assert yaml.safe_load(to_yaml(rendered)) == rendered
 
 
-@of_each(ONE_HOST)
+@of_each({**ONE_HOST, **SEVERAL})
 class TestOneHost:
     def test_an_index_for_each_worker_and_no_restarts_of_the_set(self, compute: dict[str, Any]) -> None:
         rendered = manifest(compute=compute)
@@ -288,11 +300,44 @@ class TestOneHost:
         probe = server["startupProbe"]
 
         patience = probe["periodSeconds"] * probe["failureThreshold"]
-        assert patience == 3 * a_spec(compute=compute).compute.worker().load_seconds
+        assert patience == 3 * a_spec(compute=compute).compute.worker().load_seconds * compute.get("engines", 1)
         assert server["restartPolicy"] == "Always"
 
     def test_the_local_runtime_takes_it(self, compute: dict[str, Any]) -> None:
         assert read_manifest(manifest(compute=compute)).job.completions == 4
+
+
+@of_each(SEVERAL)
+class TestSeveralEngines:
+    def test_the_driver_knows_each_by_its_own_port(self, compute: dict[str, Any]) -> None:
+        server, driver = containers_of(manifest(compute=compute))
+        numbers = {each["name"]: str(each["containerPort"]) for each in server["ports"]}
+        local = job_of(manifest(compute=compute))["template"]["metadata"]["annotations"]["nightshift.dev/port-env"]
+        variables = dict(pair.split("=") for pair in local.split(","))
+
+        for container in (server, driver):
+            assert {port: env_of(container)[variables[port]] for port in numbers} == numbers
+        held = env_of(driver)
+        urls = expand(held["ENGINE_URL"], {name: value for name, value in held.items() if isinstance(value, str)}).split(",")
+        assert urls == [f"http://127.0.0.1:{8000 + engine}" for engine in range(compute["engines"])]
+        assert expand(server["args"][0], env_of(server)).split(",") == list(numbers.values())
+        assert not any(word.startswith("--port") for word in server["args"])
+
+    def test_each_has_an_equal_part_of_the_memory(self, compute: dict[str, Any]) -> None:
+        rendered = manifest(compute=compute)
+        server, _ = containers_of(rendered)
+        [memory] = [each for each in pod_of(rendered)["volumes"] if each["name"] == "shared-memory"]
+        parts = {"cpu": "--kv-cache-memory-bytes=1073741824", "gpu-l4-spot": "--gpu-memory-utilization=0.112"}
+
+        assert parts[compute["profile"]] in server["args"]
+        assert "VLLM_CPU_KVCACHE_SPACE" not in env_of(server)
+        assert memory["emptyDir"]["sizeLimit"] == f"{2 * compute['engines']}Gi"
+
+    def test_the_last_one_is_waited_for_and_no_kubelet_ends_all_for_one(self, compute: dict[str, Any]) -> None:
+        server, _ = containers_of(manifest(compute=compute))
+
+        assert server["startupProbe"]["httpGet"]["port"] == server["ports"][-1]["name"]
+        assert "livenessProbe" not in server
 
 
 @of_each(SLICES)

@@ -98,4 +98,6 @@ def test_less_than_a_batch_for_each_worker_is_no_measure() -> None:
     assert RECORD.filled
     assert replace(RECORD, rows=128).filled
     assert not replace(RECORD, rows=127).filled
+    several = replace(WORKLOAD, performance={**WORKLOAD.performance, "engines": 2})
+    assert [replace(RECORD, rows=rows, workload=several).filled for rows in (255, 256)] == [False, True]
     assert replace(RECORD, rows=1, workload=replace(WORKLOAD, performance={})).filled, "nobody knows the batch"

@@ -75,6 +75,21 @@ def test_as_many_texts_as_the_memory_holds() -> None:
     assert llama(flags={"gpu-memory-utilization": 0.8}).seats < 47
 
 
+def test_several_engines_have_a_part_of_the_memory_each_and_are_no_faster_together() -> None:
+    """80 GB x (0.45 - 0.05) - 16.06 GB is room for 173 texts of 700 tokens; a third of it holds less than the weights."""
+    model, tokens = model_of(configs.LLAMA3_8B), Tokens(500, 200, "")
+    one, two = (estimate(model, a_worker("gpu-h100", engines=n), tokens, seqs=512, length=1024) for n in (1, 2))
+
+    assert (two.seats, one.seats) == (173, 512)
+    assert two.rows_per_second < one.rows_per_second
+    with pytest.raises(CannotStart, match=r"gpu-l4 has room for 9\.6 GB for each of 2 engines \(compute\.engines\)"):
+        estimate(model, a_worker("gpu-l4", engines=2), tokens, seqs=8, length=1024)
+    stated = {"gpu-memory-utilization": 0.3}
+    assert estimate(model, a_worker("gpu-h100", engines=2), tokens, seqs=512, length=1024, flags=stated).seats < 173
+    small = estimate(replace(model, body=1e8), a_worker("cpu", engines=2), tokens, seqs=512, length=1024)
+    assert small.seats == (1 << 30) // (131_072 * 700)
+
+
 @pytest.mark.parametrize("seqs", [1, 8, 32])
 def test_more_texts_at_once_are_more_rows(seqs: int) -> None:
     assert llama(seqs=seqs).rows_per_second < llama(seqs=2 * seqs).rows_per_second
@@ -133,6 +148,7 @@ def test_short_rows_get_as_many_api_servers_as_driver_and_cpus_allow(
 def test_as_many_as_are_no_longer_the_bound() -> None:
     assert [api_servers_for(ms / 1000, a_worker("gpu-l4")) for ms in (0.6, 0.5, 0.4, 0.24, 0.01)] == [1, 1, 2, 3, 4]
     assert llama(profile="gpu-h100").api_servers == 1
+    assert [api_servers_for(0.00001, a_worker("gpu-l4", engines=n)) for n in (1, 2, 3, 8)] == [4, 2, 2, 1]
 
 
 def test_a_small_encoder_on_a_cpu() -> None:

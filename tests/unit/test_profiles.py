@@ -142,6 +142,24 @@ def test_a_whole_slice_is_one_engine() -> None:
     assert worker("tpu-v6e", topology="4x4").tensor_parallel == 16
 
 
+@pytest.mark.parametrize(
+    ("name", "span"),
+    [
+        ("tpu-v6e", {"topology": "1x1"}),
+        ("gpu-h100", {"tensor_parallel": 2}),
+        ("gpu-h100", {"hosts": 2}),
+    ],
+)
+def test_several_engines_share_one_gpu_and_nothing_larger(name: str, span: dict[str, object]) -> None:
+    [found] = misfits(profile_of(name), Span(engines=2, **span))  # type: ignore[arg-type]
+
+    assert found.field == "engines"
+    assert not list(misfits(profile_of(name), Span(engines=1, **span)))  # type: ignore[arg-type]
+    assert worker("gpu-h100", engines=8).engines == 8
+    assert worker("cpu", engines=2).engines == 2
+    assert Compute(profile="gpu-l4-spot", engines=2).alone().worker() == worker("gpu-l4-spot")
+
+
 @pytest.mark.parametrize("profile", of(Tpu), ids=lambda profile: profile.name)
 def test_topologies_are_their_chips(profile: Profile) -> None:
     assert isinstance(profile.hardware, Tpu)

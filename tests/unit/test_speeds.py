@@ -131,6 +131,12 @@ class TestWorkload:
         assert other.answers == WORKLOAD.answers
         assert (other.performance["rows_per_request"], WORKLOAD.performance["rows_per_request"]) == (2, 4)
 
+    def test_the_number_of_engines_is_one_unless_it_is_one_as_in_earlier_records(self) -> None:
+        two, one = (workload_of(a_spec(compute={"profile": "gpu-l4-spot", "engines": n}), "gpu-l4-spot") for n in (2, 1))
+
+        assert (two.answers, one) == (WORKLOAD.answers, WORKLOAD)
+        assert two.performance == {**WORKLOAD.performance, "engines": 2}
+
     def test_a_flag_that_changes_the_speed_alone_too(self) -> None:
         args = {"max-num-batched-tokens": 4096, "kv-cache-dtype": "fp8"}
         other = workload_of(a_spec(compute__profile="gpu-l4-spot", engine__args=args), "gpu-l4-spot")

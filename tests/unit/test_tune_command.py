@@ -367,6 +367,15 @@ def test_dead_letters_end_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert tuned.kept() == []
 
 
+def test_a_job_with_several_engines_is_not_tuned_as_if_it_had_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
+    tuned.file.write_text(JOB.replace("{profile: cpu}", "{profile: cpu, engines: 2}"))
+
+    assert tuned.run() == exits.BAD_INPUT
+    assert "Leave compute.engines (2) out for a tune" in capsys.readouterr().err
+    assert tuned.engines.asked == []
+
+
 def test_the_planner_finds_the_speed_of_the_chosen_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from nightshift.planner.speeds import records_for
 

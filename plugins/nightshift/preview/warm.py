@@ -209,6 +209,7 @@ def same_engine(spec: JobSpec, other: JobSpec, settings: Settings) -> bool:
 
 def _how(spec: JobSpec, settings: Settings) -> list[Any]:
     """All of how its engine is started."""
+    spec = _alone(spec)
     worker = spec.compute.worker()
     return [server_args(spec, worker), worker.profile.name, getattr(settings, image_setting(worker, settings))]
 
@@ -216,7 +217,12 @@ def _how(spec: JobSpec, settings: Settings) -> list[Any]:
 def manifest_of(spec: JobSpec, folder: EngineFolder, settings: Settings) -> dict[str, Any]:
     """One worker, whose driver is the keeper. Raises as `render`."""
     plan = Plan(folder.digest, 1, 1, 1, (InputFile("none", 1, (1,), 0, ""),))
-    return render(spec, folder.run, plan, settings, name=folder.jobset, workers=1, program=PROGRAM)
+    return render(_alone(spec), folder.run, plan, settings, name=folder.jobset, workers=1, program=PROGRAM)
+
+
+def _alone(spec: JobSpec) -> JobSpec:
+    """With one engine, however many a night's workers have: the keeper asks one."""
+    return spec.model_copy(update={"compute": spec.compute.alone()})
 
 
 def has_machine(seen: Observation) -> bool:

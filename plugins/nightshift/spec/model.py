@@ -247,7 +247,7 @@ class Compute(Machine):
         return replace(super().span, engines=self.engines)
 
     def alone(self) -> Self:
-        """With one engine to a worker: for who asks only one."""
+        """With one engine, which has all of its worker, for whoever asks no more than one."""
         return self.model_copy(update={"engines": None})
 
     @property

@@ -72,7 +72,9 @@ SOURCE = inspect.getsource(supervisor)
 class Container:
     """What a kubelet sees: one process, and the folder by which its engines are told what to do."""
 
-    def __init__(self, folder: Path, program: str = HURRIED, *, engines: int = 2, patience_s: float = 60, silence_s: float = 60) -> None:
+    def __init__(
+        self, folder: Path, program: str = HURRIED, *, engines: int = 2, patience_s: float = 60, silence_s: float = 60
+    ) -> None:
         self.folder = folder
         self.ports = [new_port() for _ in range(engines)]
         self.log = folder / "log"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nightshift.jobset.manifest import disk, reservation, traces
-from nightshift.jobset.manifest import ports
+from nightshift.jobset.manifest import disk, ports, reservation, traces
 from nightshift.jobset.manifest.constants import (
     GRACE_SECONDS,
     LIVENESS_FAILURES,

@@ -82,7 +82,7 @@ def launch(request: ServerRequest) -> dict[str, Any]:
     """``command`` and ``args`` of the server's container."""
     started = _start(request)
     if request.worker.engines > 1:
-        started["command"] = [*_supervisor(request), *started["command"]]
+        started = _several(request, started)
     started["args"] += traces.server_args(request.settings)
     if request.settings.local_folder:
         # The engine has no password. Here a pod's network is the machine's; in a cluster the kubelet and the metrics collector
@@ -111,11 +111,11 @@ def _start(request: ServerRequest) -> dict[str, Any]:
     }
 
 
-def _supervisor(request: ServerRequest) -> list[str]:
-    """What starts the command that follows it once for each engine."""
-    source = escaping.literal(inspect.getsource(supervisor))
-    limits = [request.patience_seconds_each, LIVENESS_SECONDS * LIVENESS_FAILURES]
-    return ["python3", "-c", source, ",".join(ports.references(request.worker.engines)), *map(str, limits)]
+def _several(request: ServerRequest, one: dict[str, Any]) -> dict[str, Any]:
+    """What starts one engine, several times."""
+    limits = map(str, (request.patience_seconds_each, LIVENESS_SECONDS * LIVENESS_FAILURES))
+    args = [",".join(ports.references(request.worker.engines)), *limits, *one["command"], *one["args"]]
+    return {"command": ["python3", "-c", escaping.literal(inspect.getsource(supervisor))], "args": args}
 
 
 def several_api_servers(spec: JobSpec | StreamSpec, defaults: Defaults) -> bool:
