@@ -42,6 +42,10 @@ CHAT: dict[str, Any] = {
 }
 
 
+def chat_with(engines: int) -> JobSpec:
+    return a_spec(**{**CHAT, "compute": {"profile": "gpu-l4-spot", "engines": engines}})
+
+
 def a_record(
     rate: float, *, preemptions: int = 0, start_up_s: float = 200.0, run: str = "job/2026-11-19/0123456789abcdef"
 ) -> Record:
@@ -72,6 +76,8 @@ def questions(draw: st.DrawFn) -> tuple[JobSpec, int, Known, Limits]:
         compute["rows_per_worker_per_second"] = draw(st.floats(1e-3, 1e4))
     if draw(st.integers(0, 3)) == 0:
         compute["workers"] = draw(st.integers(1, 300))
+    if not profile.startswith("tpu-"):
+        compute["engines"] = draw(st.sampled_from([None, None, 2, 8]))
     changes: dict[str, Any] = {
         "task": "chat",
         "request": {"user": "{{ text }}", "max_tokens": draw(st.integers(1, 4000))},
@@ -104,7 +110,7 @@ def check_bounds(decision: Decision, spec: JobSpec, rows: int, limits: Limits) -
     if limits.quota is not None:
         assert decision.workers * units <= limits.quota
     if spec.compute.workers is None:
-        assert decision.workers == 1 or rows // decision.workers >= spec.seats()
+        assert decision.workers == 1 or rows // decision.workers >= spec.seats() * shape.engines
         assert decision.workers <= (limits.workers_max or 10_000)
     else:
         assert decision.workers <= spec.compute.workers
@@ -429,6 +435,27 @@ class TestWorkers:
 
         assert words(workload) == "measured in run job/2026-11-19/0123456789abcdef (which had max_num_seqs: 64)"
         assert words(same) == "measured in run job/2026-11-19/0123456789abcdef"
+
+    @pytest.mark.parametrize(
+        ("ours", "theirs", "said"), [(2, 1, " (which had engines: 1)"), (1, 2, " (which had engines: 2)"), (2, 2, "")]
+    )
+    def test_a_record_of_another_number_of_engines_is_said_and_says_nothing_of_the_start(
+        self, ours: int, theirs: int, said: str
+    ) -> None:
+        spec, other = (chat_with(engines) for engines in (ours, theirs))
+        record = replace(a_record(5.0, start_up_s=120.0), workload=workload_of(other, "gpu-l4-spot"))
+
+        found = speed_of(spec, spec.compute.worker(), Known(tokens_of(spec), records={"gpu-l4-spot": record}))
+
+        assert found.words == f"measured in run {record.run}{said}"
+        assert found.start_up_s == (600.0 * ours if said else 120.0), "they start one after another"
+
+    def test_the_plan_says_how_many_engines_a_worker_has(self) -> None:
+        known = Known(tokens_of(a_spec(**CHAT)), records={"gpu-l4-spot": a_record(50.0)})
+        one, two = (decide(chat_with(engines), 100_000, known).reasons for engines in (1, 2))
+
+        assert set(two) - set(one) >= {"each worker has 2 engines (compute.engines), which share its accelerator"}
+        assert not any("engines" in each for each in one)
 
 
 class TestAbsurdPlans:

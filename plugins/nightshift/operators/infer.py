@@ -237,7 +237,7 @@ class InferOperator(JobSetTask, RunOperator):
             self.log.debug,
         )
         speed = self.decision.speed if self.decision else None
-        start_up_s = speed.start_up_s if speed else float(self.spec.compute.worker().load_seconds)
+        start_up_s = speed.start_up_s if speed else float(self.spec.compute.worker().start_seconds)
         rate = speed.rows_per_second if speed else 0.0
         return Night(
             self.spec,

@@ -24,8 +24,8 @@ Prices = Mapping[str, float]
 
 @dataclass(frozen=True)
 class SizingRequest:
-    """seqs: ``max_num_seqs``. deadline_s: in all. workers, chunk_rows: as the job states; None to have them planned.
-    request_rows: that share a request; a planned chunk has whole requests."""
+    """seqs: ``max_num_seqs``, of one engine. deadline_s: in all. workers, chunk_rows: as the job states; None to have them
+    planned. request_rows: that share a request; a planned chunk has whole requests."""
 
     rows: int
     seqs: int
@@ -51,7 +51,7 @@ class SizingRequest:
     @property
     def useful(self) -> int:
         """More workers would have less than a full batch each, or no chunk."""
-        return max(1, min(self.rows // self.seqs, self.chunks))
+        return max(1, min(self.rows // (self.seqs * self.shape.engines), self.chunks))
 
     @property
     def chunks(self) -> int:
@@ -146,8 +146,14 @@ def _why_no_more(question: SizingRequest) -> Iterator[str]:
     elif needed > question.useful:
         yield (
             f"the deadline needs {needed:,}, but more than {question.useful:,} would have less than a full batch or chunk each "
-            f"(max_num_seqs = {question.seqs:,})"
+            f"({batch(question)})"
         )
+
+
+def batch(question: SizingRequest) -> str:
+    """The rows that a worker computes at once, in words."""
+    engines = question.shape.engines
+    return f"max_num_seqs = {question.seqs:,}" + (f" for each of {engines} engines" if engines > 1 else "")
 
 
 def accelerator_hours(question: SizingRequest, found: Sizing) -> float | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.fields.text import minutes, n
 from nightshift.formats import DECISION, UnreadableFormat
-from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, cost, rate
+from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, batch, cost, rate
 from nightshift.planner.order import order_of
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.sizing import chunk_rows
@@ -24,6 +24,7 @@ from nightshift.run.order import Order
 from nightshift.spec.engine_defaults import Hints
 
 if TYPE_CHECKING:
+    from nightshift.profiles import WorkerShape
     from nightshift.spec import JobSpec
 
 NO_LIMITS: Final = Limits()
@@ -242,7 +243,7 @@ def table(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS, pr
             reply = planned if chosen else answer(other)
             problem = "; ".join(reply.problems)
             if not chosen and workers > other.useful:
-                problem = problem or f"fewer rows each than max_num_seqs = {other.seqs:,}"
+                problem = problem or f"fewer rows each than {batch(other)}"
             if not chosen and spec.compute.workers is None and 0 < limits.workers_max < workers:
                 problem = problem or f"the deployment allows {limits.workers_max:,}"
             fits = None if reply.finish_s is None and not problem else not problem
@@ -273,6 +274,10 @@ def _busy(workers: int, rows: int, chunk: int) -> int:
     return max(1, min(workers, math.ceil(rows / chunk)))
 
 
+def _shared(shape: WorkerShape) -> str:
+    return "accelerator" if shape.machine else "CPUs and memory"
+
+
 def _reasons(question: SizingRequest, found: Sizing) -> list[str]:
     speed = question.speed
     stated = " (the job says so)" if question.workers is not None else ""
@@ -286,6 +291,8 @@ def _reasons(question: SizingRequest, found: Sizing) -> list[str]:
         after = f"after {minutes(speed.start_up_s)} of start-up ({speed.start_up_words})"
         reasons = [f"{n(found.workers, 'worker')}{stated} x {work}; {allowed} {after}"]
     shape = question.shape
+    if shape.engines > 1:
+        reasons.append(f"each worker has {shape.engines} engines (compute.engines), which share its {_shared(shape)}")
     if shape.paid and shape.shares:
         machines = shape.machines_of(found.workers)
         size = f"{shape.paid.name}, {n(shape.paid.accelerators, 'accelerator')}"

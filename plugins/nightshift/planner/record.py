@@ -40,6 +40,12 @@ class Workload:
     accelerators: int
     cpus: float = 0.0
 
+    @property
+    def engines(self) -> int:
+        """Of a worker. Only several are a setting of their own: records of earlier releases have none, and are of one."""
+        found = self.performance.get("engines")
+        return found if isinstance(found, int) else 1
+
 
 @dataclass(frozen=True)
 class Record:
@@ -71,8 +77,8 @@ class Record:
     @property
     def filled(self) -> bool:
         """Whether each engine had a full batch. With less, it was partly idle, and was faster than it could show."""
-        seats, engines = (self.workload.performance.get(name) for name in ("max_num_seqs", "engines"))
-        return not isinstance(seats, int) or self.rows >= self.workers * (engines if isinstance(engines, int) else 1) * seats
+        seats = self.workload.performance.get("max_num_seqs")
+        return not isinstance(seats, int) or self.rows >= self.workers * self.workload.engines * seats
 
     @property
     def rows_per_second(self) -> float:

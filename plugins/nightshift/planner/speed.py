@@ -252,9 +252,15 @@ def _lengths(spec: JobSpec, shape: WorkerShape, known: Known, record: Record) ->
 
 def _otherwise(spec: JobSpec, shape: WorkerShape, record: Record) -> str:
     """How the recorded run was set up differently, in words; '' if it was not."""
-    ours, theirs = workload_of(spec, shape.profile.name).performance, record.workload.performance
+    ours, theirs = workload_of(spec, shape.profile.name), record.workload
     # A setting that the record does not have came later, and then had its default.
-    differ = {name: _plain(value) for name, value in sorted(theirs.items()) if _plain(value) != _plain(ours.get(name))}
+    differ = {
+        name: _plain(value)
+        for name, value in sorted(theirs.performance.items())
+        if _plain(value) != _plain(ours.performance.get(name))
+    }
+    if theirs.engines != ours.engines:
+        differ["engines"] = str(theirs.engines)
     return f" (which had {', '.join(f'{name}: {value}' for name, value in differ.items())})" if differ else ""
 
 
@@ -278,8 +284,9 @@ def _bought_alike(record: Record, shape: WorkerShape) -> bool:
 def _start_up(shape: WorkerShape, record: Record | None) -> tuple[float, str]:
     """A record whose run did not see the weights being loaded is worth less than the profile, and so is one that has more than
     the profile allows: then a worker that waited for its machine is the exception."""
-    most = float(shape.load_seconds)
-    if record and record.start_up_s.get("weights") and _bought_alike(record, shape):
+    most = float(shape.start_seconds)
+    alike = record and _bought_alike(record, shape) and record.workload.engines == shape.engines
+    if record and alike and record.start_up_s.get("weights"):
         measured = sum(record.start_up_s.values())
         if measured <= most:
             return measured, f"measured in run {record.run}"

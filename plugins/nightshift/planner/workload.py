@@ -45,7 +45,6 @@ def workload_of(spec: JobSpec, profile: str, cpus: float = 0.0) -> Workload:
             "args": {flag: value for flag, value in spec.engine.args.items() if not affects_answers(flag)},
             "tensor_parallel": worker.tensor_parallel,
             "pipeline_parallel": worker.pipeline_parallel,
-            # Records of earlier releases have no such entry, and are of one.
             **({"engines": worker.engines} if worker.engines > 1 else {}),
         },
         hardware=hardware,

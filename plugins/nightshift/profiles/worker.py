@@ -179,6 +179,11 @@ class WorkerShape:
         return seconds + (600 if self.is_tpu else 0)
 
     @property
+    def start_seconds(self) -> int:
+        """The same until all its engines answer, which start one after another."""
+        return self.load_seconds * self.engines
+
+    @property
     def shared_memory(self) -> str:
         """Size of /dev/shm, which the processes of an engine share. It counts towards the server's memory."""
         return f"{2 * self.engines}Gi" if self.accelerators <= 1 else "16Gi"

@@ -209,7 +209,8 @@ def _tokens(wanted: Wanted, shape: WorkerShape | None, seats: int, hints: Hints)
 
 
 def _is_tight(shape: WorkerShape, gpu: Gpu, hints: Hints) -> bool:
-    return hints.weights_bytes is not None and hints.weights_bytes > TIGHT * gpu.memory * 1e9 * shape.accelerators_in_all
+    memory = gpu.memory * 1e9 * shape.accelerators_in_all / shape.engines
+    return hints.weights_bytes is not None and hints.weights_bytes > TIGHT * memory
 
 
 def _may_be_unchunked(wanted: Wanted) -> bool:

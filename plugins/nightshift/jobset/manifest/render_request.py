@@ -27,12 +27,12 @@ class ServerRequest:
 
     @property
     def patience_seconds(self) -> int:
-        """How long the server may take to load: its engines start one after another."""
-        return self.patience_seconds_each * self.worker.engines
+        """How long the server may take to load."""
+        return LOAD_PATIENCE * self.worker.start_seconds
 
     @property
     def patience_seconds_each(self) -> int:
-        """How long one engine may."""
+        """How long one engine of it may."""
         return LOAD_PATIENCE * self.worker.load_seconds
 
 
