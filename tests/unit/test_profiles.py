@@ -157,7 +157,6 @@ def test_several_engines_share_one_gpu_and_nothing_larger(name: str, span: dict[
     assert not list(misfits(profile_of(name), Span(engines=1, **span)))  # type: ignore[arg-type]
     assert worker("gpu-h100", engines=8).engines == 8
     assert worker("cpu", engines=2).engines == 2
-    assert Compute(profile="gpu-l4-spot", engines=2).alone().worker() == worker("gpu-l4-spot")
 
 
 @pytest.mark.parametrize("profile", of(Tpu), ids=lambda profile: profile.name)

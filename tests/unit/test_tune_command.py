@@ -367,15 +367,6 @@ def test_dead_letters_end_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert tuned.kept() == []
 
 
-def test_a_job_with_several_engines_is_not_tuned_as_if_it_had_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
-    tuned.file.write_text(JOB.replace("{profile: cpu}", "{profile: cpu, engines: 2}"))
-
-    assert tuned.run() == exits.BAD_INPUT
-    assert "Leave compute.engines (2) out for a tune" in capsys.readouterr().err
-    assert tuned.engines.asked == []
-
-
 def test_the_planner_finds_the_speed_of_the_chosen_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from nightshift.planner.speeds import records_for
 
@@ -410,6 +401,15 @@ def test_a_point_changes_nothing_that_affects_answers() -> None:
     assert not any(affects_answers(name) for point in space for name in changes_of(spec, point, space.default).get("args", {}))
     assert space.default.max_num_batched_tokens == 4096
     assert at(spec, Point(8192, 8), space.default).engine.args == {"enforce-eager": True, "max-num-batched-tokens": 8192}
+
+
+def test_each_trial_has_as_many_engines_as_a_night() -> None:
+    spec = a_spec(compute={"profile": "gpu-h100", "engines": 2})
+    space = space_of(spec, servers=2)
+
+    assert {point.replicas for point in space} == {2}
+    assert {at(spec, point, space.default).compute.worker().engines for point in space} == {2}
+    assert space.values("api_servers") == (1, 2), "the driver keeps four busy in all"
 
 
 def test_a_space_is_around_the_job_and_within_what_fits() -> None:

@@ -116,7 +116,7 @@ def _run(options: Options, world: previews.Surroundings, engines: Callable[[prev
         return _failed(error, exits.FAILED)
     except Elsewhere as error:
         return _failed(error, exits.RESUME)
-    except (NotReadable, session.SeveralEngines) as error:
+    except NotReadable as error:
         return _failed(error, exits.BAD_INPUT)
     _tell(options, found)
     return exits.DONE if found.choice.point is not None else exits.FAILED

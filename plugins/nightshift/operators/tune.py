@@ -60,7 +60,7 @@ class TuneOperator(BaseOperator):
             task = session.Task(spec, partition, rows, self._seconds(spec, world))
             try:
                 found = session.tune(task, session.beside(world, self._engines(world), told))
-            except (NoRows, NotReadable, UnfitEngine, session.SeveralEngines, session.UnfitRows) as error:
+            except (NoRows, NotReadable, UnfitEngine, session.UnfitRows) as error:
                 raise AirflowFailException(str(error)) from error
         shown = [*text.plot(found.space, found.trials, found.choice), text.too_short(found.trials), found.sentence]
         for line in (*shown, *found.patch(file).splitlines()):

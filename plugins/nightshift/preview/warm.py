@@ -127,7 +127,7 @@ class WarmEngine:
 
     def _await_taken(self, spec: JobSpec, folder: EngineFolder, id_: str) -> None:
         began = said = placed = time.monotonic()
-        patience_s = LOAD_PATIENCE * spec.compute.worker().load_seconds
+        patience_s = LOAD_PATIENCE * spec.compute.worker().start_seconds
         machine_s = patience_s if self.machine_s is None else self.machine_s
         runtime = self.runtime()
         while not self._taken(folder, id_, LOOK_S):
@@ -209,20 +209,14 @@ def same_engine(spec: JobSpec, other: JobSpec, settings: Settings) -> bool:
 
 def _how(spec: JobSpec, settings: Settings) -> list[Any]:
     """All of how its engine is started."""
-    spec = _alone(spec)
     worker = spec.compute.worker()
-    return [server_args(spec, worker), worker.profile.name, getattr(settings, image_setting(worker, settings))]
+    return [server_args(spec, worker), worker.engines, worker.profile.name, getattr(settings, image_setting(worker, settings))]
 
 
 def manifest_of(spec: JobSpec, folder: EngineFolder, settings: Settings) -> dict[str, Any]:
     """One worker, whose driver is the keeper. Raises as `render`."""
     plan = Plan(folder.digest, 1, 1, 1, (InputFile("none", 1, (1,), 0, ""),))
-    return render(_alone(spec), folder.run, plan, settings, name=folder.jobset, workers=1, program=PROGRAM)
-
-
-def _alone(spec: JobSpec) -> JobSpec:
-    """With one engine, however many a night's workers have: the keeper asks one."""
-    return spec.model_copy(update={"compute": spec.compute.alone()})
+    return render(spec, folder.run, plan, settings, name=folder.jobset, workers=1, program=PROGRAM)
 
 
 def has_machine(seen: Observation) -> bool:

@@ -246,10 +246,6 @@ class Compute(Machine):
     def span(self) -> Span:
         return replace(super().span, engines=self.engines)
 
-    def alone(self) -> Self:
-        """With one engine, which has all of its worker, for whoever asks no more than one."""
-        return self.model_copy(update={"engines": None})
-
     @property
     def fallbacks(self) -> tuple[str, ...]:
         """The profiles to try after the job's own, in this order: as stated, else those of its profile that its worker fits."""

@@ -65,10 +65,6 @@ class UnfitRows(Exception):
     """Too many rows of the sample are dead letters. The message says what to do."""
 
 
-class SeveralEngines(Exception):
-    """The job's workers have several engines. The message says what to do."""
-
-
 @dataclass(frozen=True)
 class Task:
     """rows: of a trial. budget_s: seconds of trials, those that were kept earlier included. also: settings that may change
@@ -156,14 +152,8 @@ class Result:
 def tune(task: Task, world: Surroundings) -> Result:
     """Runs trials until nothing is to be gained or the budget is used up.
 
-    Raises SeveralEngines, NoRows, UnfitRows, Elsewhere, NotReadable, EngineTaken, StoreUnavailable, and what engines and
-    warehouse raise.
+    Raises NoRows, UnfitRows, Elsewhere, NotReadable, EngineTaken, StoreUnavailable, and what engines and warehouse raise.
     """
-    if task.spec.compute.worker().engines > 1:
-        raise SeveralEngines(
-            f"Leave compute.engines ({task.spec.compute.engines}) out for a tune: it tries one engine, which has the whole "
-            "accelerator, and what is best for that one says little of several that share it."
-        )
     kind = load_kind(task.spec)
     kept = Kept(world.store, task.spec.job, _name(task, world.project))
     table = _rows(task, world, kept, kind.columns)
@@ -240,7 +230,7 @@ class Also:
 
 
 def _soak_rows(point: Point, sampled: int) -> int:
-    return max(SOAK * point.max_num_seqs, int(SOAK_SHARE * sampled))
+    return max(SOAK * point.max_num_seqs * point.replicas, int(SOAK_SHARE * sampled))
 
 
 def _repeated(ask: Callable[[list[str]], T], world: Surroundings, kept: Kept, number: int) -> T:

@@ -104,7 +104,8 @@ def _default(spec: JobSpec, server_args: tuple[str, ...], servers: int) -> Point
             tokens = max(tokens, length) if _POOLING in server_args else min(tokens, seqs * length)
     if API_SERVERS in spec.engine.flags:
         servers = _stated_servers(spec)
-    return Point(max(tokens, seqs), seqs, api_servers=servers, tensor_parallel=worker.tensor_parallel)
+    tokens = max(tokens, seqs)
+    return Point(tokens, seqs, api_servers=servers, replicas=worker.engines, tensor_parallel=worker.tensor_parallel)
 
 
 def _stated_servers(spec: JobSpec) -> int:
@@ -113,7 +114,8 @@ def _stated_servers(spec: JobSpec) -> int:
 
 def _servers(spec: JobSpec, default: int) -> tuple[int, ...]:
     """One alone where it is not the bound: each takes memory and CPUs."""
-    most = max(default, api_servers_most(spec.compute.worker()))
+    worker = spec.compute.worker()
+    most = max(default, api_servers_most(worker) // worker.engines)
     return tuple(sorted({default} | {each for each in SERVERS if default > 1 and each <= most}))
 
 
