@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import urllib.request
@@ -113,4 +114,6 @@ if __name__ == "__main__":
     # The first process of a container is not ended by a signal that it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     print("serving", flush=True)
-    Server(("", int(os.environ["ENGINE_PORT"])), Handler).serve_forever()
+    # One of several engines is told its port as vLLM is.
+    told = [word.removeprefix("--port=") for word in sys.argv[1:] if word.startswith("--port=")]
+    Server(("", int(told[-1] if told else os.environ["ENGINE_PORT"])), Handler).serve_forever()

@@ -32,6 +32,7 @@ from local.cluster.faults import Faults
 from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.jobset.labels import INDEX_ANNOTATION, RUN_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
+from nightshift.jobset.manifest.ports import references
 from nightshift.jobset.observation import Observation
 from nightshift.jobset.verdict.outcome import Ending, Outcome
 from nightshift.operators.infer import InferOperator
@@ -366,7 +367,7 @@ class HeldNight(Night):
     ) -> None:
         rows = Input(tuple(f"row {ordinal} of night {number}" for ordinal in range(CHUNKS * CHUNK_ROWS)), {})
         spec = a_spec(**{"job": "night", "request__rows_per_request": GROUP, **(changes or {})})
-        patch = {**_patch(place, number), **(pod or {})}
+        patch = {**_patch(place, number, spec.compute.worker().engines), **(pod or {})}
         super().__init__(place, number, spec, rows, chunk_rows=CHUNK_ROWS, workers=workers, pod=patch, retries=retries)
         plan = self.prepared.plan
         homes = [plan.shard(index) for index in range(workers)]
@@ -444,13 +445,13 @@ def exit_code(pod: Document) -> int | None:
     return code
 
 
-def _patch(place: Place, number: int) -> Document:
-    """The deployment's override for these pods: the tests' engine, and the store at the bridge's address."""
+def _patch(place: Place, number: int, engines: int) -> Document:
+    """The deployment's override for these pods: the tests' engine, and the store at the bridge's address. Several engines are
+    started by the manifest's own program."""
     name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     server = {
         "name": SERVER,
-        "command": ["python3", "-u", "-c", ENGINE.read_text()],
-        "args": [],
+        **_started(["python3", "-u", "-c", ENGINE.read_text()], engines),
         "env": [{"name": "WITNESS", "value": place.witness.url(str(number))}, name],
         "resources": SMALL,
         "startupProbe": {"periodSeconds": 1, "failureThreshold": 300},
@@ -466,3 +467,9 @@ def _chunk_of(path: str) -> int:
 def _pod_of(attempt: str) -> str:
     """A driver calls its life by its pod's name and eight digits."""
     return attempt[:-9]
+
+
+def _started(engine: list[str], engines: int) -> Document:
+    if engines == 1:
+        return {"command": engine, "args": []}
+    return {"args": [",".join(references(engines)), "60", "60", *engine]}

@@ -6,6 +6,8 @@ that need a node to themselves run alone.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -146,6 +148,28 @@ def test_a_killed_engine_is_started_again_in_its_pod_and_nothing_is_counted(nigh
     assert container(pod, SERVER)["restartCount"] == 1
     assert exit_code(pod) == exits.DONE
     assert night.index_failures(UNARMED) == 0
+
+
+def one_of_two_killed(place: Place, number: int) -> HeldNight:
+    """Two engines in one container: the first one is killed, and has begun again before the run goes on."""
+    night = begun(place, number, workers=1, changes={"compute__engines": 2})
+    pod = night.pod(0)
+    first, second = engines_of(place, pod)
+    night.strike(lambda: os.kill(first, signal.SIGKILL))
+    night.wait_until("the engine's second life", lambda: len(set(engines_of(place, pod)) - {first}) == 2)
+    assert second in engines_of(place, pod)
+    night.finish()
+    return night
+
+
+@during(one_of_two_killed)
+def test_one_of_several_engines_that_is_killed_begins_again_and_its_container_does_not(night: HeldNight) -> None:
+    (pod,) = night.pods(0)
+    assert container(pod, SERVER)["restartCount"] == 0
+    assert exit_code(pod) == exits.DONE
+    assert night.index_failures(0) == 0
+    lost = [line for line in night.said_by(pod["metadata"]["name"]) if line["message"] == "engine lost"]
+    assert [line["engine"] for line in lost] == [0]
 
 
 def job_deleted(place: Place, number: int) -> HeldNight:
@@ -353,6 +377,12 @@ def delete(place: Place, kind: str, *things: Document) -> None:
 
 def kill(place: Place, pod: Document, name: str) -> None:
     place.faults.kill_container(place.namespace.name, pod["metadata"]["name"], name)
+
+
+def engines_of(place: Place, pod: Document) -> list[int]:
+    """Process ids, on this machine, of a pod's engines, in the order of their start. They have one container."""
+    supervisor = place.faults.container_pid(place.namespace.name, pod["metadata"]["name"], SERVER)
+    return [int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()]
 
 
 def assert_struck(night: HeldNight, index: int, mark: str, code: int | None) -> None:
