@@ -15,6 +15,7 @@ import pytest
 
 from local.ports import new_port
 from nightshift.jobset.manifest import supervisor
+from nightshift.jobset.verdict.last_words import Words
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
@@ -174,6 +175,7 @@ def test_one_that_ends_before_it_answered_ends_the_container(tmp_path: Path) -> 
         assert process.wait(60) == 7
         assert not any(is_there(int(pid)) for note in container.notes() for pid in note[2:4])
 
+    assert Words(container.said()).cause == "ValueError: no such model"
     assert container.said()[-2:] == [
         "ValueError: no such model",
         "nightshift: engine 1 ended with exit code 7, before it answered: the container ends",
