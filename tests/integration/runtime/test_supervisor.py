@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_one_that_is_killed_comes_back_alone(tmp_path: Path) -> None:
         for life in (1, 2):
             core = int(container.noted("began", 0)[-1][3])
             os.kill(container.processes(0)[-1], signal.SIGKILL)
-            container.wait_for(lambda life=life: container.answers(0, life + 1))
+            container.wait_for(partial(container.answers, 0, life + 1))
             assert not is_there(core), "what it left behind has its memory"
         assert len(container.processes(1)) == 1
         assert process.poll() is None

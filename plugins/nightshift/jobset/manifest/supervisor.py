@@ -100,10 +100,12 @@ class Engine:
         assert self.process is not None
         # Before the wait: until then no other process can get its number. Its core may outlive its API server.
         self.kill()
-        steady = self.answered and now - self.answers[1] >= PAUSE_MOST_S
+        life, first, _ = self.answers
+        answered = life == self.life
+        steady = answered and now - first >= PAUSE_MOST_S
         self._pause = PAUSE_LEAST_S if steady or self.life == 1 else min(PAUSE_MOST_S, 2 * self._pause)
-        self.ever |= self.answered
-        self.failed = 0 if self.answered else self.failed + 1
+        self.ever |= answered
+        self.failed = 0 if answered else self.failed + 1
         self._killed, code = self.process.pid, self.process.wait()
         self.process = None
         self.since, self.due = now, now + self._pause
@@ -139,8 +141,8 @@ class Supervisor:
             threading.Thread(target=engine.watch, daemon=True).start()
         while not self._asked:
             now = time.monotonic()
-            while (engine := self._next_ended()) is not None:
-                if (over := self._judge(engine, engine.ended(now))) is not None:
+            while (ended := self._next_ended()) is not None:
+                if (over := self._judge(ended, ended.ended(now))) is not None:
                     return over
             self._kill_silent(now)
             self._start_next(now)
@@ -157,7 +159,7 @@ class Supervisor:
         if engine.ever and engine.failed < STARTS_MOST:
             say(f"engine {engine.number} ended with exit code {code}, and starts again in {engine.due - engine.since:g} s")
             return None
-        # At once: nobody works with the others before all have answered, and their last words would hide this one's.
+        # At once: their last words would hide this one's.
         for other in self._engines:
             other.kill()
         self._wait_for_all()
