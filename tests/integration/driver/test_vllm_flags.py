@@ -29,13 +29,16 @@ COMPUTES: list[dict[str, Any]] = [
     {"profile": "gpu-h200-spot", "tensor_parallel": 4, "pipeline_parallel": 2},
     {"profile": "gpu-h100", "hosts": 2},
     {"profile": "tpu-v6e", "topology": "4x4"},
+    {"profile": "gpu-h100", "engines": 2},
+    {"profile": "cpu", "engines": 2},
 ]
 PARSE = """
 import json, sys
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 wanted = ("model", "model_tag", "revision", "served_model_name", "tensor_parallel_size", "pipeline_parallel_size", "nnodes",
-          "node_rank", "master_addr", "headless", "distributed_executor_backend", "load_format")
+          "node_rank", "master_addr", "headless", "distributed_executor_backend", "load_format", "port",
+          "gpu_memory_utilization", "kv_cache_memory_bytes")
 found = []
 for arguments in json.load(sys.stdin):
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
@@ -48,8 +51,12 @@ def arguments(compute: dict[str, Any], **changes: Any) -> list[str]:
     """As the container's process gets them on host 1, where there are several."""
     manifest = render(a_spec(compute=compute, **changes), RUN, a_plan(8), Settings("b", "p"), name="n")
     [server] = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["initContainers"]
-    values = {"ENGINE_PORT": "8000", "JOB_COMPLETION_INDEX": "1", "HEAD": "n-worker-0-0.n"}
+    values = {"ENGINE_PORT": "8000", "ENGINE_PORT_1": "8001", "JOB_COMPLETION_INDEX": "1", "HEAD": "n-worker-0-0.n"}
     words = [expand(word, values) for word in server["args"]]
+    if "engines" in compute:
+        # What `nightshift.jobset.manifest.supervisor` starts the second one with.
+        ports, _, _, _, _, _, *words = words
+        words.append(f"--port={ports.split(',')[1]}")
     return [*words, *(["--headless"] if compute.get("hosts") else [])]
 
 
@@ -70,13 +77,15 @@ def told(program: str, given: Any) -> Any:
 def test_every_flag_is_one_of_vllm() -> None:
     bucket = {"name": "m", "uri": "gs://models/m", "revision": "r1"}
     given = [*map(arguments, COMPUTES), arguments(COMPUTES[0], model=bucket)]
-    one, parallel, several, tpu, streamed = told(PARSE, given)
+    one, parallel, several, tpu, shared, shared_cpu, streamed = told(PARSE, given)
 
     assert (one["model"], one["revision"], one["served_model_name"]) == ("org/m", "r1", ["m"])
     assert (parallel["tensor_parallel_size"], parallel["pipeline_parallel_size"]) == (4, 2)
     assert (several["model_tag"], several["nnodes"], several["node_rank"], several["headless"]) == ("org/m", 2, 1, True)
     assert (several["master_addr"], several["tensor_parallel_size"]) == ("n-worker-0-0.n", 8)
     assert (tpu["distributed_executor_backend"], tpu["tensor_parallel_size"]) == ("ray", 16)
+    assert (shared["model"], shared["port"], shared["gpu_memory_utilization"]) == ("org/m", 8001, 0.45)
+    assert (shared_cpu["port"], shared_cpu["kv_cache_memory_bytes"]) == (8001, 2**30)
     assert (streamed["model"], streamed["load_format"]) == ("gs://models/m", "runai_streamer")
 
 
