@@ -32,6 +32,7 @@ from nightshift.tuner.also import compared
 from nightshift.tuner.engines import EngineFailed, cause_of
 from nightshift.tuner.points import Cause, Point
 from nightshift.tuner.space import at, changes_of, patched, space_of
+from nightshift.tuner.text import point_words
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -396,20 +397,50 @@ def test_a_point_changes_nothing_that_affects_answers() -> None:
         job = at(spec, point, space.default)
         assert job.semantic() == spec.semantic()
         assert job.seats() == point.max_num_seqs
-    with pytest.raises(ValueError, match="cannot state"):
-        at(spec, Point(4096, 8, replicas=2), space.default)
     assert not any(affects_answers(name) for point in space for name in changes_of(spec, point, space.default).get("args", {}))
     assert space.default.max_num_batched_tokens == 4096
     assert at(spec, Point(8192, 8), space.default).engine.args == {"enforce-eager": True, "max-num-batched-tokens": 8192}
 
 
-def test_each_trial_has_as_many_engines_as_a_night() -> None:
-    spec = a_spec(compute={"profile": "gpu-h100", "engines": 2})
-    space = space_of(spec, servers=2)
+class TestEngines:
+    """How many share an accelerator."""
 
-    assert {point.replicas for point in space} == {2}
-    assert {at(spec, point, space.default).compute.worker().engines for point in space} == {2}
-    assert space.values("api_servers") == (1, 2), "the driver keeps four busy in all"
+    def test_each_trial_has_as_many_as_its_point(self) -> None:
+        spec = a_spec(compute={"profile": "gpu-h100", "engines": 2})
+        space = space_of(spec, servers=2)
+
+        assert space.default.engines == 2
+        assert space.values("engines") == (1, 2, 4)
+        assert space.values("api_servers") == (1, 2), "the driver keeps four busy in all"
+        for point in space:
+            worker = at(spec, point, space.default).compute.worker()
+            assert (worker.engines, worker.tensor_parallel) == (point.engines, point.tensor_parallel)
+            assert point.engines == 1 or point.tensor_parallel == 1
+
+    @pytest.mark.parametrize(
+        ("compute", "args", "servers", "tried"),
+        [
+            ({"profile": "gpu-h100"}, {}, 1, (1,)),
+            ({"profile": "gpu-h100"}, {}, 2, (1, 2, 4)),
+            ({"profile": "gpu-h100", "tensor_parallel": 2}, {}, 2, (1,)),
+            ({"profile": "gpu-h100"}, {"gpu-memory-utilization": 0.5}, 2, (1, 2)),
+            ({"profile": "gpu-h100", "engines": 3}, {}, 1, (1, 2, 3, 4)),
+            ({"profile": "tpu-v6e"}, {}, 2, (1,)),
+            ({"profile": "cpu", "engines": 2}, {}, 1, (1, 2, 4)),
+        ],
+    )
+    def test_they_are_tried_where_something_else_may_be_the_bound_and_they_fit(
+        self, compute: dict[str, Any], args: dict[str, Any], servers: int, tried: tuple[int, ...]
+    ) -> None:
+        assert space_of(a_spec(compute=compute, engine__args=args), servers=servers).values("engines") == tried
+
+    def test_a_job_file_is_told_to_have_more(self) -> None:
+        spec = a_spec(compute={"profile": "gpu-h100"})
+        space = space_of(spec, servers=2)
+        point = replace(space.default, engines=2)
+
+        assert changes_of(spec, point, space.default)["engines"] == 2
+        assert point_words(point, space).endswith("2 API servers, 2 engines, tensor_parallel 1")
 
 
 def test_a_space_is_around_the_job_and_within_what_fits() -> None:

@@ -116,7 +116,7 @@ def test_the_default_and_the_best_are_repeated_when_nothing_else_is_left() -> No
         (Cause.OUT_OF_MEMORY, Point(4096, 128), True),
         (Cause.OUT_OF_MEMORY, Point(4096, 64), False),
         (Cause.OUT_OF_MEMORY, Point(4096, 128, tensor_parallel=2), False),
-        (Cause.OUT_OF_MEMORY, Point(4096, 128, replicas=2), True),
+        (Cause.OUT_OF_MEMORY, Point(4096, 128, engines=2), True),
         (Cause.CANNOT_START, Point(1024, 128), True),
         (Cause.CANNOT_START, Point(4096, 64), False),
     ],

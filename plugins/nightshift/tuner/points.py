@@ -47,13 +47,13 @@ class Point:
     """How an engine is started. None of it changes an answer (`nightshift.spec.vllm_flags`).
 
     max_num_batched_tokens: tokens a step. max_num_seqs: rows at once. api_servers: processes of one engine that take requests.
-    replicas: engines that share the worker's accelerators. tensor_parallel: accelerators that share each layer.
+    engines: that share the worker's accelerator. tensor_parallel: accelerators that share each layer.
     """
 
     max_num_batched_tokens: int
     max_num_seqs: int
     api_servers: int = 1
-    replicas: int = 1
+    engines: int = 1
     tensor_parallel: int = 1
 
     def to_json(self) -> dict[str, int]:
@@ -69,9 +69,9 @@ class Point:
 
 
 AXES: Final = tuple(each.name for each in fields(Point))
-STAGES: Final = (("max_num_batched_tokens", "max_num_seqs"), ("api_servers", "replicas"), ("tensor_parallel",))
+STAGES: Final = (("max_num_batched_tokens", "max_num_seqs"), ("api_servers", "engines"), ("tensor_parallel",))
 """The axes that are searched together, in order: the first two depend on each other most."""
-_MEMORY: Final[Mapping[str, int]] = {"max_num_batched_tokens": 1, "max_num_seqs": 1, "replicas": 1, "tensor_parallel": -1}
+_MEMORY: Final[Mapping[str, int]] = {"max_num_batched_tokens": 1, "max_num_seqs": 1, "engines": 1, "tensor_parallel": -1}
 """Whether more of it takes more of an accelerator's memory, or less."""
 
 
@@ -118,8 +118,8 @@ _WAYS: Final = tuple(_MEMORY.get(axis, 0) for axis in AXES)
 
 
 def valid(point: Point) -> bool:
-    """vLLM does not start with fewer tokens a step than rows."""
-    return point.max_num_batched_tokens >= point.max_num_seqs
+    """vLLM does not start with fewer tokens a step than rows; and engines that share an accelerator have no other."""
+    return point.max_num_batched_tokens >= point.max_num_seqs and (point.engines == 1 or point.tensor_parallel == 1)
 
 
 def needs_no_more(point: Point, other: Point) -> bool:

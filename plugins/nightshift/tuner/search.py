@@ -5,7 +5,7 @@ Trials are few and each takes minutes, so every one is asked where the most is e
 1. Does it fit: the job's own point, first and always. If it fails, smaller ones until one does not.
 2. Some points that are spread over tokens a step x sequences.
 3. By a Gaussian process over all trials, what gains most by being known: the speed of another point, or whether a fast one
-   holds the soak (the longest rows, as many at once as it allows). Tokens and sequences first, then API servers and replicas,
+   holds the soak (the longest rows, as many at once as it allows). Tokens and sequences first, then API servers and engines,
    then parallelism (`nightshift.tuner.points.STAGES`), each until less than `GAIN_LEAST` is expected of it.
 4. The soak of the fastest point, if it has not held one: no other is chosen. One that fails is ruled out, with all that need no
    less memory. Then repeats of the chosen point and of the default, until each has `REPEATS`.

@@ -30,7 +30,7 @@ from nightshift.tuner.engines import EngineFailed
 from nightshift.tuner.patch import of_file
 from nightshift.tuner.points import Cause
 from nightshift.tuner.search import Choice, Measure, Outcome, Question, Searcher
-from nightshift.tuner.space import SEQS_MOST, accelerators, at, changes_of, patched, space_of
+from nightshift.tuner.space import COMPUTE, SEQS_MOST, accelerators, at, changes_of, patched, space_of
 from nightshift.tuner.trials import Kept, Trial, tune_name
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class Also:
 
 
 def _soak_rows(point: Point, sampled: int) -> int:
-    return max(SOAK * point.max_num_seqs * point.replicas, int(SOAK_SHARE * sampled))
+    return max(SOAK * point.max_num_seqs * point.engines, int(SOAK_SHARE * sampled))
 
 
 def _repeated(ask: Callable[[list[str]], T], world: Surroundings, kept: Kept, number: int) -> T:
@@ -381,9 +381,8 @@ def _changes(spec: JobSpec, space: Space, trials: list[Trial], choice: Choice) -
     if choice.point is None or not (choice.better or broken):
         return {}
     changes = changes_of(spec, choice.point, space.default)
-    parallel = changes.pop("tensor_parallel", None)
-    found: dict[str, Any] = {"engine": changes} if changes else {}
-    return found | ({"compute": {"tensor_parallel": parallel}} if parallel is not None else {})
+    compute = {name: changes.pop(name) for name in COMPUTE if name in changes}
+    return {name: values for name, values in (("engine", changes), ("compute", compute)) if values}
 
 
 def _keep_records(store: ObjectStore, spec: JobSpec, space: Space, trials: list[Trial], choice: Choice, folder: str) -> None:

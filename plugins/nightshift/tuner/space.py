@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.planner.roofline import api_servers_most
-from nightshift.spec.engine_defaults import API_SERVERS, SERVED_SMALL, TOKENS, number, vllm_tokens
+from nightshift.spec.engine_defaults import API_SERVERS, SERVED_SMALL, SHARES, TOKENS, number, vllm_tokens
 from nightshift.spec.vllm_flags import dashed
 from nightshift.tuner.points import Point, Space
 
@@ -22,6 +22,9 @@ STEPS: Final = 3
 """Doublings and halvings around the default."""
 PARALLEL: Final = (1, 2, 4, 8)
 SERVERS: Final = (1, 2, 4)
+ENGINES: Final = (1, 2, 4)
+COMPUTE: Final = ("engines", "tensor_parallel")
+"""What a point changes in the section ``compute``."""
 _POOLING: Final = "--runner=pooling"
 
 
@@ -30,7 +33,7 @@ def space_of(spec: JobSpec, server_args: tuple[str, ...] = (), seats: int | None
     servers: API servers that a night's engine gets for its rows; one if they are not short.
 
     Tokens a step and rows at once by powers of two around what the job has now; several API servers where it has them now;
-    parallelism as the profile allows.
+    several engines there, too, and where the job states them; parallelism as the profile allows.
     """
     default = _default(spec, server_args, servers)
     most = min(SEQS_MOST, default.max_num_seqs << STEPS)
@@ -43,7 +46,8 @@ def space_of(spec: JobSpec, server_args: tuple[str, ...] = (), seats: int | None
         "max_num_batched_tokens": _powers(default.max_num_batched_tokens, floor, TOKENS_MOST),
         "max_num_seqs": _powers(default.max_num_seqs, SEQS_LEAST, most),
         "api_servers": _servers(spec, default.api_servers),
-        "tensor_parallel": tuple(value for value in PARALLEL if value == default.tensor_parallel or _fits(spec, value)),
+        "engines": _engines(spec, default),
+        "tensor_parallel": _parallel(spec, default.tensor_parallel),
     }
     return Space(default, {axis: values if values else (getattr(default, axis),) for axis, values in axes.items()})
 
@@ -61,18 +65,14 @@ def patched(spec: JobSpec, point: Point, default: Point) -> JobSpec:
     """The job as its file has it with the changes of a point; its own where that is the default."""
     if point == default:
         return spec
-    if point.replicas != default.replicas:
-        raise ValueError(f"{point}: a job cannot state replicas")
     changes = changes_of(spec, point, default)
     engine = _with(spec.engine, changes.get("args", {})).model_copy(update={"max_num_seqs": point.max_num_seqs})
-    compute = spec.compute
-    if "tensor_parallel" in changes:
-        compute = compute.model_copy(update={"tensor_parallel": point.tensor_parallel})
+    compute = spec.compute.model_copy(update={name: changes[name] for name in COMPUTE if name in changes})
     return spec.model_copy(update={"engine": engine, "compute": compute})
 
 
 def changes_of(spec: JobSpec, point: Point, default: Point) -> dict[str, Any]:
-    """What a job file has to say besides what it says now: ``max_num_seqs`` and ``args`` of its engine, ``tensor_parallel``.
+    """What a job file has to say besides what it says now: ``max_num_seqs`` and ``args`` of its engine, and those of `COMPUTE`.
 
     Tokens a step are always stated, except for the default: left out, vLLM makes them of the other settings.
     """
@@ -83,9 +83,7 @@ def changes_of(spec: JobSpec, point: Point, default: Point) -> dict[str, Any]:
         found["args"] = {TOKENS: point.max_num_batched_tokens}
     if point.api_servers != default.api_servers:
         found["args"] = {**found.get("args", {}), API_SERVERS: point.api_servers}
-    if point.tensor_parallel != default.tensor_parallel:
-        found["tensor_parallel"] = point.tensor_parallel
-    return found
+    return found | {name: getattr(point, name) for name in COMPUTE if getattr(point, name) != getattr(default, name)}
 
 
 def accelerators(spec: JobSpec) -> int:
@@ -105,7 +103,7 @@ def _default(spec: JobSpec, server_args: tuple[str, ...], servers: int) -> Point
     if API_SERVERS in spec.engine.flags:
         servers = _stated_servers(spec)
     tokens = max(tokens, seqs)
-    return Point(tokens, seqs, api_servers=servers, replicas=worker.engines, tensor_parallel=worker.tensor_parallel)
+    return Point(tokens, seqs, api_servers=servers, engines=worker.engines, tensor_parallel=worker.tensor_parallel)
 
 
 def _stated_servers(spec: JobSpec) -> int:
@@ -117,6 +115,19 @@ def _servers(spec: JobSpec, default: int) -> tuple[int, ...]:
     worker = spec.compute.worker()
     most = max(default, api_servers_most(worker) // worker.engines)
     return tuple(sorted({default} | {each for each in SERVERS if default > 1 and each <= most}))
+
+
+def _parallel(spec: JobSpec, default: int) -> tuple[int, ...]:
+    return tuple(each for each in PARALLEL if each == default or _fits(spec, tensor_parallel=each))
+
+
+def _engines(spec: JobSpec, default: Point) -> tuple[int, ...]:
+    """One alone unless rows are short or the job states several: then the accelerator may not be the bound."""
+    stated = (spec.engine.flags.get(name) for name in SHARES)
+    share = max((each for each in stated if isinstance(each, int | float)), default=0.0)
+    wanted = ENGINES if max(default.engines, default.api_servers) > 1 else ()
+    fit = {each for each in wanted if each * share <= 1 and _fits(spec, engines=each)}
+    return tuple(sorted({default.engines} | fit))
 
 
 def _with(engine: Engine, flags: Mapping[str, Any]) -> Engine:
@@ -140,12 +151,10 @@ def _power(value: int) -> int:
     return 1 << max(0, value - 1).bit_length()
 
 
-def _fits(spec: JobSpec, parallel: int) -> bool:
-    compute = spec.compute
-    if compute.worker().machine is None:
-        return False
+def _fits(spec: JobSpec, **stated: int) -> bool:
+    """Whether the profile allows what the job would state besides."""
     try:
-        compute.model_copy(update={"tensor_parallel": parallel}).worker()
+        spec.compute.model_copy(update=stated).worker()
     except ValueError:
         return False
     return True

@@ -25,8 +25,8 @@ def point_words(point: Point, space: Space) -> str:
     found = [f"max_num_seqs {point.max_num_seqs:,}", f"{point.max_num_batched_tokens:,} tokens a step"]
     if len(space.values("api_servers")) > 1:
         found.append(n(point.api_servers, "API server"))
-    if len(space.values("replicas")) > 1:
-        found.append(n(point.replicas, "replica"))
+    if len(space.values("engines")) > 1:
+        found.append(n(point.engines, "engine"))
     if len(space.values("tensor_parallel")) > 1:
         found.append(f"tensor_parallel {point.tensor_parallel}")
     return ", ".join(found)
@@ -92,6 +92,8 @@ def _chosen_words(point: Point, space: Space) -> str:
         found.append(f"{point.max_num_batched_tokens:,} tokens a step")
     if point.api_servers != default.api_servers:
         found.append(n(point.api_servers, "API server"))
+    if point.engines != default.engines:
+        found.append(n(point.engines, "engine"))
     if point.tensor_parallel != default.tensor_parallel:
         found.append(f"tensor_parallel {point.tensor_parallel}")
     return " and ".join(found) or "The job's own settings"
