@@ -105,9 +105,9 @@ class Tunes:
         command = [*self._command, "--budget", budget]
         return subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True)
 
-    def done(self, budget: str) -> tuple[dict[str, Any], list[str]]:
+    def done(self, budget: str, *more: str) -> tuple[dict[str, Any], list[str]]:
         """The result, and the lines of its trials."""
-        command = [*self._command, "--budget", budget, "--json"]
+        command = [*self._command, "--budget", budget, "--json", *more]
         done = subprocess.run(command, env=self._environment, capture_output=True, text=True)
         print(done.stderr, done.stdout, sep="\n")
         assert done.returncode == exits.DONE, done.stderr
@@ -139,7 +139,7 @@ def test_a_tune_that_was_killed_goes_on_and_finds_what_is_faster_than_four_rows_
     first.wait()
     before = tunes.kept()
 
-    result, lines = tunes.done(BUDGET)
+    result, lines = tunes.done(BUDGET, "--also", "dtype=bfloat16")
 
     assert len(before) == 2
     assert lines[:2] == said
@@ -150,6 +150,10 @@ def test_a_tune_that_was_killed_goes_on_and_finds_what_is_faster_than_four_rows_
     assert any(each["measure"] == "soak" and each["point"] == result["chosen"] for each in result["trials"])
     assert f"+  max_num_seqs: {result['chosen']['max_num_seqs']}" in result["patch"]
     assert not list((agent.state / "jobsets").iterdir()), "no engine is left"
+    (also,) = result["also"]
+    assert (also["cause"], also["same"]["rows"]) == (None, ROWS)
+    assert 0 < also["same"]["equal"] <= 1
+    assert also["ratio"] > 0
 
 
 @pytest.mark.usefixtures("bucket")
