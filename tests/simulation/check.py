@@ -571,7 +571,7 @@ class PodAudit(ClientEvents):
         took = 0.0 if self._drained_at is None else audit.clock() - self._drained_at
         if took > DRAIN_S:
             audit.fail("bounded loss", f"{self.name} took {took:.1f} s to drain")
-        self._judge_what_is_saved()
+        self._judge_what_is_saved(by_itself=self._drained_at is None or error is not None)
 
     def _may_give_up(self) -> bool:
         """Whether anything has happened for which a worker may leave work to the next one."""
@@ -582,11 +582,14 @@ class PodAudit(ClientEvents):
         gone = self._excused and (engines == 1 or now > self._last_answer + ABSENT_S or self._losses >= LOSSES * engines)
         return gone or self._drained_at is not None or self._trouble_until > -math.inf or reader or failing
 
-    def _judge_what_is_saved(self) -> None:
-        """Every row that was finished must be in the store, unless that gave trouble since the worker began to end."""
+    def _judge_what_is_saved(self, *, by_itself: bool) -> None:
+        """Every row that was finished must be in the store, unless that gave trouble since the worker began to end.
+
+        by_itself: it did so before it was told to drain.
+        """
         lost = [ordinal for ordinal in self._finished if not self._audit.durable(ordinal)]
-        if self._drained_at is None:
-            # It began to end by itself, at most so long ago. If it was frozen meanwhile, its time was over when it thawed.
+        if by_itself or self._drained_at is None:
+            # At most so long ago. If it was frozen meanwhile, its time was over when it thawed.
             excused = max(self._trouble_until, self._still_until) >= self._audit.clock() - DRAIN_S
         else:
             excused = self._trouble_until >= self._drained_at

@@ -53,6 +53,8 @@ def test_random_schedules_keep_every_invariant(part: int) -> None:
         pytest.param(972004034666, id="three rows that hang to the end are no run without end"),
         pytest.param(56356420263, id="a worker that is frozen while it ends has no time left to save rows"),
         pytest.param(694128435660, id="a canary that could not be sent is not sent once its engine has answered"),
+        pytest.param(700571, id="a canary that fails while its engine answers another request says nothing of it"),
+        pytest.param(703008, id="a worker that was frozen as it ended, and told to drain then, has no time left either"),
         pytest.param(872791435248, id="probes that wait for memory while the engine is dead are with it when it is back"),
     ],
 )

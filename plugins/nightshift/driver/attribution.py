@@ -31,14 +31,13 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import WrongEngine
 from nightshift.driver.engines import Engine, Engines
-from nightshift.driver.faults import Canary, Fault, Heard, Held, Verdict
+from nightshift.driver.faults import Canary, Fault, Heard, Held, Hooks, Verdict
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
@@ -62,22 +61,6 @@ PROBE_EVERY_S: Final = 0.1
 SAY_AFTER_S: Final = 3.0
 """One bad row in a healthy engine is judged within this time, which is not worth a line in the log."""
 SAY_EVERY_S: Final = 60.0
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """What a trial needs of its worker.
-
-    recall(): a request that was answered in another attempt. more(count): sends up to that many requests that do not wait here;
-    returns how many there were. over(): called when requests may be sent again. given_up(): called when the budget is used up.
-    spawn: makes a task whose failure ends the worker.
-    """
-
-    recall: Callable[[], Awaitable[Canary | None]]
-    more: Callable[[int], int]
-    over: Callable[[], None]
-    given_up: Callable[[], None]
-    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
 class Attribution:
@@ -183,9 +166,7 @@ class Attribution:
             return Verdict.ENGINE
         if self._alike == (fault.why, fault.status):
             return Verdict.FINAL
-        heard = self._heard[group.engine]
-        answered = heard.sent >= group.sent - TOGETHER_S if fault.lasting else heard.answered > group.sent
-        if answered or self._tries_decide:
+        if self._answers_beside(group.engine, group.sent, fault) or self._tries_decide:
             return self._blame(group)
         loop = asyncio.get_running_loop()
         held = Held(group, fault, loop.time(), loop.create_future())
@@ -202,6 +183,11 @@ class Attribution:
         finally:
             if held in self._held:
                 self._held.remove(held)
+
+    def _answers_beside(self, engine: int, sent: float, fault: Fault) -> bool:
+        """Whether the engine has answered another request that met it together with one that was sent at `sent` and failed."""
+        heard = self._heard[engine]
+        return heard.sent >= sent - TOGETHER_S if fault.lasting else heard.answered > sent
 
     def sent(self, group: Group) -> None:
         """The group is sent just now."""
@@ -334,6 +320,8 @@ class Attribution:
             # It did not reach the engine, which may answer another request meanwhile, as the search goes on for one beside it.
             await self._patience.pause(self._patience.jitter(1))
         else:
+            return self._search is not asyncio.current_task()
+        if fault is not None and self._answers_beside(engine.number, sent, fault):
             return self._search is not asyncio.current_task()
         if fault is not None:
             self._note(fault)

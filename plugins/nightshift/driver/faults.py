@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -69,3 +70,19 @@ class Held:
     fault: Fault
     failed: float
     verdict: asyncio.Future[Verdict]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a trial needs of its worker.
+
+    recall(): a request that was answered in another attempt. more(count): sends up to that many requests that do not wait here;
+    returns how many there were. over(): called when requests may be sent again. given_up(): called when the budget is used up.
+    spawn: makes a task whose failure ends the worker.
+    """
+
+    recall: Callable[[], Awaitable[Canary | None]]
+    more: Callable[[int], int]
+    over: Callable[[], None]
+    given_up: Callable[[], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

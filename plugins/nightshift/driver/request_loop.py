@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nightshift.driver.attribution import PROBES, SAY_EVERY_S, Hooks
+from nightshift.driver.attribution import PROBES, SAY_EVERY_S
 from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.engines import Engine, Engines
-from nightshift.driver.faults import Canary
+from nightshift.driver.faults import Canary, Hooks
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike, Losses
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.sender import RequestObserver, Sender

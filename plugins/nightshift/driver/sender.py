@@ -7,12 +7,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from nightshift.driver.attribution import SAY_EVERY_S, Attribution, Hooks
+from nightshift.driver.attribution import SAY_EVERY_S, Attribution
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.engines import Engine, Engines
-from nightshift.driver.faults import Canary, Fault, Verdict
+from nightshift.driver.faults import Canary, Fault, Hooks, Verdict
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
