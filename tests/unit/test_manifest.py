@@ -36,6 +36,7 @@ pytestmark = pytest.mark.unit
 
 GOLDEN = Path(__file__).parent / "manifests"
 SETTINGS = Settings(bucket="runs", project="acme", reservations=RESERVATIONS)
+OWN_ACCOUNTS = replace(SETTINGS, service_account="nightshift-{job}")
 PLAN = a_plan(rows=64, workers=4)
 BUCKET_MODEL = {"name": "m", "uri": "gs://models/org/m", "revision": "r1"}
 
@@ -70,6 +71,7 @@ GOLDEN_CASES: dict[str, dict[str, Any]] = {
     },
     "tpu-v6e-spot-4x4": {"compute": {"profile": "tpu-v6e-spot", "topology": "4x4"}},
     "gpu-h100-2-engines": {"compute": {"profile": "gpu-h100", "engines": 2}},
+    "gpu-l4-spot-own-account": {"compute": {"profile": "gpu-l4-spot"}},
     "gpu-h100-spot-2-hosts": {"compute": {"profile": "gpu-h100-spot", "hosts": 2}},
 }
 
@@ -110,6 +112,7 @@ def cache_limit(rendered: dict[str, Any]) -> int:
 def golden() -> Iterator[tuple[Path, str]]:
     for name, changes in GOLDEN_CASES.items():
         settings = replace(SETTINGS, weights="mount") if name.endswith("mounted") else SETTINGS
+        settings = OWN_ACCOUNTS if name.endswith("own-account") else settings
         yield GOLDEN / f"{name}.yaml", to_yaml(manifest(settings, **changes))
 
 
@@ -645,6 +648,72 @@ class TestSettings:
 
         assert (labels["kueue.x-k8s.io/queue-name"], labels["kueue.x-k8s.io/priority-class"]) == ("nightly", "low")
         assert not [label for label in manifest()["metadata"]["labels"] if "kueue" in label]
+
+
+class TestCompileCache:
+    """What an engine compiles is fetched before it starts, and left by its driver."""
+
+    def key(self, settings: Settings = OWN_ACCOUNTS, **changes: Any) -> Any:
+        """None if it is not kept; the same in both containers."""
+        rendered = manifest(settings, **{"compute__profile": "gpu-l4-spot", **changes})
+        *fetching, server = pod_of(rendered)["initContainers"]
+        [driver] = pod_of(rendered)["containers"]
+        assert server["name"] == SERVER
+        keys = {env_of(each).get("ENGINE_CACHE_KEY") for each in (*fetching, driver)}
+        mounted = [each for each in driver["volumeMounts"] if each["name"] == "cache"]
+        assert len(keys) == 1
+        assert bool(fetching) == bool(mounted) == (keys != {None})
+        return keys.pop()
+
+    def test_only_where_no_other_job_can_write_it(self) -> None:
+        assert self.key()
+        assert self.key(SETTINGS) is None
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"engine__args": {"enforce-eager": True}},
+            {"engine__args": {"enforce_eager": True}},
+            {"compute": {"profile": "gpu-h100-spot", "hosts": 2}},
+            {"compute": {"profile": "tpu-v6e-spot", "topology": "1x1"}},
+        ],
+    )
+    def test_not_for_an_engine_that_does_not_compile_or_does_it_otherwise(self, changes: dict[str, Any]) -> None:
+        if "compute" in changes:
+            changes = {"compute__profile": changes["compute"]["profile"], **changes}
+        assert self.key(**changes) is None
+
+    def test_another_engine_has_another_key(self) -> None:
+        seen = {
+            self.key(),
+            self.key(replace(OWN_ACCOUNTS, server_image="vllm/vllm-openai:v9")),
+            self.key(compute__profile="gpu-h100-spot"),
+            self.key(compute__tensor_parallel=2),
+            self.key(engine__args={"seed": 7}),
+            self.key(engine__max_num_seqs=9),
+            self.key(model__revision="other"),
+        }
+        assert len(seen) == 7
+        assert self.key() == self.key(compute__profile="gpu-l4") == self.key(deadline="3h"), "how it is bought, and when due"
+
+    def test_its_container_is_the_servers_user_and_the_driver_only_reads(self) -> None:
+        [fetching, server], [driver] = (
+            pod_of(manifest(OWN_ACCOUNTS))["initContainers"],
+            pod_of(manifest(OWN_ACCOUNTS))["containers"],
+        )
+
+        who = [(each["runAsUser"], each["runAsGroup"]) for each in (fetching["securityContext"], server["securityContext"])]
+        assert who[0] == who[1]
+        assert fetching["securityContext"]["readOnlyRootFilesystem"]
+        assert env_of(fetching)["VLLM_CACHE_ROOT"] == env_of(server)["VLLM_CACHE_ROOT"] == env_of(driver)["VLLM_CACHE_ROOT"]
+        assert {"name": "cache", "mountPath": "/cache", "readOnly": True} in driver["volumeMounts"]
+
+    def test_the_local_runtime_runs_it(self) -> None:
+        """A mount has no effect there: the images' environment says where the cache is."""
+        rendered = manifest(replace(OWN_ACCOUNTS, runtime="local:/state"))
+
+        assert [each.name for each in read_manifest(rendered).pod.init] == ["compile-cache", SERVER]
+        assert "VLLM_CACHE_ROOT" not in env_of(pod_of(rendered)["initContainers"][0])
 
 
 def test_the_hash_is_of_what_pods_do() -> None:

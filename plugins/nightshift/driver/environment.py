@@ -39,6 +39,7 @@ from nightshift.driver.metrics import EVERYWHERE
 from nightshift.driver.request_loop import FLIGHT_BYTES
 from nightshift.driver.run_metrics import Night
 from nightshift.driver.worker import BUFFER_BYTES
+from nightshift.run.compile_cache import Place
 
 
 class ConfigError(ValueError):
@@ -48,7 +49,8 @@ class ConfigError(ValueError):
 @dataclass(frozen=True)
 class DriverConfig:
     """The settings of the process. index: None for a helper. attempt: names this run of the worker in partials and provenance.
-    bystander: another host of the same slice runs the driver that works. worker: its number in its JobSet, a helper's too."""
+    bystander: another host of the same slice runs the driver that works. worker: its number in its JobSet, a helper's too.
+    compiled: where the engine beside it leaves what it compiles, if this worker is the one to keep that."""
 
     run_url: str
     index: int | None
@@ -70,6 +72,7 @@ class DriverConfig:
     worker: int | None = None
     profile: str = ""
     pod: str = "driver"
+    compiled: Place | None = None
 
     @classmethod
     def from_environment(cls) -> DriverConfig:
@@ -104,6 +107,8 @@ class DriverConfig:
             worker=home,
             profile=os.environ.get("NIGHTSHIFT_PROFILE") or "",
             pod=pod,
+            # One of many that start at once is enough; another one takes its number if it is taken away.
+            compiled=Place.of(os.environ) if home == 0 else None,
         )
 
     def birth(self) -> Birth:

@@ -19,6 +19,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from nightshift import exits
+from nightshift.driver import compile_cache
 from nightshift.driver.bootstrap import first_window, meet, version_of
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
@@ -171,7 +172,9 @@ async def _work(
         )
         seen.worker = worker
         drain.attach(worker.drain)
-        return await worker.run()
+        answered, asked = (lambda: stats.rows_answered > 0), drain.asked
+        async with compile_cache.kept(store, run.job, config.compiled, answered=answered, drained=asked):
+            return await worker.run()
 
 
 @contextlib.asynccontextmanager

@@ -26,6 +26,10 @@ leftovers of another plan, or of another run that had this name, are never found
       notes/dead/chunk-00000012-3             a committed chunk has 3 dead letters
       notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another committed
       attempts/ATTEMPT/00000007.json          what an attempt has done so far; the one with the highest number counts
+
+What an engine has compiled is for later runs of the job, too (`nightshift.run.compile_cache`)::
+
+    _workers/JOB/compile-cache/KEY.tar        no partition has this name
 """
 
 from __future__ import annotations

@@ -290,13 +290,23 @@ class TestQuota:
     def test_the_demand_of_two_workers(self) -> None:
         """A sidecar counts like any container, and a limit stands for the request that is missing."""
         container = {"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "2", "memory": "1Mi"}}}
-        pod = {"initContainers": [container], "containers": [container], "nodeSelector": {"a": "b"}}
+        sidecar = {**container, "restartPolicy": "Always"}
+        pod = {"initContainers": [sidecar], "containers": [container], "nodeSelector": {"a": "b"}}
         job = {"replicas": 2, "template": {"spec": {"parallelism": 3, "template": {"spec": pod}}}}
 
         found = quota.demand_of({"spec": {"replicatedJobs": [job]}})
 
         assert found.requests == {"pods": 6, "cpu": Decimal(6), "memory": Decimal(12 * MIB)}
         assert found.node_selector == {"a": "b"}
+
+    @pytest.mark.parametrize(("cpu", "most"), [("1", 2), ("2", 2), ("5", 5)])
+    def test_of_a_container_that_ends_before_the_others_start_only_what_is_more(self, cpu: str, most: int) -> None:
+        one = {"resources": {"requests": {"cpu": "1"}}}
+        first = {"resources": {"requests": {"cpu": cpu}}}
+        pod = {"initContainers": [first, {**one, "restartPolicy": "Always"}], "containers": [one]}
+        job = {"replicas": 1, "template": {"spec": {"parallelism": 1, "template": {"spec": pod}}}}
+
+        assert quota.demand_of({"spec": {"replicatedJobs": [job]}}).requests["cpu"] == most
 
 
 class TestWorkersMost:

@@ -46,11 +46,30 @@ def demand_of(manifest: Mapping[str, Any]) -> Demand:
     spec = job["template"]["spec"]
     pods, pod = job["replicas"] * spec["parallelism"], spec["template"]["spec"]
     total = {PODS: Decimal(pods)}
-    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+    for name, value in _requested(pod).items():
+        total[name] = total.get(name, Decimal()) + pods * value
+    return Demand(total, pod.get("nodeSelector", {}), tuple(pod.get("tolerations", ())))
+
+
+def _requested(pod: Mapping[str, Any]) -> dict[str, Decimal]:
+    """By a pod, as Kubernetes counts: what its sidecars and containers want together, or what a container wants that ends before
+    they start, with the sidecars that are there by then, if that is more."""
+    running: dict[str, Decimal] = {}
+    most: dict[str, Decimal] = {}
+
+    def start(container: Mapping[str, Any], *, stays: bool) -> None:
         resources = container.get("resources", {})
         for name, value in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
-            total[name] = total.get(name, Decimal()) + pods * parse_quantity(value)
-    return Demand(total, pod.get("nodeSelector", {}), tuple(pod.get("tolerations", ())))
+            wanted = running.get(name, Decimal()) + parse_quantity(value)
+            most[name] = max(most.get(name, wanted), wanted)
+            if stays:
+                running[name] = wanted
+
+    for each in pod.get("initContainers", ()):
+        start(each, stays=each.get("restartPolicy") == "Always")
+    for each in pod["containers"]:
+        start(each, stays=True)
+    return most
 
 
 def refusal(demand: Demand, queue: Mapping[str, Any], flavors: Mapping[str, Mapping[str, Any]]) -> Refusal | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from nightshift.jobset.labels import JOB_INDEX_LABEL, RUN_LABEL
-from nightshift.jobset.manifest import ports
+from nightshift.jobset.manifest import compile_cache, ports
 from nightshift.jobset.manifest.constants import DRIVER, METRICS_PORT
 from nightshift.jobset.manifest.escaping import literal
 from nightshift.jobset.manifest.pod_template import (
@@ -34,7 +34,7 @@ def pod(request: RenderRequest, labels: dict[str, str]) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         **identity(settings.account_of(request.run.job)),
-        "initContainers": [container_of(request, sidecar=True)],
+        "initContainers": [*compile_cache.fetching(request), container_of(request, sidecar=True)],
         "containers": [_driver(request)],
         "volumes": [shared_memory, scratch(), *others],
     }
@@ -75,4 +75,6 @@ def _driver(request: RenderRequest) -> dict[str, Any]:
         env.append({"name": "NIGHTSHIFT_ENGINE_WAIT_S", "value": str(request.patience_seconds)})
     env += [{"name": name, "value": literal(value)} for name, value in request.observed.items()]
     settings, command = request.settings, ["python3", "-m", request.program]
-    return client_of(settings, name=DRIVER, image=settings.driver_image, command=command, env=env)
+    env += compile_cache.variables(request)
+    driver = client_of(settings, name=DRIVER, image=settings.driver_image, command=command, env=env)
+    return {**driver, "volumeMounts": [*driver["volumeMounts"], *compile_cache.mounts(request)]}

@@ -24,7 +24,7 @@ from nightshift.settings import Settings
 
 _RESTRICTED: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _CLIENT_USER: Final = 65532
-_SERVER_USER: Final = 2000
+SERVER_IDENTITY: Final = {"runAsUser": 2000, "runAsGroup": 0}
 """The user ``vllm`` of vLLM's image, whose home and caches are its own; they belong to group 0."""
 
 _TPU_SERVER: Final = {"allowPrivilegeEscalation": False, "runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
@@ -44,7 +44,7 @@ def container_of(request: ServerRequest, *, sidecar: bool) -> dict[str, Any]:
         "env": environment(request),
         "ports": ports.of_containers(worker.engines),
         "resources": {"requests": {**worker.requests, **disk.server_request(request)}, "limits": worker.limits},
-        "securityContext": _TPU_SERVER if worker.is_tpu else {**_RESTRICTED, "runAsUser": _SERVER_USER, "runAsGroup": 0},
+        "securityContext": _TPU_SERVER if worker.is_tpu else {**_RESTRICTED, **SERVER_IDENTITY},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "shared-memory", "mountPath": "/dev/shm"}, disk.mount(), *mounts(request)],
     }
