@@ -65,7 +65,8 @@ class TestSums:
         second = a_mark("b", rows_answered=40, input_tokens=400, output_tokens=40, work_s=60.0, start_up_s={"weights": 100.0})
         parts = [a_part("a", 50, 500), a_part("b", 40, 400)]
 
-        starts = Starts({"pod-a": {"node": 5.0, "image": 20.0, "weights": 10.0}, "pod-b": {"image": 20.0, "weights": 20.0}})
+        one = {"node": 5.0, "image": 20.0, "weights": 10.0, "engine_weights": 4.0, "engine_compile": 3.0}
+        starts = Starts({"pod-a": one, "pod-b": {"image": 20.0, "weights": 20.0, "engine_weights": 6.0}})
 
         assert measure(seen(killed, second, starts=starts), parts, lambda _: Machine("g2-standard-8-spot", 1.0)) == {
             "attempts": 2,
@@ -90,6 +91,8 @@ class TestSums:
                     "engine_wait_s": 30.0,
                     "cpus": 8.0,
                     "start_up_s": {"node": 5.0, "image": 20.0, "weights": 215.0, "warm_up": 5.0},
+                    "start_up_most_s": {"node": 5.0, "image": 20.0, "weights": 310.0, "warm_up": 5.0},
+                    "engine_start_s": {"weights": 5.0, "compile": 3.0},
                     "machine": "g2-standard-8-spot",
                     "machines": 1.0,
                     # The first worked for 570 s and the 10 s after its newest mark, for 72.2 rows; 50 of them count, and others

@@ -235,7 +235,9 @@ def test_a_sealed_run_shows_what_it_measured(run: Run) -> None:
             {"profile": "", "workers": 0, "attempts": 1, "ended": {"gave_up": 1}, "rows": 0, "work_s": 0.0, "start_up_s": {}}
             | {"input_tokens": 0, "output_tokens": 0},
             {"profile": "gpu-l4-spot", "workers": 1, "attempts": 2, "ended": {"done": 1, "killed": 1}, "rows": 600}
-            | {"work_s": 30.0, "start_up_s": {"weights": 92.0, "warm_up": 2.0}, "input_tokens": 9000, "output_tokens": 300},
+            | {"work_s": 30.0, "start_up_s": {"weights": 92.0, "warm_up": 2.0}, "input_tokens": 9000, "output_tokens": 300}
+            | {"start_up_most_s": {"weights": 200.0, "warm_up": 2.4}}
+            | {"engine_start_s": {"weights": 40.0, "compile": 25.0, "warm_up": 9.0}},
         ],
     }
     run.put("manifest.json", canonical_json(a_manifest(measured=measured).to_json()))
@@ -243,10 +245,11 @@ def test_a_sealed_run_shows_what_it_measured(run: Run) -> None:
     status = run.survey().refresh()
 
     assert status.to_json()["measured"] == measured
+    engine = "the engine says weights 40 s, compile 25 s, warm-up 9 s"
     assert text(status).splitlines()[-4:] == [
         "measured  unknown profile: 0 workers, nothing computed; 1 attempt",
         "          gpu-l4-spot: 1 worker, 20.0 rows/s and 310 tokens/s per worker; 2 attempts, 1 killed",
-        "            start-up: weights 1 min 32 s, warm-up 2 s",
+        f"            start-up: weights 1 min 32 s (at most 3 min 20 s; {engine}), warm-up 2 s",
         "          1 attempt left no heartbeat",
     ]
 

@@ -19,7 +19,7 @@ from nightshift.planner.costs.split import Life, Parts, split
 from nightshift.run.chunks import Part
 from nightshift.run.heartbeats import Ended, Heartbeat, NotAHeartbeat
 from nightshift.run.names import RunRef
-from nightshift.run.pod_startup import STAGES, Starts, read_starts
+from nightshift.run.pod_startup import ENGINE_PARTS, STAGES, Starts, read_starts
 from nightshift.store import Objects, ObjectTooLarge, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,8 @@ def _of_profile(beats: Sequence[Heartbeat], used: Mapping[str, Sequence[Part]], 
     rows: computed. rows_answered: of these, by the engine; the others are dead letters. rows_unused: of all, not in the ledger;
     rows_lost: of these, because another attempt committed first.
     alive_s, work_s, engine_wait_s: of all attempts added up. before_s: with a machine and without a driver, as far as clusters
-    saw it. cpus: the median of its attempts. start_up_s: the median of each stage that was observed.
+    saw it. cpus: the median of its attempts. start_up_s, start_up_most_s: the median and the longest of each stage that was
+    observed. engine_start_s: the median of each part of an engine's start that a log has.
     """
     ended = Counter(str(beat.ended or "killed") for beat in beats)
     in_ledger = {beat.attempt: sum(part.rows for part in used.get(beat.attempt, ())) for beat in beats}
@@ -142,12 +143,18 @@ def _of_profile(beats: Sequence[Heartbeat], used: Mapping[str, Sequence[Part]], 
         "work_s": round(sum(beat.work_s for beat in beats), 3),
         "engine_wait_s": round(sum(beat.engine_wait_s for beat in beats), 3),
         "cpus": statistics.median(beat.cpus for beat in beats),
-        "start_up_s": {
-            stage: round(statistics.median(found), 3)
-            for stage in STAGES
-            if (found := [each[stage] for each in stages if stage in each])
-        },
+        "start_up_s": _each(STAGES, stages, statistics.median),
+        "start_up_most_s": _each(STAGES, stages, max),
+        "engine_start_s": _each(ENGINE_PARTS, [starts.engine(beat) for beat in beats], statistics.median),
     }
+
+
+def _each(
+    names: Sequence[str], found: Sequence[Mapping[str, float]], one: Callable[[Sequence[float]], float]
+) -> dict[str, float]:
+    """By name, one number of all; a name that nobody has is missing."""
+    known = {name: [each[name] for each in found if name in each] for name in names}
+    return {name: round(one(seconds), 3) for name, seconds in known.items() if seconds}
 
 
 def _paid(beats: Sequence[Heartbeat], used: Mapping[str, Sequence[Part]], starts: Starts, machine: Machine) -> dict[str, Any]:

@@ -25,13 +25,19 @@ STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
 weights and answers; until its first request. Its work begins then, so that no second counts twice."""
 RAN: Final = "driver"
 """Beside the stages: how long the driver's container ran, to the second."""
+ENGINE_PARTS: Final = ("weights", "compile", "warm_up")
+"""Of the engine's start, as its own log has them: reading the weights, compiling, and what else it does with them before it
+answers. What is left of the stage `weights` are imports, downloads and the like."""
+_ENGINE: Final = {f"engine_{part}": part for part in ENGINE_PARTS}
+"""Their names beside the stages."""
 PAID: Final = ("image", "weights")
 """The stages before a driver's start during which its pod has a machine."""
 
 
 @dataclass(frozen=True)
 class Starts:
-    """pods: by name, the seconds of each stage (`STAGES`) that the cluster saw, and of `RAN`.
+    """pods: by name, the seconds of each stage (`STAGES`) that the cluster saw, of `RAN`, and of the engine's parts
+    (`with_engine`).
 
     taken: names of the pods that the cluster itself took away.
     """
@@ -59,12 +65,16 @@ class Starts:
         """What cluster and attempt know together. Seconds of `weights` before and after the driver's start are added, and
         missing if the cluster did not see those before."""
         cluster = self.pods.get(beat.pod, {})
-        both = {**cluster, **beat.start_up_s}
+        both = {stage: seconds for stage, seconds in {**cluster, **beat.start_up_s}.items() if stage in STAGES}
         both.pop("weights", None)
-        both.pop(RAN, None)
         if "weights" in cluster and "weights" in beat.start_up_s:
             both["weights"] = cluster["weights"] + beat.start_up_s["weights"]
         return both
+
+    def engine(self, beat: Heartbeat) -> dict[str, float]:
+        """Seconds of the parts of its engine's start (`ENGINE_PARTS`), as far as its log was read."""
+        cluster = self.pods.get(beat.pod, {})
+        return {part: cluster[name] for name, part in _ENGINE.items() if name in cluster}
 
     def to_bytes(self) -> bytes:
         return canonical_json(
@@ -87,6 +97,11 @@ class Starts:
             {pod: _readable(stages) for pod, stages in value["pods"].items()},
             frozenset(name for name in names if isinstance(name, str)),
         )
+
+
+def with_engine(stages: Mapping[str, float], parts: Mapping[str, float]) -> dict[str, float]:
+    """A pod's stages, and the parts of its engine's start."""
+    return {**stages, **{name: parts[part] for name, part in _ENGINE.items() if part in parts}}
 
 
 def in_order(stages: Mapping[str, float]) -> list[tuple[str, float]]:
@@ -119,5 +134,5 @@ def _readable(stages: Any) -> dict[str, float]:
     return {
         stage: float(seconds)
         for stage, seconds in stages.items()
-        if stage in (*STAGES, RAN) and isinstance(seconds, int | float) and 0 <= seconds <= NUMBER_MOST
+        if stage in (*STAGES, RAN, *_ENGINE) and isinstance(seconds, int | float) and 0 <= seconds <= NUMBER_MOST
     }

@@ -8,7 +8,7 @@ from typing import Any, Final
 from nightshift.fields.text import n
 from nightshift.planner.costs.bill import Bill, units
 from nightshift.planner.costs.prices import no_price
-from nightshift.run.pod_startup import in_order
+from nightshift.run.pod_startup import ENGINE_PARTS, in_order
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso
 
@@ -81,7 +81,7 @@ def _measured(found: Mapping[str, Any] | None) -> list[str]:
         rows, work_s, attempts = each["rows"], each["work_s"], n(each["attempts"], "attempt")
         tokens = (each["input_tokens"] + each["output_tokens"]) / work_s if work_s else 0.0
         speed = f"{rows / work_s:,.1f} rows/s and {tokens:,.0f} tokens/s per worker" if work_s else "nothing computed"
-        stages = ", ".join(f"{name.replace('_', '-')} {_duration(seconds)}" for name, seconds in in_order(each["start_up_s"]))
+        stages = _stages(each)
         killed = f", {each['ended']['killed']:,} killed" if "killed" in each["ended"] else ""
         lines.append(f"{each['profile'] or 'unknown profile'}: {n(each['workers'], 'worker')}, {speed}; {attempts}{killed}")
         if stages:
@@ -89,6 +89,19 @@ def _measured(found: Mapping[str, Any] | None) -> list[str]:
     if found["not_seen"]:
         lines.append(f"{n(found['not_seen'], 'attempt')} left no heartbeat")
     return [f"{'' if number else 'measured':<10}{line}" for number, line in enumerate(lines)]
+
+
+def _stages(profile: Mapping[str, Any]) -> str:
+    """The median of each stage of a start, the longest if that is longer, and what the engine says of its own."""
+    most, engine = profile.get("start_up_most_s", {}), profile.get("engine_start_s", {})  # Earlier releases have neither.
+    shown = []
+    for name, seconds in in_order(profile["start_up_s"]):
+        more = [f"at most {_duration(most[name])}"] if most.get(name, 0.0) >= seconds + 1 else []
+        if name == "weights" and engine:
+            parts = ", ".join(f"{part.replace('_', '-')} {_duration(engine[part])}" for part in ENGINE_PARTS if part in engine)
+            more.append(f"the engine says {parts}")
+        shown.append(f"{name.replace('_', '-')} {_duration(seconds)}" + (f" ({'; '.join(more)})" if more else ""))
+    return ", ".join(shown)
 
 
 def _apart(status: Status) -> str:

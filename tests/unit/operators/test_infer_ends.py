@@ -47,6 +47,11 @@ from tests.unit.operators.infer_night import POD, Night, PromptRuntime, an_event
 pytestmark = pytest.mark.unit
 
 
+class Mute(PromptRuntime):
+    def logs(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeUnavailable("the node is gone")
+
+
 class TestEnds:
     def test_done(self, night: Night) -> None:
         name = night.execute()
@@ -69,11 +74,14 @@ class TestEnds:
         driver = container_status("driver", "driver:1", state=terminated(0, at=(pod.created_at + 43, pod.created_at + 80)))
         pod = replace(pod, containers={"initContainerStatuses": [server], "containerStatuses": [driver]})
         night.agent.says(name, "Completed", pods=[pod])
+        night.agent.log(
+            name, POD, "server", "INFO [core.py:386] init engine (profile, create kv cache, warmup model) took 12.50 s\n"
+        )
 
         night.resume(name)
 
         starts = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(name)).bytes().to_bytes())
-        assert starts == Starts({POD: {"image": 3.0, "weights": 40.0, "driver": 37.0}})
+        assert starts == Starts({POD: {"image": 3.0, "weights": 40.0, "driver": 37.0, "engine_warm_up": 12.5}})
         assert sent == {"nightshift.night.start_up_seconds image": 3.0, "nightshift.night.start_up_seconds weights": 40.0}
 
     @pytest.mark.parametrize("reason", ["EvictionByEvictionAPI", ""])
@@ -281,15 +289,26 @@ class TestEnds:
     def test_a_log_that_cannot_be_read_hides_no_end(self, night: Night, tmp_path: Path) -> None:
         name = night.execute()
         failed(night.agent, name, code=1)
-
-        class Mute(PromptRuntime):
-            def logs(self, *_: Any, **__: Any) -> Any:
-                raise RuntimeUnavailable("the node is gone")
-
         night.runtime = Mute(tmp_path)
 
         with pytest.raises(JobSetApplicationFailure):
             night.resume(name)
+
+    def test_nor_how_long_a_start_took(self, night: Night, tmp_path: Path) -> None:
+        name = night.execute()
+        night.commit(0, 1)
+        pod = an_ended_pod(POD, code=exits.DONE)
+        server, driver = (
+            container_status(each, "i", state=terminated(0, at=(at, at))) for each, at in (("server", 3), ("driver", 9))
+        )
+        pod = replace(pod, containers={"initContainerStatuses": [server], "containerStatuses": [driver]})
+        night.agent.says(name, "Completed", pods=[pod])
+        night.runtime = Mute(tmp_path)
+
+        night.resume(name)
+
+        kept = Starts.from_bytes(obstore.get(night.store, RUN.starts_path(name)).bytes().to_bytes())
+        assert kept.pods[POD]["weights"] == 6.0
 
     def test_an_event_about_a_jobset_that_is_no_longer_waited_for_changes_nothing(self, night: Night) -> None:
         first = night.execute()
