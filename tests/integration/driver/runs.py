@@ -88,11 +88,12 @@ def prepare(
     workers: int = 1,
     per_file: int = 50,
     per_group: int = 20,
+    url: str | None = None,
     **changes: Any,
 ) -> PreparedRun:
-    """per_file, per_group: rows of an input file, and of a row group in it."""
+    """per_file, per_group: rows of an input file, and of a row group in it. url: of the store, by default the folder."""
     spec = a_spec(**changes)
-    url = f"file://{folder}/bucket"
+    url = url or f"file://{folder}/bucket"
     store = open_store(url)
     run = opening.open_run(store, spec, "2026-11-20", opened_by="test")
     files = write_input(store, run, texts, per_file=per_file, per_group=per_group)

@@ -52,8 +52,8 @@ def demand_of(manifest: Mapping[str, Any]) -> Demand:
 
 
 def _requested(pod: Mapping[str, Any]) -> dict[str, Decimal]:
-    """By a pod, as Kubernetes counts: what its sidecars and containers want together or, if that is more, what a container wants
-    that ends before they start, with the sidecars that are there by then."""
+    """By a pod, as Kubernetes counts: what its sidecars and containers want together or, if that is more, what one wants that
+    ends before they start, with the sidecars that are there by then."""
     running: dict[str, Decimal] = {}
     most: dict[str, Decimal] = {}
 
