@@ -355,23 +355,10 @@ class InferOperator(JobSetTask, RunOperator):
                 slowest = max((each[stage] for each in starts.values() if stage in each), default=None)
                 tags = {"nightshift_job": self.run.job, "nightshift_run": self.run.run_id, "stage": stage}
                 send({"start_up_seconds": slowest}, tags)
-            save_starts(self.store, self.run, name, Starts(self._with_engines(name, starts), taken_of(seen)))
+            save_starts(self.store, self.run, name, Starts(_with_engines(self.runtime, name, starts), taken_of(seen)))
         except Exception as error:
             self.log.warning("How long the pods of JobSet %s took to start is not recorded: %r", name, error)
         show_end(self.runtime, self.store, self.run, name, seen, self.log)
-
-    def _with_engines(self, name: str, starts: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
-        """With what the logs of some engines say of their own start. starts: seconds of each stage, by pod."""
-        from nightshift.jobset.manifest.constants import SERVER
-        from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
-        from nightshift.jobset.verdict.engine_start import engine_start
-        from nightshift.run.pod_startup import with_engine
-
-        found = dict(starts)
-        for pod in [pod for pod, stages in starts.items() if "weights" in stages][:ENGINES_READ]:
-            with suppress(JobSetNotFound, RequestRefused, RuntimeUnavailable):
-                found[pod] = with_engine(starts[pod], engine_start(self.runtime.logs(name, pod, SERVER)))
-        return found
 
     def describe(self, failed: FailedContainer) -> str:
         rows = self._rows(failed)
@@ -397,6 +384,20 @@ def _committed(task: InferOperator) -> Chunks:
     from nightshift.store import ObjectStorage
 
     return asyncio.run(Ledger(ObjectStorage(task.store), task.run, task.plan).committed())
+
+
+def _with_engines(runtime: Runtime, jobset: str, starts: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
+    """With what the logs of some engines say of their own start. starts: seconds of each stage, by pod."""
+    from nightshift.jobset.manifest.constants import SERVER
+    from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
+    from nightshift.jobset.verdict.engine_start import engine_start
+    from nightshift.run.pod_startup import with_engine
+
+    found = dict(starts)
+    for pod in [pod for pod, stages in starts.items() if "weights" in stages][:ENGINES_READ]:
+        with suppress(JobSetNotFound, RequestRefused, RuntimeUnavailable):
+            found[pod] = with_engine(starts[pod], engine_start(runtime.logs(jobset, pod, SERVER)))
+    return found
 
 
 def _rows_missing(committed: Chunks, plan: Plan) -> int:
