@@ -23,7 +23,13 @@ from tests.builders import RUN
 
 pytestmark = pytest.mark.unit
 
-FILES = {"a1b2/rank_0_0/model": b"graph " * 1000, "a1b2/inductor_cache/x/y.so": b"\x7fELF", "empty": b""}
+FILES = {
+    "torch_compile_cache/a1b2/rank_0_0/model": b"graph " * 1000,
+    "torch_compile_cache/a1b2/inductor_cache/x/y.so": b"\x7fELF",
+    "torch_compile_cache/empty": b"",
+    "modelinfos/a.json": b"{}",
+}
+KEPT = "torch_compile_cache"
 
 
 def made(folder: Path, files: dict[str, bytes] = FILES) -> Path:
@@ -64,9 +70,10 @@ def a_member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: i
 
 class TestArchive:
     def test_what_was_packed_is_unpacked(self, tmp_path: Path) -> None:
-        body = archive_of(made(tmp_path / "from"))
+        """And nothing else that an engine has in its cache."""
+        body = archive_of(made(tmp_path / "from", {**FILES, "assets/image.png": b"1", "usage": b"2"}))
 
-        assert unpack(io.BytesIO(body), tmp_path / "to") == 3
+        assert unpack(io.BytesIO(body), tmp_path / "to") == 4
         assert found_in(tmp_path / "to") == FILES
 
     @pytest.mark.parametrize("at", [0, 600, 5000, -40, -1])
@@ -94,26 +101,29 @@ class TestArchive:
         "member",
         [
             a_member("../outside", size=1),
-            a_member("a/../../outside", size=1),
+            a_member(f"{KEPT}/../../outside", size=1),
             a_member("/tmp/nightshift-outside", size=1),
-            a_member("link", tarfile.SYMTYPE, "/etc"),
-            a_member("hard", tarfile.LNKTYPE, "a/file"),
-            a_member("pipe", tarfile.FIFOTYPE),
-            a_member("device", tarfile.CHRTYPE),
-            a_member("sparse", tarfile.GNUTYPE_SPARSE),
-            a_member("folder", tarfile.DIRTYPE),
+            a_member(f"/{KEPT}/outside", size=1),
+            a_member("elsewhere/file", size=1),
+            a_member(KEPT, size=1),
             a_member(".", size=1),
-            a_member("a/file", size=1),
-            a_member("a/file/below", size=1),
+            a_member(f"{KEPT}/link", tarfile.SYMTYPE, "/etc"),
+            a_member(f"{KEPT}/hard", tarfile.LNKTYPE, f"{KEPT}/file"),
+            a_member(f"{KEPT}/pipe", tarfile.FIFOTYPE),
+            a_member(f"{KEPT}/device", tarfile.CHRTYPE),
+            a_member(f"{KEPT}/sparse", tarfile.GNUTYPE_SPARSE),
+            a_member(f"{KEPT}/folder", tarfile.DIRTYPE),
+            a_member(f"{KEPT}/file", size=1),
+            a_member(f"{KEPT}/file/below", size=1),
         ],
         ids=lambda member: member.name,
     )
-    def test_nothing_is_written_but_ordinary_files_below_the_folder(self, tmp_path: Path, member: tarfile.TarInfo) -> None:
-        body = a_tar(a_member("a/file", size=3), member)
+    def test_nothing_is_written_but_ordinary_files_below_the_folders(self, tmp_path: Path, member: tarfile.TarInfo) -> None:
+        body = a_tar(a_member(f"{KEPT}/file", size=3), member)
 
         with pytest.raises(BrokenArchive, match="in it"):
             unpack(io.BytesIO(body), tmp_path / "to")
-        assert found_in(tmp_path) == {"to/a/file": b"xxx"}
+        assert found_in(tmp_path) == {f"to/{KEPT}/file": b"xxx"}
 
     def test_nor_is_what_unpacks_larger_than_it_may(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         body = archive_of(made(tmp_path / "from"))
@@ -128,9 +138,9 @@ class TestArchive:
     def test_links_and_pipes_of_an_engine_are_not_followed(self, tmp_path: Path) -> None:
         folder = made(tmp_path / "from")
         (tmp_path / "secret").write_bytes(b"token")
-        (folder / "link").symlink_to(tmp_path / "secret")
-        (folder / "folder").symlink_to(tmp_path)
-        os.mkfifo(folder / "pipe")
+        (folder / KEPT / "link").symlink_to(tmp_path / "secret")
+        (folder / KEPT / "folder").symlink_to(tmp_path)
+        os.mkfifo(folder / KEPT / "pipe")
 
         unpack(io.BytesIO(archive_of(folder)), tmp_path / "to")
 
@@ -139,8 +149,12 @@ class TestArchive:
     def test_what_cannot_be_read_is_not_left_out(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """As another user: the first archive is the one that stays, so it has all or is not made."""
 
-        def refuse(name: str, *_: Any, **__: Any) -> int:
-            raise PermissionError(13, "Permission denied", name)
+        opened = os.open
+
+        def refuse(name: str, *args: Any, **more: Any) -> int:
+            if name == "model":
+                raise PermissionError(13, "Permission denied", name)
+            return opened(name, *args, **more)
 
         folder = made(tmp_path / "from")
         monkeypatch.setattr("nightshift.run.compile_cache.os.open", refuse)
@@ -155,10 +169,10 @@ class TestArchive:
             pack(made(tmp_path / "from"), io.BytesIO())
 
     def test_nor_is_nothing(self, tmp_path: Path) -> None:
-        with pytest.raises(NothingToPack, match="is not there"):
+        with pytest.raises(NothingToPack, match="no files"):
             pack(tmp_path / "missing", io.BytesIO())
         with pytest.raises(NothingToPack, match="no files"):
-            pack(tmp_path, io.BytesIO())
+            pack(made(tmp_path, {"modelinfos/a.json": b"{}"}), io.BytesIO())
 
     def test_a_driver_that_drains_packs_no_further(self, tmp_path: Path) -> None:
         with pytest.raises(InterruptedError):
@@ -195,29 +209,31 @@ class TestFetch:
         place = Place(tmp_path / "root", "k")
 
         assert compile_cache.fetch(MemoryStore(), "x", place) is None
-        assert not place.folder.exists()
+        assert not place.root.exists()
 
     @pytest.mark.parametrize("empty", [False, True])
     def test_a_hit_is_where_the_engine_looks(self, tmp_path: Path, empty: bool) -> None:
         store, place = MemoryStore(), Place(tmp_path / "root", "k")
         obstore.put(store, "x", archive_of(made(tmp_path / "from")))
         if empty:
-            place.folder.mkdir(parents=True)
+            (place.root / KEPT).mkdir(parents=True)
 
-        assert compile_cache.fetch(store, "x", place) == 3
+        assert compile_cache.fetch(store, "x", place) == 4
 
-        assert found_in(place.folder) == FILES
-        assert [each.name for each in place.root.iterdir()] == ["torch_compile_cache"], "nothing else is left"
+        assert found_in(place.root) == FILES
+        assert {each.name for each in place.root.iterdir()} == {KEPT, "modelinfos"}, "nothing else is left"
 
     def test_what_the_engine_has_stays(self, tmp_path: Path) -> None:
         store, place = MemoryStore(), Place(tmp_path / "root", "k")
         obstore.put(store, "x", archive_of(made(tmp_path / "from")))
-        made(place.folder, {"own": b"1"})
+        made(place.root, {f"{KEPT}/own": b"1"})
 
         assert compile_cache.fetch(store, "x", place) is None
-        assert found_in(place.folder) == {"own": b"1"}
+        assert found_in(place.root) == {f"{KEPT}/own": b"1"}
 
-    @pytest.mark.parametrize("body", [b"nothing of the kind", a_tar(a_member("good", size=1), a_member("../bad", size=1))])
+    @pytest.mark.parametrize(
+        "body", [b"nothing of the kind", a_tar(a_member(f"{KEPT}/good", size=1), a_member("../bad", size=1))]
+    )
     def test_of_a_broken_one_nothing_is_left(self, tmp_path: Path, body: bytes) -> None:
         store, place = MemoryStore(), Place(tmp_path / "root", "k")
         obstore.put(store, "x", body)
@@ -280,7 +296,7 @@ class TestKept:
     @pytest.fixture
     def place(self, tmp_path: Path) -> Place:
         place = Place(tmp_path / "root", "k")
-        made(place.folder)
+        made(place.root)
         return place
 
     def test_it_is_stored_once_the_engine_has_answered(

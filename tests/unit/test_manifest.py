@@ -696,14 +696,15 @@ class TestCompileCache:
         assert len(seen) == 7
         assert self.key() == self.key(compute__profile="gpu-l4") == self.key(deadline="3h"), "how it is bought, and when due"
 
-    def test_its_container_is_the_servers_user_and_the_driver_only_reads(self) -> None:
+    def test_all_are_the_servers_user_and_the_driver_only_reads(self) -> None:
+        """Some of vLLM's files are for their owner only."""
         [fetching, server], [driver] = (
             pod_of(manifest(OWN_ACCOUNTS))["initContainers"],
             pod_of(manifest(OWN_ACCOUNTS))["containers"],
         )
 
-        who = [(each["runAsUser"], each["runAsGroup"]) for each in (fetching["securityContext"], server["securityContext"])]
-        assert who[0] == who[1]
+        contexts = [each["securityContext"] for each in (fetching, server, driver)]
+        assert {(each["runAsUser"], each["runAsGroup"]) for each in contexts} == {(2000, 0)}
         assert fetching["securityContext"]["readOnlyRootFilesystem"]
         assert env_of(fetching)["VLLM_CACHE_ROOT"] == env_of(server)["VLLM_CACHE_ROOT"] == env_of(driver)["VLLM_CACHE_ROOT"]
         assert {"name": "cache", "mountPath": "/cache", "readOnly": True} in driver["volumeMounts"]

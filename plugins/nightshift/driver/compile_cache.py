@@ -22,7 +22,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.run.compile_cache import BYTES_MOST, BrokenArchive, NothingToPack, Place, pack, unpack
+from nightshift.run.compile_cache import BYTES_MOST, BrokenArchive, NothingToPack, Place, is_filled, pack, unpack
 from nightshift.run.names import split_run_url
 from nightshift.store import first_words, open_store
 
@@ -36,11 +36,11 @@ LOOK_S: Final = 0.5
 
 def fetch(store: ObjectStore, path: str, place: Place) -> int | None:
     """Puts the archive's files where the engine looks for them: all or none. Returns how many; None if there is no archive, or
-    the folder has files already.
+    the engine has files there already.
 
     Raises BrokenArchive, OSError and the store's errors.
     """
-    if place.folder.exists() and any(place.folder.iterdir()):
+    if is_filled(place.root):
         return None
     try:
         found = obstore.get(store, path)
@@ -54,8 +54,9 @@ def fetch(store: ObjectStore, path: str, place: Place) -> int | None:
             for block in found.stream():
                 archive.write(block)
             files = unpack(archive, Path(scratch) / "files")
-        # At once: an engine never sees a part. An empty folder may be there.
-        (Path(scratch) / "files").rename(place.folder)
+        # Each at once: an engine never sees a part. An empty folder may be there.
+        for folder in (Path(scratch) / "files").iterdir():
+            folder.rename(place.root / folder.name)
     return files
 
 
@@ -88,7 +89,7 @@ async def _keep(store: ObjectStore, path: str, place: Place, answered: Callable[
         if await _is_there(store, path):
             return
         with tempfile.TemporaryFile(prefix="compile-cache-") as archive:
-            size = await asyncio.to_thread(pack, place.folder, archive, stopped.is_set)
+            size = await asyncio.to_thread(pack, place.root, archive, stopped.is_set)
             while not answered():  # noqa: ASYNC110 -- a counter of the worker's, which sets no event
                 await asyncio.sleep(LOOK_S)
             archive.seek(0)

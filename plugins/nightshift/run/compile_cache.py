@@ -13,6 +13,7 @@ import stat
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
@@ -21,8 +22,11 @@ from nightshift.run.names import WORKERS
 KEY_VARIABLE: Final = "ENGINE_CACHE_KEY"
 ROOT_VARIABLE: Final = "VLLM_CACHE_ROOT"
 """vLLM's own."""
-FOLDER: Final = "torch_compile_cache"
+COMPILED: Final = "torch_compile_cache"
 """Below the root: what vLLM's documentation says may be copied to another machine."""
+FOLDERS: Final = (COMPILED, "modelinfos")
+"""All that is kept. The second is what vLLM has found out about the model's class, which takes a process with torch; each entry
+has the digest of the code that it is about."""
 BYTES_MOST: Final = 256 << 20
 """Of an archive, and of what is in it. A driver holds a whole one while it writes it."""
 FILES_MOST: Final = 50_000
@@ -54,10 +58,6 @@ class Place:
         root, key = environment.get(ROOT_VARIABLE), environment.get(KEY_VARIABLE)
         return cls(Path(root), key) if root and key else None
 
-    @property
-    def folder(self) -> Path:
-        return self.root / FOLDER
-
     def path(self, job: str) -> str:
         """Of the archive in the bucket. The CPU is part of the name: vLLM's own key of what it compiles does not have it."""
         return f"{WORKERS}/{job}/compile-cache/{self.key}-{cpu_digest()}.tar"
@@ -73,18 +73,18 @@ def cpu_digest(cpuinfo: str = "/proc/cpuinfo") -> str:
     return hashlib.sha256("\n".join([platform.machine(), *found]).encode()).hexdigest()[:8]
 
 
-def pack(folder: Path, archive: IO[bytes], stopped: Callable[[], bool] = lambda: False) -> int:
-    """Writes the archive of a folder; returns its bytes. stopped: whether to give up, asked before each file.
+def pack(root: Path, archive: IO[bytes], stopped: Callable[[], bool] = lambda: False) -> int:
+    """Writes the archive of an engine's cache; returns its bytes. stopped: whether to give up, asked before each file.
 
     Only ordinary files go in, and no link is followed: an engine may have put one there. Raises NothingToPack, OSError; and
     InterruptedError if it was stopped.
     """
-    if not folder.is_dir():
-        raise NothingToPack(f"{folder} is not there")
+    if not is_filled(root):
+        raise NothingToPack(f"{root / COMPILED} has no files")
     out = _Hashing(archive)
     files = 0
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for name, file in _files_of(folder):
+        for name, file in _files_of(root):
             with file:
                 if stopped():
                     raise InterruptedError("it was stopped")
@@ -92,10 +92,8 @@ def pack(folder: Path, archive: IO[bytes], stopped: Callable[[], bool] = lambda:
                 member.size = os.fstat(file.fileno()).st_size
                 files += 1
                 if out.size + member.size > BYTES_MOST or files > FILES_MOST:
-                    raise NothingToPack(f"{folder} has more than {BYTES_MOST >> 20} MiB or {FILES_MOST:,} files")
+                    raise NothingToPack(f"{root} has more than {BYTES_MOST >> 20} MiB or {FILES_MOST:,} files")
                 tar.addfile(member, file)
-    if not files:
-        raise NothingToPack(f"{folder} has no files")
     archive.write(out.digest.digest())
     return out.size + _DIGEST
 
@@ -133,8 +131,8 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     parts = PurePosixPath(member.name).parts
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
         raise BrokenArchive(f"{member.name!r} in it is not an ordinary file")
-    if not parts or ".." in parts or member.name.startswith("/") or "\0" in member.name:
-        raise BrokenArchive(f"{member.name!r} in it is not a name below its folder")
+    if len(parts) < 2 or parts[0] not in FOLDERS or ".." in parts or "\0" in member.name:
+        raise BrokenArchive(f"{member.name!r} in it is not a name below its folders")
     target = folder.joinpath(*parts)
     content = tar.extractfile(member)
     assert content is not None, "of an ordinary file there is"
@@ -148,9 +146,19 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
         raise BrokenArchive(f"{member.name!r} in it comes twice") from error
 
 
-def _files_of(folder: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """The ordinary files below a folder, opened, by their names in it, in order. Those that vanish meanwhile are left out."""
-    for where, folders, names, descriptor in os.fwalk(folder, onerror=_unless_gone, follow_symlinks=False):
+def is_filled(root: Path) -> bool:
+    """Whether an engine has compiled anything there."""
+    try:
+        return any((root / COMPILED).iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _files_of(root: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """The ordinary files of the folders, opened, by their names below the root, in order. Those that vanish meanwhile are left
+    out."""
+    walks = [os.fwalk(root / each, onerror=_unless_gone) for each in FOLDERS if (root / each).is_dir()]
+    for where, folders, names, descriptor in chain.from_iterable(walks):
         folders.sort()
         for name in sorted(names):
             try:
@@ -165,7 +173,7 @@ def _files_of(folder: Path) -> Iterator[tuple[str, IO[bytes]]]:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 os.close(file)
                 continue
-            yield str(PurePosixPath(where, name).relative_to(folder)), os.fdopen(file, "rb")
+            yield str(PurePosixPath(where, name).relative_to(root)), os.fdopen(file, "rb")
 
 
 def _unless_gone(error: OSError) -> None:

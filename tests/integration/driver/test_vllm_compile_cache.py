@@ -21,7 +21,7 @@ from nightshift import exits
 from nightshift.driver import compile_cache
 from nightshift.jobset.manifest.constants import DRIVER
 from nightshift.jobset.manifest.render import render
-from nightshift.run.compile_cache import Place
+from nightshift.run.compile_cache import COMPILED, Place
 from nightshift.settings import Settings
 from nightshift.store import open_store
 from tests.integration.driver.runs import PLUGINS, DriverProcess, PreparedRun, prepare
@@ -122,8 +122,8 @@ def test_another_jobs_worker_can_neither_write_it_nor_read_it(
 ) -> None:
     """It is code that the job's engines run."""
     place = Place(tmp_path / "root", "key")
-    place.folder.mkdir(parents=True)
-    (place.folder / "model").write_bytes(b"code")
+    (place.root / COMPILED).mkdir(parents=True)
+    (place.root / COMPILED / "model").write_bytes(b"code")
 
     async def keep() -> None:
         async with compile_cache.kept(opened, "job", place, answered=lambda: True, drained=asyncio.Event()):

@@ -39,9 +39,17 @@ def variables(request: RenderRequest) -> list[dict[str, Any]]:
     return [*(each for each in disk.environment(request) if each["name"] == ROOT_VARIABLE), key]
 
 
-def mounts(request: RenderRequest) -> list[dict[str, Any]]:
-    """The driver's: it reads, and changes nothing that an engine would run."""
-    return [{**disk.mount(), "readOnly": True}] if _is_kept(request) else []
+def reading(request: RenderRequest, driver: dict[str, Any]) -> dict[str, Any]:
+    """The driver's container, which reads the engine's cache, as the same user, because some files are only for that one, and
+    can change nothing that an engine would run."""
+    if not _is_kept(request):
+        return driver
+    identity = {**driver["securityContext"], **SERVER_IDENTITY}
+    return {
+        **driver,
+        "securityContext": identity,
+        "volumeMounts": [*driver["volumeMounts"], {**disk.mount(), "readOnly": True}],
+    }
 
 
 def _is_kept(request: RenderRequest) -> bool:

@@ -77,4 +77,4 @@ def _driver(request: RenderRequest) -> dict[str, Any]:
     settings, command = request.settings, ["python3", "-m", request.program]
     env += compile_cache.variables(request)
     driver = client_of(settings, name=DRIVER, image=settings.driver_image, command=command, env=env)
-    return {**driver, "volumeMounts": [*driver["volumeMounts"], *compile_cache.mounts(request)]}
+    return compile_cache.reading(request, driver)
