@@ -1,4 +1,4 @@
-"""A real vLLM that compiles, its driver, and the container that a pod runs before both, as the manifest has them."""
+"""What an engine compiles: left by the real driver, fetched by the container that a pod runs first, taken by a real vLLM."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from nightshift.jobset.manifest.render import render
 from nightshift.run.compile_cache import COMPILED, Place
 from nightshift.settings import Settings
 from nightshift.store import open_store
+from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import PLUGINS, DriverProcess, PreparedRun, prepare
 from tests.integration.driver.vllm import MINILM, Vllm
 from tests.integration.emulators import OTHER_WORKER, WORKER, StorageEmulator, below, grant
@@ -114,6 +115,30 @@ def test_a_second_engine_takes_what_the_first_has_compiled(tmp_path: Path, bucke
     assert TAKEN in log
     assert "Compiling model again" not in log
     print(f"archive: {stored['bytes']:,} bytes")
+
+
+@pytest.mark.gate
+def test_a_driver_leaves_what_its_engine_has_compiled_and_a_later_pod_fetches_it(tmp_path: Path, bucket: str) -> None:
+    store, root = open_store(bucket), tmp_path / "cache"
+
+    async def until_it_is_there(texts: list[str]) -> None:
+        """The last row is not answered before: a driver that is done does not wait."""
+        for _ in range(300 if TEXTS[59] in texts else 0):
+            if store.list(f"{OWN}job/compile-cache").collect():
+                return
+            await asyncio.sleep(0.1)
+
+    first = prepare(tmp_path, TEXTS[:60], url=bucket)
+    assert fetched(first, root) == "the engine compiles: there is no cache to fetch"
+    (root / COMPILED).mkdir(parents=True)
+    (root / COMPILED / "model").write_bytes(b"code")
+    with CannedEngine(until_it_is_there) as canned:
+        driver = DriverProcess(first, canned.url, extra={**variables_of(first, DRIVER, root), **RIGHTS})
+        assert driver.finish() == exits.DONE
+
+    shutil.rmtree(root)
+    assert fetched(first, root) == "compile cache fetched"
+    assert (root / COMPILED / "model").read_bytes() == b"code"
 
 
 @pytest.mark.gate
