@@ -28,8 +28,8 @@ from nightshift.store import first_words, open_store
 
 log = logging.getLogger("nightshift.compile_cache")
 
-FETCH_S: Final = 60.0
-"""How long an engine may wait for the archive. Compiling takes about as long."""
+FETCH_S: Final = 30.0
+"""How long an engine may wait for the archive: 256 MiB at 9 MB a second, and no longer than compiling takes."""
 LOOK_S: Final = 0.5
 """Between two looks at whether the engine has answered."""
 
