@@ -33,7 +33,6 @@ pytestmark = pytest.mark.integration
 
 COMPILES: dict[str, Any] = {**MINILM, "engine__args": {}}
 TEXTS: list[str | None] = [f"package number {n} does thing {n * 7 % 13}" for n in range(3000)]
-TAKEN = "Directly load AOT compilation from path"
 OWN = "_workers/"
 TOKEN = "STORAGE_EMULATOR_TOKEN"
 RIGHTS = {TOKEN: "worker-token"}
@@ -94,7 +93,13 @@ def bucket(storage_emulator: StorageEmulator, monkeypatch: pytest.MonkeyPatch, t
     return f"gs://{made.name}"
 
 
+def compiled(root: Path) -> dict[str, int]:
+    """When each library that torch's compiler has made was written, in ns."""
+    return {str(path.relative_to(root)): path.stat().st_mtime_ns for path in (root / COMPILED).rglob("*.so")}
+
+
 def test_a_second_engine_takes_what_the_first_has_compiled(tmp_path: Path, bucket: str) -> None:
+    """On a CPU vLLM 0.32 traces the model again, but its compiler finds the code of each part. It says so in no log."""
     root = tmp_path / "cache"
     first = prepare(tmp_path, TEXTS, url=bucket, **COMPILES)
     second = prepare(tmp_path, TEXTS[:64], url=bucket, request__input="a {{ text }}", **COMPILES)
@@ -104,16 +109,17 @@ def test_a_second_engine_takes_what_the_first_has_compiled(tmp_path: Path, bucke
         driver = DriverProcess(first, server.url, extra={**variables_of(first, DRIVER, root), **RIGHTS})
         stored = driver.wait_for("compile cache stored")
         assert driver.finish() == exits.DONE
-    assert TAKEN not in (tmp_path / "cold.log").read_text()
+    made = compiled(root)
+    assert made
 
     shutil.rmtree(root)
     assert fetched(second, root) == "compile cache fetched"
+    before = compiled(root)
+    assert before.keys() == made.keys()
     with engine(second, root, tmp_path / "warm.log") as server:
         driver = DriverProcess(second, server.url, extra={**variables_of(second, DRIVER, root), **RIGHTS})
         assert driver.finish() == exits.DONE
-    log = (tmp_path / "warm.log").read_text()
-    assert TAKEN in log
-    assert "Compiling model again" not in log
+    assert compiled(root) == before, "nothing was compiled again"
     print(f"archive: {stored['bytes']:,} bytes")
 
 
