@@ -245,7 +245,7 @@ class TestFetch:
     def test_one_that_is_too_large_is_not_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store = MemoryStore()
         obstore.put(store, "x", b"x" * 5000)
-        monkeypatch.setattr(compile_cache, "BYTES_MOST", 1000)
+        monkeypatch.setattr(compile_cache, "ARCHIVE_BYTES_MOST", 1000)
 
         with pytest.raises(BrokenArchive, match="5,000 bytes"):
             compile_cache.fetch(store, "x", Place(tmp_path / "root", "k"))

@@ -22,7 +22,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.run.compile_cache import BYTES_MOST, BrokenArchive, NothingToPack, Place, is_filled, pack, unpack
+from nightshift.run.compile_cache import ARCHIVE_BYTES_MOST, BrokenArchive, NothingToPack, Place, is_filled, pack, unpack
 from nightshift.run.names import split_run_url
 from nightshift.store import first_words, open_store
 
@@ -46,7 +46,7 @@ def fetch(store: ObjectStore, path: str, place: Place) -> int | None:
         found = obstore.get(store, path)
     except FileNotFoundError:
         return None
-    if found.meta["size"] > BYTES_MOST + 1024:
+    if found.meta["size"] > ARCHIVE_BYTES_MOST:
         raise BrokenArchive(f"it has {found.meta['size']:,} bytes, more than any honest one")
     place.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".compile-cache-", dir=place.root) as scratch:

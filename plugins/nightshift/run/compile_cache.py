@@ -28,10 +28,11 @@ FOLDERS: Final = (COMPILED, "modelinfos")
 """All that is kept. The second is what vLLM has found out about the model's class, which takes a process with torch; each entry
 has the digest of the code that it is about."""
 BYTES_MOST: Final = 256 << 20
-"""Of an archive, and of what is in it. A driver holds a whole one while it writes it."""
+"""Of the tar, and of what is in it. A driver holds a whole one while it writes it."""
 FILES_MOST: Final = 50_000
 
 _DIGEST: Final = hashlib.sha256().digest_size
+ARCHIVE_BYTES_MOST: Final = BYTES_MOST + _DIGEST
 _BLOCK: Final = 1 << 20
 _TARGETS: Final = ("vendor_id", "cpu family", "model", "flags", "CPU implementer", "CPU architecture", "CPU part", "Features")
 """The lines of /proc/cpuinfo that a compiler for this very machine goes by."""
@@ -74,16 +75,17 @@ def cpu_digest(cpuinfo: str = "/proc/cpuinfo") -> str:
 
 
 def pack(root: Path, archive: IO[bytes], stopped: Callable[[], bool] = lambda: False) -> int:
-    """Writes the archive of an engine's cache; returns its bytes. stopped: whether to give up, asked before each file.
+    """Writes the archive of an engine's cache; returns its bytes. archive: seekable, empty. stopped: whether to give up, asked
+    before each file.
 
     Only ordinary files go in, and no link is followed: an engine may have put one there. Raises NothingToPack, OSError; and
     InterruptedError if it was stopped.
     """
     if not is_filled(root):
         raise NothingToPack(f"{root / COMPILED} has no files")
-    out = _Hashing(archive)
     files = 0
-    with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+    too_much = NothingToPack(f"{root} has more than {BYTES_MOST >> 20} MiB or {FILES_MOST:,} files")
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, file in _files_of(root):
             with file:
                 if stopped():
@@ -91,11 +93,13 @@ def pack(root: Path, archive: IO[bytes], stopped: Callable[[], bool] = lambda: F
                 member = tarfile.TarInfo(name)
                 member.size = os.fstat(file.fileno()).st_size
                 files += 1
-                if out.size + member.size > BYTES_MOST or files > FILES_MOST:
-                    raise NothingToPack(f"{root} has more than {BYTES_MOST >> 20} MiB or {FILES_MOST:,} files")
+                if archive.tell() + member.size > BYTES_MOST or files > FILES_MOST:
+                    raise too_much
                 tar.addfile(member, file)
-    archive.write(out.digest.digest())
-    return out.size + _DIGEST
+    if (size := archive.tell()) > BYTES_MOST:
+        raise too_much
+    archive.write(_digest(archive, size))
+    return size + _DIGEST
 
 
 def unpack(archive: IO[bytes], folder: Path) -> int:
@@ -104,12 +108,7 @@ def unpack(archive: IO[bytes], folder: Path) -> int:
     Raises BrokenArchive, before it has written anything if a byte of it was altered; OSError.
     """
     size = archive.seek(0, os.SEEK_END) - _DIGEST
-    archive.seek(0)
-    digest, left = hashlib.sha256(), size
-    while left > 0 and (block := archive.read(min(_BLOCK, left))):
-        digest.update(block)
-        left -= len(block)
-    if size <= 0 or size > BYTES_MOST or archive.read() != digest.digest():
+    if not 0 < size <= BYTES_MOST or _digest(archive, size) != archive.read():
         raise BrokenArchive("its digest is not that of its content")
     archive.seek(0)
     files = total = 0
@@ -124,6 +123,16 @@ def unpack(archive: IO[bytes], folder: Path) -> int:
     except tarfile.TarError as error:
         raise BrokenArchive(f"it is not a tar archive: {error}") from error
     return files
+
+
+def _digest(archive: IO[bytes], size: int) -> bytes:
+    """Of its first bytes; it is then read up to there."""
+    archive.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (block := archive.read(min(_BLOCK, size))):
+        digest.update(block)
+        size -= len(block)
+    return digest.digest()
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
@@ -180,17 +189,3 @@ def _unless_gone(error: OSError) -> None:
     """Half a folder is not an archive."""
     if not isinstance(error, FileNotFoundError):
         raise error
-
-
-class _Hashing:
-    """A file to write to, whose digest and size are known."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-        self.size = 0
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        self.size += len(data)
-        return self._file.write(data)

@@ -12,6 +12,7 @@ from array import array
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -222,7 +223,7 @@ def test_answers_of_the_largest_chunks_fit_the_pod(tmp_path: Path, width: int, s
     assert driver.peak_bytes < 1 << 30
 
 
-MANY_SEATS = {"engine__max_num_seqs": 600, "request__rows_per_request": 1}
+MANY_SEATS: dict[str, Any] = {"engine__max_num_seqs": 600, "request__rows_per_request": 1}
 UNCAPPED = (
     "from nightshift.driver import backoff, descriptors, main\n"
     "descriptors.RESERVED = -10_000\n"
