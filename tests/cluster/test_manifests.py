@@ -40,7 +40,8 @@ BUCKET_MODEL = {"name": "m", "uri": "gs://models/org/m", "revision": "r1"}
 @pytest.fixture
 def restricted(namespace: Namespace) -> Namespace:
     namespace.cluster.kubectl("label", "namespace", namespace.name, RESTRICTED)
-    namespace.kubectl("create", "serviceaccount", "nightshift-worker")
+    for account in ("nightshift-worker", "nightshift-job"):
+        namespace.kubectl("create", "serviceaccount", account)
     return namespace
 
 
@@ -62,9 +63,11 @@ def rendered(namespace: Namespace) -> list[dict[str, Any]]:
     )
     manifests = []
     for number, (_, compute) in enumerate(computes()):
-        for queue, weights in ((None, "stream"), ("nightly", "mount")):
+        # With an account of its own, a job's pods have a container more.
+        for queue, weights, account in ((None, "stream", "nightshift-worker"), ("nightly", "mount", "nightshift-{job}")):
             spec = a_spec(compute=compute, model=BUCKET_MODEL, queue=queue, priority=queue and "nightly-low")
-            manifests.append(render(spec, RUN, PLAN, replace(settings, weights=weights), name=f"night-{number}-{weights}"))
+            own = replace(settings, weights=weights, service_account=account)
+            manifests.append(render(spec, RUN, PLAN, own, name=f"night-{number}-{weights}"))
     return manifests
 
 
@@ -102,7 +105,7 @@ def test_the_job_that_copies_a_model_is_accepted(restricted: Namespace) -> None:
 
 
 def is_tpu(pod: dict[str, Any]) -> bool:
-    return "google.com/tpu" in pod["spec"]["initContainers"][0]["resources"]["requests"]
+    return "google.com/tpu" in pod["spec"]["initContainers"][-1]["resources"]["requests"]
 
 
 def test_every_rendered_pod_is_admitted_under_the_standard_of_its_overlay(restricted: Namespace) -> None:
