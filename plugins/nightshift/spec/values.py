@@ -75,7 +75,7 @@ ENGINE_FLAGS: Final = {
             "data-parallel-multi-port-external-lb",
             "data-parallel-supervisor-port",
         ),
-        "Leave it out; raise compute.workers, or compute.engines on one GPU. If one of such engine cores dies, vLLM ends them all",
+        "Leave it out; raise compute.workers, or compute.engines on one GPU. If one of such cores dies, vLLM ends them all",
     ),
     "nnodes": _ONE_ENGINE,
     "node-rank": _ONE_ENGINE,
