@@ -14,7 +14,7 @@ it answers ``GET /health``. SILENCE_S: how long it may not answer later, before 
   waits for the pod sees it as with one engine. One that answered once is started again beside the others, when all its
   processes are gone (so its memory is free), after a pause that doubles. `STARTS_MOST` starts in a row without an answer end
   the container too: a new one may cure what ails the accelerator.
-- SIGTERM goes to all of them; when they have ended, it ends with 143, as one engine does.
+- SIGTERM goes to all of them; when they have ended, it ends with 143.
 - It is process 1 of the container, so it reaps what other processes leave behind.
 """
 
