@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from local.environments import ROOT
 from local.ports import new_port
 from nightshift.jobset.manifest import supervisor
 from nightshift.jobset.verdict.last_words import Words
@@ -69,6 +70,7 @@ supervisor.PAUSE_LEAST_S, supervisor.PAUSE_MOST_S = 0.05, 0.2
 supervisor.main()
 """
 SOURCE = inspect.getsource(supervisor)
+PLUGINS = ROOT / "plugins"
 
 
 class Container:
@@ -87,7 +89,9 @@ class Container:
         engine = [sys.executable, "-c", ENGINE, str(self.folder)]
         command = [sys.executable, "-c", self._program, ",".join(map(str, self.ports)), *self._limits, *engine]
         with open(self.log, "wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "6"})
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(PLUGINS), "OMP_NUM_THREADS": "6"}
+            )
         try:
             yield process
         finally:
