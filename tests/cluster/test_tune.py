@@ -1,5 +1,5 @@
-"""A trial of a tune on a real cluster: its JobSet, the keeper in the driver's own image, and an eviction in its middle. Its
-engine is the tests' own."""
+"""A tune on a real cluster: its JobSets, the keeper in the driver's own image, an eviction in the middle of a trial. Its engine
+is the tests' own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pyarrow as pa
@@ -19,7 +20,11 @@ from nightshift.hooks.runtime import runtime_for
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.preview.outcome import EngineTaken
 from nightshift.settings import Settings
+from nightshift.spec import JobSpec
+from nightshift.tuner import session
 from nightshift.tuner.engines import JobSetEngines
+from nightshift.tuner.points import Point
+from nightshift.tuner.search import Measure
 from tests.builders import a_spec
 from tests.cluster.kube import a_namespace
 from tests.cluster.nights import BUCKET, ENGINE, PATIENCE_S, SMALL, Place, a_place
@@ -32,6 +37,13 @@ ROWS = 40
 SEATS, ROW_S = 4, 0.5
 """Five seconds for the rows of a trial."""
 SPEC = a_spec(job="tuned", request__input="{{ body }}")
+LARGEST_BATCH = 16
+"""Of the engine that is tuned: more rows at once make it no faster."""
+AS_TOLD = f"""
+import os, sys
+told = next(int(each.partition("=")[2]) for each in sys.argv if each.startswith("--max-num-seqs="))
+os.environ["ENGINE_SEATS"] = str(min(told, {LARGEST_BATCH}))
+"""
 
 
 @pytest.fixture
@@ -44,11 +56,15 @@ def place(cluster: Cluster, driver_tar: Path, tmp_path: Path) -> Iterator[Place]
 
 @pytest.fixture
 def engines(place: Place) -> JobSetEngines:
+    return engines_of(place, command=["python3", "-u", "-c", ENGINE.read_text()], args=[])
+
+
+def engines_of(place: Place, **started: Any) -> JobSetEngines:
+    """started: how the server's container starts the tests' engine."""
     environment = [{"name": "ENGINE_SEATS", "value": str(SEATS)}, {"name": "ENGINE_ROW_S", "value": str(ROW_S)}]
     server = {
         "name": SERVER,
-        "command": ["python3", "-u", "-c", ENGINE.read_text()],
-        "args": [],
+        **started,
         "env": environment,
         "resources": SMALL,
         "startupProbe": {"periodSeconds": 1, "failureThreshold": 300},
@@ -98,4 +114,42 @@ def test_a_pod_that_is_evicted_in_a_trial_costs_the_trial_and_the_next_attempt_m
 
     assert (found.dead, found.losses) == (0, 0)
     assert ROWS / found.seconds == pytest.approx(SEATS / ROW_S, rel=0.5)
+    assert place.namespace.get("jobsets.jobset.x-k8s.io") == [], "no engine is left"
+
+
+class Texts:
+    """The warehouse of `nightshift.preview.rows`."""
+
+    def query_bytes(self, spec: JobSpec, partition: str) -> int | None:
+        return None
+
+    def some_rows(self, spec: JobSpec, partition: str, count: int) -> tuple[int, pa.Table]:
+        return count, rows(count)
+
+
+def test_a_tune_finds_what_is_faster_and_leaves_no_engine(place: Place) -> None:
+    # The kubelet passes the arguments of the manifest on to the engine, as to vLLM.
+    engines = engines_of(place, command=["python3", "-u", "-c", f"{AS_TOLD}exec({ENGINE.read_text()!r})"])
+    lines: list[str] = []
+    world = session.Surroundings(
+        place.store,
+        PROJECT,
+        Texts,
+        engines,
+        {},
+        lines.append,
+        lambda number, trial, space, rate: lines.append(f"{number} {trial.to_json()}"),
+    )
+    spec = a_spec(job="tuned", request__input="{{ body }}", engine__max_num_seqs=SEATS)
+
+    result = session.tune(session.Task(spec, "2026-11-20", 2 * ROWS, budget_s=240.0), world)
+
+    print(*lines, result.sentence, sep="\n")
+    first, *_ = result.trials
+    assert first.question.point == result.space.default
+    assert isinstance(result.choice.point, Point)
+    assert result.choice.point.max_num_seqs > SEATS
+    assert result.choice.better
+    soaked = [trial.question.point for trial in result.trials if trial.question.measure is Measure.SOAK]
+    assert result.choice.point in soaked
     assert place.namespace.get("jobsets.jobset.x-k8s.io") == [], "no engine is left"
