@@ -30,7 +30,7 @@ from tests.integration.runtime.manifests import wait_for
 
 pytestmark = pytest.mark.integration
 
-BUCKET, PROJECT, DAY = "tuned", "local", "2026-11-20"
+BUCKET, PROJECT, DAY = "tuned-evicted", "local", "2026-11-20"
 ROWS = 40
 SLOW = {"ENGINE_SEATS": "4", "ENGINE_ROW_S": "0.5"}
 """Five seconds for the rows of a trial."""
