@@ -310,25 +310,25 @@ class Attribution:
     async def _sings(self, engine: Engine) -> bool:
         """Sends the engine the canary, once a probe is out; whether the search has ended."""
         assert self._canary is not None
-        began = (loop := asyncio.get_running_loop()).time()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         await self._probe_out()
         while self._heard[engine.number].answered <= began:
             sent = loop.time()
             fault = await self._send_canary(self._canary, engine)
-            if fault is None or fault.why is not Retry.DESCRIPTORS:
+            if fault is None:
+                self._heard[engine.number].canary = sent
+                self.heard(sent, engine)
                 break
-            # It did not reach the engine, which may answer another request meanwhile, as the search goes on for one beside it.
-            await self._patience.pause(self._patience.jitter(1))
-        else:
-            return self._search is not asyncio.current_task()
-        if fault is not None and self._answers_beside(engine.number, sent, fault):
-            return self._search is not asyncio.current_task()
-        if fault is not None:
+            if fault.why is Retry.DESCRIPTORS:
+                # It did not reach the engine, which may answer others meanwhile: the search may be about one beside it.
+                await self._patience.pause(self._patience.jitter(1))
+                continue
+            if self._answers_beside(engine.number, sent, fault):
+                break
             self._note(fault)
             engine.shut |= len(self._engines) > 1
             return False
-        self._heard[engine.number].canary = sent
-        self.heard(sent, engine)
         return self._search is not asyncio.current_task()
 
     def _all_turned_away(self) -> bool:

@@ -172,8 +172,9 @@ async def _work(
         )
         seen.worker = worker
         drain.attach(worker.drain)
-        answered, asked = (lambda: stats.rows_answered > 0), drain.asked
-        async with compile_cache.kept(store, run.job, config.compiled, answered=answered, drained=asked):
+        async with compile_cache.kept(
+            store, run.job, config.compiled, answered=lambda: stats.rows_answered > 0, drained=drain.asked
+        ):
             return await worker.run()
 
 

@@ -16,7 +16,8 @@ def engine_start(lines: Iterable[str]) -> dict[str, float]:
 
     Of an engine of several processes, the slowest counts. On a CPU vLLM names no time for compiling: the warm-up has it.
     """
-    loaded, compiled, prepared = (_slowest(pattern, lines := list(lines)) for pattern in (_LOADED, _COMPILED, _PREPARED))
+    kept = list(lines)
+    loaded, compiled, prepared = (_slowest(pattern, kept) for pattern in (_LOADED, _COMPILED, _PREPARED))
     parts = {"weights": loaded, "compile": compiled}
     if prepared is not None:
         parts["warm_up"] = max(0.0, prepared - (compiled or 0.0))
