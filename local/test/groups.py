@@ -120,9 +120,9 @@ GROUPS: Final = (
         "tests/integration/package",
         "pyproject.toml local/package.py local/command.py plugins/nightshift/cli plugins/nightshift/plugin/__init__.py "
         "plugins/nightshift/provider.py",
-        "test airflow driver",
-        70,
-        80,
+        "test airflow driver lowest",
+        110,
+        120,
     ),
     _group("integration/pages", "tests/integration/pages", "plugins/nightshift/plugin", "test composer emulators", 60, 200),
     _group("integration/postgres", "local/postgres/tests", "local/postgres", "test emulators", 30, 60),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from croniter import croniter  # type: ignore[import-untyped]
 
 from nightshift.profiles import PROFILES
 from nightshift.run import chunks
-from nightshift.spec import JobSpec, SpecErrors, load_stream, sql, tables
+from nightshift.spec import JobSpec, SpecErrors, cron, load_stream, sql, tables
 from nightshift.spec.columns import CHUNK_COLUMNS, with_carried
 from nightshift.spec.vllm_flags import PERFORMANCE, takes
 from nightshift.warehouse import schema as warehouse_schema
@@ -506,6 +508,15 @@ class TestValues:
         assert mistakes(tmp_path, job(schedule=schedule)) == []
         assert croniter(schedule).get_next() > 0
 
+    def test_what_is_accepted_airflows_cron_reader_takes(self) -> None:
+        """5,000 expressions by cron's grammar, with lists, steps, names, L and #."""
+        draw = random.Random(11)
+        accepted = [text for text in (_cron(draw) for _ in range(5_000)) if _accepts(text)]
+
+        assert len(accepted) > 500
+        for text in accepted:
+            assert croniter(text, datetime(2026, 11, 29)).get_next(datetime), text
+
     @pytest.mark.parametrize(
         "schedule",
         [
@@ -529,6 +540,10 @@ class TestValues:
             "@never",
             "0 0 30 2 *",
             "a b c d e",
+            "0 2 * * 6,5#2",
+            "0 2 * * sat#5,*",
+            "0 2 31 feb *,3",
+            "0 2 30 2 0-6",
         ],
     )
     def test_no_schedules(self, tmp_path: Path, schedule: str) -> None:
@@ -577,3 +592,27 @@ class TestValues:
     @pytest.mark.parametrize("profile", PROFILES)
     def test_every_profile(self, tmp_path: Path, profile: str) -> None:
         assert mistakes(tmp_path, job(compute__profile=profile)) == []
+
+
+def _accepts(text: str) -> bool:
+    try:
+        return cron.seldom(cron.schedule(text)) is None
+    except ValueError:
+        return False
+
+
+def _cron(draw: random.Random) -> str:
+    fields = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
+    names = {"month": ("jan", "feb", "jun", "nov", "dec"), "weekday": ("sun", "mon", "fri", "sat")}
+
+    def number(name: str, low: int, high: int) -> str:
+        value = draw.randint(low, high)
+        return draw.choice([f"{value}", f"{value}", f"{value:02d}", *names.get(name, ())])
+
+    def item(name: str, low: int, high: int) -> str:
+        last = {"day": "L", "weekday": f"{number(name, low, high)}#{draw.randint(1, 5)}"}.get(name, "*")
+        step = draw.choice(["", "", f"/{draw.randint(1, high)}"])
+        one = number(name, low, high)
+        return draw.choice(["*" + step, one, one, last, f"{one}-{number(name, low, high)}{step}"])
+
+    return " ".join(",".join(item(*field) for _ in range(draw.choice([1, 1, 1, 2]))) for field in fields)

@@ -55,9 +55,14 @@ def schedule(value: str) -> str:
         fields = {field[0]: _field(part.lower(), *field) for part, field in zip(parts, _FIELDS, strict=True)}
     except _NoSense as reason:
         raise mistake(f"{value!r} is not a cron schedule: {reason}", _FORM) from None
+    if len({"#" in item for item in parts[4].split(",")}) > 1:
+        raise mistake(
+            f"{value!r} mixes plain weekdays with one such as 5#2, which Airflow's cron reader refuses",
+            "Give each its week (1#2,5#2), or write plain weekdays alone",
+        )
     longest = max(_MONTH_LENGTHS[month - 1] for month in fields["month"])
-    # With a weekday as well, cron takes days that match either, and every weekday exists.
-    if parts[4] == "*" and min(fields["day"]) > longest:
+    # With some weekdays as well, cron takes days that match either, and every weekday exists. All seven count as *.
+    if len({day % 7 for day in fields["weekday"]}) == len(_DAYS) and min(fields["day"]) > longest:
         raise mistake(f"{value!r} never matches a date: those months have at most {n(longest, 'day')}", _FORM)
     return value
 
