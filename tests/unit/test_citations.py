@@ -128,7 +128,8 @@ def test_the_tutorials_job_has_the_one_mistake_that_it_shows(tmp_path: Path) -> 
 
 
 def test_the_tutorial_shows_what_a_night_with_too_many_dead_letters_says() -> None:
+    reasons = {"bad_input": 1}
     with pytest.raises(ToleranceExceeded) as caught:
-        tolerance.judge(1, 0, "1 or more of 12 rows are dead letters", tolerance.what_to_do("0"))
+        tolerance.judge(1, 0, tolerance.found(1, 12, reasons), tolerance.what_to_do("0", reasons))
 
     assert f"failed: infer: {caught.value} (JobSet" in (ROOT / "docs/use/tutorial.md").read_text()

@@ -56,6 +56,7 @@ def operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.write_text(OPERATORS)
     for name, value in {"NOTIFIERS": str(file), "BUCKET": "b", "PROJECT": "p"}.items():
         monkeypatch.setenv(f"NIGHTSHIFT_{name}", value)
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/x/")
     Blackboard.told.clear()
     Blackboard.contexts.clear()
     return file
@@ -235,7 +236,7 @@ class TestTheDag:
         alerts: Any = dag.deadline
         (alert,) = alerts
         # From midnight, when it is queued: 02:00 by its cron, the job's hour, and half an hour.
-        assert alert.interval == timedelta(hours=3, minutes=30)
+        assert alert.interval == timedelta(hours=3, minutes=30).total_seconds()
         assert alert.callback.path == AsyncCallback(notices.tell_late).path
         assert Notice(**json.loads(alert.callback.kwargs["notice"])) == Notice("package-embeddings", "late", "board")
         json.dumps(DagSerialization.to_dict(dag))
@@ -297,18 +298,50 @@ class TestWhenItIsDue:
         return Blackboard.told[-1]
 
     def test_texts_are_filled_in(self) -> None:
-        text = "{{dag_id}}|{{ run_id }}|{{ partition }}|{{ task_id }}|{{ event }}|{{ error }}"
+        text = "{{dag_id}}|{{ run_id }}|{{ partition }}|{{ task_id }}|{{ event }}|{{ error }}|{{ url }}"
 
-        said = f"{a_spec().job}|scheduled__x|2026-11-20||failed|task_failure"
+        page = f"https://airflow.example/x/dags/{a_spec().job}/runs/scheduled__x"
+        said = f"{a_spec().job}|scheduled__x|2026-11-20||failed|task_failure|{page}"
         assert self.tell(told("failed", text=text)) == said
         assert self.tell(told("failed")) == f"failed of {a_spec().job}"
+
+    def test_the_first_task_that_failed_says_why(self) -> None:
+        """Airflow gives the callback of a DAG no exception, and the last task: one that could not go on after the first."""
+        kept = {"seal": "8 of 20 rows are dead letters.\nRaise the tolerance.", "audit_failure": "BigQuery is away."}
+
+        class LastTask:
+            task_id = "audit_failure"
+
+            def xcom_pull(self, *, task_ids: str, key: str) -> Any:
+                assert key == "error"
+                return kept.get(task_ids, [])  # as Airflow's own does if there is none
+
+        dag = SimpleNamespace(tasks=[SimpleNamespace(task_id=name) for name in ("plan", "seal", "audit_failure")])
+        text = "{{ task_id }}: {{ error }}"
+
+        said = self.tell(told("failed", text=text), context(dag=dag, ti=LastTask()))
+        assert said == "seal: 8 of 20 rows are dead letters. Raise the tolerance."
+        doubtful = notify.when_answers_are_doubtful(told("doubtful_answers", text=text))
+        assert doubtful is not None
+        given: Any = context(dag=dag, ti=LastTask(), task=SimpleNamespace(doubts=lambda: "All answers are cut."))
+        doubtful[0](given)
+        assert Blackboard.told[-1] == "audit_failure: All answers are cut.", "what a task said before is no part of others"
+
+    def test_what_a_task_said_may_be_out_of_reach(self) -> None:
+        def unreachable(**_: Any) -> None:
+            raise ConnectionError
+
+        dag = SimpleNamespace(tasks=[SimpleNamespace(task_id="plan")])
+        ti = SimpleNamespace(task_id="plan", xcom_pull=unreachable)
+
+        assert self.tell(told("failed", text="{{ error }}"), context(dag=dag, ti=ti)) == "task_failure"
 
     def test_neither_a_template_nor_a_file_nor_a_context_of_airflow(self) -> None:
         """What an error brings is not looked at again, and a text that ends like a file's name is a text."""
         error = RuntimeError("{{ conn.x.extra }} {{ var.value.y }} {{ run_id }} {% raw %}")
         assert self.tell(told("failed", text="{{ error }}"), context(exception=error)) == str(error)
         assert self.tell(told("failed", text="/etc/hosts.txt")) == "/etc/hosts.txt"
-        assert set(Blackboard.contexts[-1]) == {"dag_id", "run_id", "partition", "task_id", "event", "error"}
+        assert set(Blackboard.contexts[-1]) == {"dag_id", "run_id", "partition", "task_id", "event", "error", "url"}
         assert all(isinstance(value, str) for value in Blackboard.contexts[-1].values())
 
     @pytest.mark.parametrize(
@@ -379,13 +412,24 @@ class TestWhenItIsDue:
             thread.join()
             signal.signal(signal.SIGTERM, before)
 
-    async def test_a_late_run_is_told_by_the_triggerer(self) -> None:
-        alert = notify.when_late(told("late", text="{{ partition }}: {{ error }}"))
+    @pytest.mark.parametrize(
+        ("state", "said"),
+        [
+            ("running", "It is not over at its deadline"),
+            ("queued", "It has not begun at its deadline"),
+            ("failed", "It has failed, and was not published before its deadline"),
+            ("success", "It has ended, but after its deadline"),
+        ],
+    )
+    async def test_a_late_run_is_told_by_the_triggerer(self, state: str, said: str) -> None:
+        alert = notify.when_late(told("late", text="{{ partition }}: {{ error }} {{ url }}"))
         assert alert is not None
         deadline = {"id": "1", "deadline_time": "2026-11-21T03:30Z"}
-        await notices.tell_late(**alert.callback.kwargs, context={"dag_run": context()["dag_run"], "deadline": deadline})
+        run = {**context()["dag_run"], "state": state}
+        await notices.tell_late(**alert.callback.kwargs, context={"dag_run": run, "deadline": deadline})
 
-        assert Blackboard.told == ["2026-11-20: It is not over at its deadline, 2026-11-21T03:30Z"]
+        page = f"https://airflow.example/x/dags/{a_spec().job}/runs/scheduled__x"
+        assert Blackboard.told == [f"2026-11-20: {said}, 2026-11-21T03:30Z {page}"]
 
     async def test_one_that_can_only_be_awaited(self) -> None:
         alert = notify.when_late(told("late", "async"))

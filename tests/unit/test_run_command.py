@@ -357,7 +357,7 @@ def test_a_failed_night_says_which_task_and_its_words_and_where_the_dead_letters
             "2026-11-21T02:00:00Z",
             "r",
             "seal",
-            f"1 of 12 rows is a dead letter {tolerance.what_to_do('0')}",
+            f"1 of 12 rows is a dead letter {tolerance.what_to_do('0', {})}",
             1,
             {"bad_input": 1},
             12,
@@ -396,7 +396,7 @@ def test_a_wait_for_a_day_without_rows_speaks_of_no_engine(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "commands"),
     [
-        (tolerance.what_to_do("0"), ["--redo corrected", "--redo dead_letters"]),
+        (tolerance.what_to_do("0", {"too_long": 3}), ["--redo corrected", "--redo dead_letters"]),
         ("Remove the cause, then trigger the DAG with fresh.", ["--fresh"]),
         ("Put them back and trigger the DAG with redo: corrected again.", ["--redo corrected"]),
         ("Trigger the DAG again.", [""]),

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from nightshift.cli import main
-from nightshift.spec import lexer, shape, sql
+from nightshift.spec import job_checks, lexer, shape, sql
+from nightshift.spec.document import Document
+from nightshift.spec.sql import BadQuery
 from nightshift.warehouse import query as source
 from nightshift.warehouse.errors import WarehouseError
 from tests.unit.spec_file import job, mistakes, write
@@ -96,6 +99,13 @@ VALID = [
     f"SELECT 'a;b' AS a, \"c\\\";d\" AS b, r'\\';' AS c, '' AS e, \"\" AS f, '''''' AS g FROM s.t {W}",
     f"SELECT 'don\\'t' AS a, '\\\\' AS b, 'x\\\ny' AS c FROM s.t {W}",
     f"SELECT 'größe' AS größe, 日付 FROM s.t {W}",
+]
+INSTEAD = [
+    (f"CREATE TEMP FUNCTION f(x STRING) AS (UPPER(x)); SELECT f(a) AS b FROM s.t {W}", "CREATE FUNCTION DATASET.NAME"),
+    ("create or replace temporary function f(x STRING) AS (UPPER(x))", "CREATE FUNCTION DATASET.NAME"),
+    (f"CREATE TEMP TABLE x AS SELECT 1; SELECT a FROM s.t {W}", "as a WITH clause of the SELECT"),
+    (f"DECLARE x INT64 DEFAULT 7; SELECT a FROM s.t {W}", "WITH v AS (SELECT 7 AS days)"),
+    (f"DECLARE x INT64; SET x = 7; SELECT a FROM s.t {W}", "WITH v AS (SELECT 7 AS days)"),
 ]
 REFUSED = [
     # Not one SELECT
@@ -279,3 +289,37 @@ def test_words_stand_where_they_stand_in_the_query() -> None:
 )
 def test_whether_a_query_sorts_its_result(query: str, sorted_: bool) -> None:
     assert shape.is_sorted(lexer.words(query)) is sorted_
+
+
+@pytest.mark.parametrize(("query", "way"), INSTEAD)
+def test_a_script_gets_the_way_out(query: str, way: str) -> None:
+    with pytest.raises(BadQuery) as caught:
+        sql.parse(query)
+
+    assert caught.value.remedy.startswith("Write exactly one SELECT. ")
+    assert caught.value.remedy.count(way) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (f"SELECT id, UPPER(body) FROM s.t {W}", "UPPER(body) has no name in it: add AS. "),
+        (f"(SELECT id, 1 + 2, 'x' FROM s.t {W})", "1 + 2, 'x' have no name in it: add AS. "),
+        (f"SELECT COUNT(*) FROM s.t {W} UNION ALL SELECT 1", "COUNT(*) has no name in it: add AS. "),
+        (f"SELECT id, UPPER(body) AS b, s.c, (x) FROM s.t {W}", ""),
+        (f"SELECT * FROM s.t {W}", ""),
+        (f"FROM s.t |> {W} |> SELECT id", ""),
+    ],
+)
+def test_a_column_without_a_name_is_pointed_at(query: str, said: str) -> None:
+    assert sql.unnamed(sql.parse(query)) == said
+
+
+def test_a_template_that_uses_one_is_told_which_it_is() -> None:
+    """f0_ is what BigQuery itself calls it."""
+    query = f"SELECT id, UPPER(body) FROM s.t {W}"
+    job_file = {"source": {"query": query, "key": ["id"]}, "task": "embedding", "request": {"input": "{{ f0_ }}"}}
+    document = Document(yaml.safe_dump(job_file))
+
+    (found,) = [each for each in job_checks.check(document) if "f0_" in each.problem]
+    assert found.remedy.endswith("UPPER(body) has no name in it: add AS. The query returns id")

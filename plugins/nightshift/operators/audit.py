@@ -14,8 +14,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from nightshift.fields.text import WIDTH, n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
+from nightshift.operators.failures import ERROR_KEY
 from nightshift.operators.partition import nearest, partition_of
-from nightshift.operators.run import ERROR_KEY, RunOperator, permanent_failures
+from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.run.names import canonical_json
 
 if TYPE_CHECKING:

@@ -1,10 +1,12 @@
-"""What the tasks `publish` and `audit_failure` know of a run's dead letters: where they are, and what their rows were asked."""
+"""What tasks know of a run's dead letters: how many there are, where, and what their rows were asked."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from nightshift.fields.text import n
@@ -14,12 +16,15 @@ if TYPE_CHECKING:
 
     from nightshift.run.names import RunRef
     from nightshift.run.plan import Plan
+    from nightshift.spec.model import DeadLetters as Letters
     from nightshift.status.dead_letters import DeadLetters
     from nightshift.warehouse.dead_letters import Prompts
     from nightshift.warehouse.failed_nights import DeadChunks
 
 log = logging.getLogger(__name__)
 
+COUNT_S: Final = 20.0
+"""How long the dead letters of a run that has too many are counted."""
 PROMPTS_MOST: Final = 1_000
 """Dead letters of a run, from its first one, whose prompts are in the table: for each of them rows may have to be read."""
 
@@ -38,6 +43,33 @@ def dead_chunks(store: ObjectStore, run: RunRef, plan: Plan) -> DeadChunks:
     name = hashlib.sha256(canonical_json([plan.uid, *numbers])).hexdigest()[:16]
     chunks = tuple((work.chunk_path(number), len(plan.chunk_range(number))) for number in numbers)
     return DeadChunks(chunks, _kept(store, run, letters, name))
+
+
+def too_many(store: ObjectStore, run: RunRef, plan: Plan, letters: Letters, untried: Callable[[], int]) -> str:
+    """That the run has more dead letters than its job tolerates, and what to do; '' if it has not, as far as workers noted.
+
+    untried: how many rows have no result. Raises StoreUnavailable.
+    """
+    from nightshift.run import tolerance
+    from nightshift.run.ledger import Ledger
+    from nightshift.status.survey import Survey
+    from nightshift.store import ObjectStorage
+
+    allowed = letters.allowed(plan.rows)
+    noted = asyncio.run(Ledger(ObjectStorage(store), run, plan).dead_letters_noted(allowed))
+    if noted <= allowed:
+        return ""
+    seen, left = Survey(store, run, run.prefix).refresh(COUNT_S), untried()
+    # A note may be missing, never a footer; but not all footers may have been read.
+    exact = not seen.partial and seen.dead_letters >= noted
+    dead, reasons = (seen.dead_letters, seen.dead_reasons) if exact else (noted, {})
+    more = f", and {tolerance.not_tried(left)}" if left else ""
+    words = tolerance.found(dead, plan.rows, reasons, or_more=not exact)
+    try:
+        tolerance.judge(dead, allowed, f"{words}{more}", tolerance.what_to_do(str(letters.tolerate), reasons))
+    except tolerance.ToleranceExceeded as error:
+        return str(error)
+    return ""
 
 
 def prompts_of(store: ObjectStore, run: RunRef, merkle_root: str) -> Prompts | None:

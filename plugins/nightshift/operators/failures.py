@@ -19,6 +19,8 @@ from nightshift.jobset.fleet.errors import Failure
 RUNBOOK: Final = "docs/operate/runbook.md"
 MOST: Final = 10_000
 """Characters of an error."""
+ERROR_KEY: Final = "error"
+"""The XCom of a task that has failed for good: why."""
 
 
 class Entry(StrEnum):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from nightshift.fields.text import n
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from nightshift.planner.plan import Decision
     from nightshift.run.ledger import Chunks
     from nightshift.run.names import Work
-    from nightshift.run.plan import Plan
 
 ROWS_SHOWN = 3
 ENGINES_READ = 5
@@ -324,23 +323,12 @@ class InferOperator(JobSetTask, RunOperator):
 
     def _too_many_dead_letters(self) -> str:
         """That the run has more dead letters than its job tolerates, and what to do; '' if it has not, as far as is noted."""
-        from nightshift.run import tolerance
-        from nightshift.run.ledger import Ledger
-        from nightshift.store import ObjectStorage
+        from nightshift.operators.dead_letters import too_many
 
-        letters, rows = self.spec.dead_letters, self.plan.rows
-        if not rows:
+        if not self.plan.rows:
             return ""
-        allowed = letters.allowed(rows)
-        noted = asyncio.run(Ledger(ObjectStorage(self.store), self.run, self.plan).dead_letters_noted(allowed))
-        try:
-            advice = tolerance.what_to_do(str(letters.tolerate))
-            untried = _rows_missing(_committed(self), self.plan) if noted > allowed else 0
-            more = f", and {tolerance.not_tried(untried)}" if untried else ""
-            tolerance.judge(noted, allowed, f"{noted} or more of {n(rows, 'row')} are dead letters{more}", advice)
-        except tolerance.ToleranceExceeded as error:
-            return str(error)
-        return ""
+        left = partial(_untried, self)
+        return too_many(self.store, self.run, self.plan, self.spec.dead_letters, left)
 
     def ended(self, name: str, seen: Observation) -> None:
         """Records what no worker knows: how long its pods took to start, and which were taken away. The task seal reads it."""
@@ -400,8 +388,9 @@ def _with_engines(runtime: Runtime, jobset: str, starts: Mapping[str, Mapping[st
     return found
 
 
-def _rows_missing(committed: Chunks, plan: Plan) -> int:
-    return sum(len(plan.chunk_range(chunk)) for chunk in committed.missing(range(plan.chunk_count)))
+def _untried(task: InferOperator) -> int:
+    """Rows without a result."""
+    return sum(len(task.plan.chunk_range(chunk)) for chunk in _committed(task).missing(range(task.plan.chunk_count)))
 
 
 def _gave_up(outcome: Outcome) -> bool:

@@ -10,18 +10,33 @@ from __future__ import annotations
 import asyncio
 import html
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from airflow.sdk.configuration import conf
 
 from nightshift.hooks.notifiers import NotNotified, isolated, notifier_class, one_line
+from nightshift.operators.failures import ERROR_KEY
 from nightshift.settings import Settings
 from nightshift.spec import notifiers, periods
 from nightshift.spec.notify import PLACES, Notifier, filled
 
 if TYPE_CHECKING:
     from airflow.sdk.bases.notifier import BaseNotifier
+
+log = logging.getLogger(__name__)
+
+_AT_DEADLINE: Final = {
+    "failed": "It has failed, and was not published before",
+    "success": "It has ended, but after",
+    "queued": "It has not begun at",
+    "running": "It is not over at",
+}
+"""By Airflow's state of the DAG run."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +73,16 @@ class Notice:
         context: Airflow's, which differs by caller: the DAG processor, a task, or the triggerer.
         """
         run = context.get("dag_run")
+        run_id = context.get("run_id") or _of(run, "run_id") or _of(run, "dag_run_id")
+        task_id, error = _kept(context) if self.event == "failed" else (None, None)
         found = {
             "dag_id": self.job,
             "event": self.event,
-            "run_id": context.get("run_id") or _of(run, "run_id") or _of(run, "dag_run_id"),
+            "run_id": run_id,
             "partition": self._partition(context, run),
-            "task_id": _of(context.get("ti") or context.get("task_instance"), "task_id"),
-            "error": context.get("exception") or context.get("reason"),
+            "task_id": task_id or _of(context.get("ti") or context.get("task_instance"), "task_id"),
+            "error": error or context.get("exception") or context.get("reason"),
+            "url": _page(self.job, run_id),
         }
         return {name: one_line(found[name]) for name in PLACES}
 
@@ -85,9 +103,28 @@ async def tell_late(notice: str, context: Mapping[str, Any] | None = None) -> No
     """Airflow's triggerer calls it when a deadline is missed. notice: the fields of a `Notice`, JSON. Raises NotNotified."""
     late = Notice(**json.loads(notice))
     known = context or {}
-    deadline = _of(known.get("deadline"), "deadline_time")
-    given = {**known, "reason": f"It is not over at its deadline, {deadline}" if deadline else "It is not over at its deadline"}
-    await asyncio.to_thread(late, given)
+    state = str(_of(known.get("dag_run"), "state"))
+    reason = f"{_AT_DEADLINE.get(state, _AT_DEADLINE['running'])} its deadline"
+    if deadline := _of(known.get("deadline"), "deadline_time"):
+        reason = f"{reason}, {deadline}"
+    await asyncio.to_thread(late, {**known, "reason": reason})
+
+
+def _kept(context: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The first task of a DAG run that has failed for good, and its words: Airflow passes neither to a DAG's callback."""
+    try:
+        for task in context["dag"].tasks:
+            if words := context["ti"].xcom_pull(task_ids=task.task_id, key=ERROR_KEY):
+                return task.task_id, words
+    except Exception as error:  # The notice matters more than its words.
+        log.warning("What the tasks of %s said cannot be read: %r", context.get("run_id"), error)
+    return None, None
+
+
+def _page(dag_id: str, run_id: Any) -> str:
+    """Airflow's page of a DAG run; '' if Airflow does not know its own address."""
+    base = (conf.get("api", "base_url", fallback="") or "").rstrip("/")
+    return f"{base}/dags/{quote(dag_id, safe='')}/runs/{quote(str(run_id), safe='')}" if base and run_id else ""
 
 
 def _call(notifier: BaseNotifier, context: Any) -> None:

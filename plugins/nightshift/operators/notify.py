@@ -68,9 +68,13 @@ def when_late(spec: JobSpec) -> DeadlineAlert | None:
     notice = _notice(spec, "late")
     if notice is None:
         return None
+    interval: Any = (due_after(spec) + timedelta(seconds=spec.deadline_seconds) + OVERHEAD).total_seconds()
     return DeadlineAlert(
+        # The only reference that every kind of DAG run has: one that files or a person start has no logical date.
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
-        interval=due_after(spec) + timedelta(seconds=spec.deadline_seconds) + OVERHEAD,
+        # As a number, which Airflow takes for seconds, as it stored them before 3.3. A clear computes the deadline again, and
+        # Airflow 3.3.0 to 3.3.2 can add only a number (apache/airflow#70368): with a timedelta, no clear would work.
+        interval=interval,
         # As one text: whatever its arguments hold, Airflow can store the DAG.
         callback=AsyncCallback(tell_late, {"notice": json.dumps(asdict(notice))}),
         name=f"{spec.job}: {spec.deadline}",

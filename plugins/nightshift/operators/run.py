@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.fields.text import lines
-from nightshift.operators.failures import MOST, NightFailed, entry_of, is_permanent, say
+from nightshift.operators.failures import ERROR_KEY, MOST, NightFailed, entry_of, is_permanent, say
 from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
@@ -34,8 +34,6 @@ PLAN = "plan"
 """The task that passes its run on to the others."""
 RUN_OF_PLAN = "{{ ti.xcom_pull(task_ids='plan')['run_prefix'] }}"
 """The run's folder, from the task ``plan``."""
-ERROR_KEY = "error"
-"""The XCom of a task that has failed for good: why."""
 _OTHER_NAMES = (
     "Another DAG gives one of these assets another name or URI, and Airflow runs no task whose asset is ambiguous. Correct "
     "that DAG: name the table by Asset('PROJECT.DATASET.TABLE') alone, and a folder by nightshift.operators.assets.files_asset."

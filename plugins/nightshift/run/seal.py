@@ -320,10 +320,6 @@ def _engine_versions(parts: Sequence[chunks.Part]) -> dict[str, int]:
 
 
 def _judge(spec: JobSpec, plan: Plan, dead: int, reasons: Counter[str]) -> None:
-    listed = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    tolerance.judge(
-        dead,
-        spec.dead_letters.allowed(plan.rows),
-        f"{dead} of {n(plan.rows, 'row')} are dead letters ({listed})",
-        tolerance.what_to_do(str(spec.dead_letters.tolerate)),
-    )
+    letters = spec.dead_letters
+    advice = tolerance.what_to_do(str(letters.tolerate), reasons)
+    tolerance.judge(dead, letters.allowed(plan.rows), tolerance.found(dead, plan.rows, reasons), advice)

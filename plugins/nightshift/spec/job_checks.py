@@ -44,6 +44,7 @@ AIRFLOW_MOST: Final[Mapping[FieldPath, int]] = {
 def check(document: Document) -> Iterator[Finding]:
     """Every mistake between values. Values of a wrong type are skipped: the model reports them."""
     columns: tuple[str, ...] | None = None
+    has = ""
     query = document.get("source", "query")
     if is_text(query):
         from nightshift.spec import sql
@@ -59,7 +60,8 @@ def check(document: Document) -> Iterator[Finding]:
             yield from _repeated(path, columns or ())
             yield from _sorted_twice(document, statement)
             yield from _reads_destination(document, sql.tables(statement))
-    known = Columns(columns, "the query", "The query returns", "Add it to the query") if columns is not None else None
+            has = f"{sql.unnamed(statement)}The query returns"
+    known = Columns(columns, "the query", has, "Add it to the query") if columns is not None else None
     yield from _carried(document, known)
     yield from _ordered(document, known)
     yield from request(document, known)

@@ -22,7 +22,7 @@ from nightshift.spec.document import Document
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 CLASS_PATTERN: Final = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 SMTP: Final = "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
-PLACES: Final = ("dag_id", "run_id", "partition", "task_id", "event", "error")
+PLACES: Final = ("dag_id", "run_id", "partition", "task_id", "event", "error", "url")
 """What a text may hold as ``{{ NAME }}``: plain texts, each of one line. Nothing else is rendered."""
 
 _PLACE: Final = re.compile(r"\{\{ {0,9}(\w{1,40}) {0,9}\}\}", re.ASCII)

@@ -23,6 +23,19 @@ _CLAUSES: Final = ("WHERE", "HAVING", "QUALIFY", "ON", "BY", "FROM", "UNION", "I
 EXPECTANT: Final = frozenset((*_OPERATORS, *_CLAUSES, "SELECT", "JOIN", "NOT", "LIKE", "BETWEEN", "|>"))
 # What is none of these, and begins none.
 NOTHING: Final = frozenset((*_OPERATORS, *_CLAUSES, ")", "]", "}", ",", "ORDER", "GROUP", "LIMIT", "END"))
+_FUNCTION: Final = (
+    "Create the function once, in a dataset (CREATE FUNCTION DATASET.NAME), and let the query call it by that name: the "
+    "account of nightshift needs to read that dataset"
+)
+_WITH: Final = "Write the table as a WITH clause of the SELECT, or create it before the night"
+_VALUE: Final = "Write the value where it is used, or in a WITH clause: WITH v AS (SELECT 7 AS days) SELECT ... FROM t, v"
+_INSTEAD: Final = (
+    *((("CREATE", *word, kind, "FUNCTION"), _FUNCTION) for word in ((), ("OR", "REPLACE")) for kind in ("TEMP", "TEMPORARY")),
+    *((("CREATE", *word, kind, "TABLE"), _WITH) for word in ((), ("OR", "REPLACE")) for kind in ("TEMP", "TEMPORARY")),
+    (("DECLARE",), _VALUE),
+    (("SET",), _VALUE),
+)
+"""What one SELECT has in place of the statements of a script that begin so."""
 _AFTER_PIPE: Final = frozenset(("WHERE", "ORDER", "LIMIT", "UNION", "INTERSECT"))
 
 
@@ -42,7 +55,8 @@ def check(words: Sequence[Word]) -> None:
     statement = one_statement(words)
     begins = next((word.upper or word.text for word in statement if word.text != "("), "(")
     if begins not in BEGINNINGS:
-        raise BadQuery(f"The query is not a SELECT: it begins with {begins}", "Write one SELECT; nightshift itself publishes")
+        remedy = _instead_of([statement]) or "Write one SELECT; nightshift itself publishes"
+        raise BadQuery(f"The query is not a SELECT: it begins with {begins}", remedy)
     _check_pipes(statement)
     _check_brackets(statement)
     _check_gaps(statement)
@@ -65,8 +79,16 @@ def one_statement(words: Sequence[Word]) -> Sequence[Word]:
         if not statements:
             raise BadQuery("The query has no statement", "Write exactly one SELECT")
         line = statements[1][0].line
-        raise BadQuery(f"The query has {len(statements)} statements", "Write exactly one SELECT", line)
+        remedy = _instead_of(statements) or "Write exactly one SELECT"
+        raise BadQuery(f"The query has {len(statements)} statements", remedy, line)
     return statements[0]
+
+
+def _instead_of(statements: Sequence[Sequence[Word]]) -> str:
+    """How one SELECT does what a script's other statements are for; '' for those that nothing stands for."""
+    heads = [[word.upper for word in statement[:5]] for statement in statements]
+    remedies = {remedy: None for head in heads for what, remedy in _INSTEAD if head[: len(what)] == list(what)}
+    return f"Write exactly one SELECT. {'. '.join(remedies)}" if remedies else ""
 
 
 def _check_pipes(words: Sequence[Word]) -> None:

@@ -28,6 +28,9 @@ TOKENS_MAX: Final = 20_000
 """Of a query. The parser takes up to half a second for that many."""
 COLUMNS_MAX: Final = 10_000
 """Of a query's result, by BigQuery's limits. A chain of stars that doubles the columns at each step stops here."""
+UNNAMED_SHOWN: Final = 3
+UNNAMED_CHARS: Final = 60
+"""Expressions without a name that a message shows, and characters of each."""
 
 # sqlglot warns about statements that it only partly supports.
 logging.getLogger("sqlglot").addHandler(logging.NullHandler())
@@ -167,6 +170,20 @@ def tables(query: Query) -> tuple[str, ...]:
 def columns(query: Query) -> Columns:
     """The output columns of a query."""
     return _columns(query.tree, {}) if query.tree is not None else None
+
+
+def unnamed(query: Query) -> str:
+    """Which output columns have no name, as a sentence with a space after it; '' if all have one, or they are unknown."""
+    tree = query.tree
+    while isinstance(tree, exp.Subquery | exp.SetOperation):
+        tree = tree.this
+    items = [item for item in tree.selects if isinstance(tree, exp.Select) and not _named(item)] if tree else []
+    shown = [item.sql(dialect="bigquery")[:UNNAMED_CHARS] for item in items[:UNNAMED_SHOWN]]
+    return f"{', '.join(shown)} {'has' if len(items) == 1 else 'have'} no name in it: add AS. " if items else ""
+
+
+def _named(item: exp.Expr) -> bool:
+    return item.is_star or isinstance(item, exp.Alias | exp.Aliases | exp.Column | exp.Dot | exp.Paren)
 
 
 def _columns(query: exp.Expr, outer: Mapping[str, Columns]) -> Columns:

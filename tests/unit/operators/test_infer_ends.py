@@ -40,9 +40,9 @@ from nightshift.run.pods_kept import load
 from nightshift.run.pods_now import Stage
 from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
-from tests.builders import RUN, WORK, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_spec
 from tests.jobsets import Agent, an_ended_pod
-from tests.unit.operators.infer_night import POD, Night, PromptRuntime, an_event, failed, fired, waited_for
+from tests.unit.operators.infer_night import PLAN, POD, Night, PromptRuntime, an_event, failed, fired, waited_for
 
 pytestmark = pytest.mark.unit
 
@@ -519,6 +519,19 @@ class TestTooManyDeadLetters:
         failed(night.agent, name, code=exits.CONFIG)
 
         said = "8 or more of 8 rows are dead letters, and 4 rows were not tried: there may be more; the job"
+        with pytest.raises(JobSetApplicationFailure, match=said):
+            night.resume(name)
+
+    def test_the_counts_are_those_of_all_committed_rows(self, night: Night) -> None:
+        """Notes are counted until there are too many; what is said is what the chunks have."""
+        name = night.execute()
+        obstore.put(night.store, WORK.chunk_path(0), a_chunk(RUN, PLAN, 0, dead=[0, 1, 3]))
+        self.note(night, 2)
+        failed(night.agent, name, code=exits.CONFIG)
+
+        said = (
+            r"^3 of 8 rows are dead letters \(3 rejected\), and 4 rows were not tried: .* rejected: correct what the engine's"
+        )
         with pytest.raises(JobSetApplicationFailure, match=said):
             night.resume(name)
 
