@@ -218,7 +218,7 @@ class World:
             infer.execute({})
             self._task(SealOperator, **shared).execute({})
             task = self._task(PublishOperator, **shared, asked_at=told["asked_at"], warehouse=self.source)
-            task.execute({"outlet_events": {}})
+            task.execute({"outlet_events": {}, "dag_run": SimpleNamespace(run_id="night")})
         return run
 
     def work(self, run: RunRef, most: int = 100) -> dict[str, Any]:

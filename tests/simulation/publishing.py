@@ -444,7 +444,7 @@ class World:
             made.__dict__.update(parts, _cached_logger=quiet, keep_lineage=lambda: None)
             return made
 
-        context: Any = {"outlet_events": {}}
+        context: Any = {"outlet_events": {}, "dag_run": SimpleNamespace(run_id="night")}
         go_on: Callable[[], Any] = lambda: task().execute(context)  # noqa: E731
         while True:
             try:

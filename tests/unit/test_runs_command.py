@@ -97,7 +97,7 @@ class TestRuns:
         assert first.split() == ["tickets", "2026-11-20", B, "failed", "20", "8", "2026-11-22", "01:00"]
         assert why == "  ! The task seal failed: 8 of 20 rows are dead letters."
         assert more == "    Raise dead_letters."
-        assert second.split() == ["tickets", "2026-11-19", A, "published", "20", "1", "2026-11-21", "01:00"]
+        assert second.split() == ["tickets", "2026-11-19", A, "shown", "20", "1", "2026-11-21", "01:00"]
 
     def test_a_redo_says_what_it_completes(self, nightshift: Command, store: MemoryStore) -> None:
         redo = {"run_id": B, "manifest_digest": "0", "rows": 12, "dead_letters": 1}

@@ -133,8 +133,8 @@ class TestFirstLook:
         endings.record(run.store, redo.run, endings.Ending(endings.PUBLISHED, at, "redo"))
 
         found = look_at(run).look().summary
-        assert (found.state, found.attention, found.completed_by) == ("failed", (), redo.run.run_id)
-        assert look_at(redo).look().summary.completed_by is None
+        assert (found.state, found.attention, found.other) == ("failed", (), redo.run.run_id)
+        assert str(look_at(redo).look().summary.place) == "the table shows it"
 
     def test_before_the_plan(self) -> None:
         run = a_chat_run(MemoryStore())

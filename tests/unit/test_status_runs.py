@@ -133,8 +133,8 @@ class TestPages:
         ended(again, endings.PUBLISHED)
 
         new, old = Runs(store).page().runs
-        assert (new.state, new.completed_by) == ("published", None)
-        assert (old.state, old.completed_by, old.attention) == ("failed", again.run.run_id, ())
+        assert (new.state, new.word, new.other) == ("published", "shown", None)
+        assert (old.state, old.other, old.attention) == ("failed", again.run.run_id, ())
 
 
 class TestSummary:

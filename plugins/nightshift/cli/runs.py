@@ -104,7 +104,9 @@ def lines(runs: Iterable[Summary]) -> Iterator[str]:
     widths = [max(len(row[place]) for row in (HEAD, *(cells for _, cells in made))) for place in range(len(HEAD))]
     yield _line(HEAD, widths)
     for each, cells in made:
-        yield _line(cells, widths, OF_STATES.get(each.state))
+        yield _line(cells, widths, OF_STATES.get(each.word))
+        if each.place and each.word != "shown":
+            yield paint(f"  {each.place}", "dim")
         if each.completes:
             yield paint(f"  {each.completes}", "dim")
         for attention in each.attention:
@@ -119,7 +121,7 @@ def _cells(found: Summary) -> tuple[str, ...]:
         found.run.job,
         found.run.partition,
         found.run.run_id,
-        found.state,
+        found.word,
         rows if done in ("", rows) else f"{done} of {rows}",
         "" if found.dead_letters is None else f"{found.dead_letters:,}",
         found.opened_at[:16].replace("T", " "),

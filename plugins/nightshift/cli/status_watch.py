@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from nightshift import exits
 from nightshift.cli.terminal import OF_STATES, cut, paint
 from nightshift.status.report import Status
-from nightshift.status.runs import published_beside
+from nightshift.status.runs import day_of
 from nightshift.status.summary import Summarizer, Summary
 from nightshift.status.survey import Survey
 from nightshift.status.text import text
@@ -62,6 +62,8 @@ class Seen:
         lines = text(self.status).splitlines()
         if self.night is None:
             return lines
+        if self.night.place:
+            lines.append(f"{paint('table', 'yellow' if self.night.other else 'green')}     {self.night.place}")
         if self.night.completes:
             lines.append(f"redo      {self.night.completes}")
         if self.night.state in ("published", "failed") and self.ended:
@@ -72,8 +74,6 @@ class Seen:
             for each in self.night.attention
             if each.kind not in ("failed", "unreadable")
         ]
-        if self.night.completed_by is not None:
-            lines.append(f"completed by run {self.night.completed_by}, which is published")
         return [part for line in lines for part in line.splitlines()]
 
     def to_json(self) -> dict[str, object]:
@@ -84,7 +84,8 @@ class Seen:
             "failed_task": night.failed_task,
             "error": night.error,
             "due_at": night.due_at,
-            "completed_by": night.completed_by,
+            "place": night.place and night.place.word,
+            "shown_run": night.place and night.place.run_id,
             "redo_of": night.redo_of,
             "redo_rows": night.redo_rows,
             "attention": [{"kind": each.kind, "words": each.words} for each in night.attention],
@@ -106,7 +107,7 @@ class Watched:
         night = self._summarizer.summary(lambda _: None, done=lambda: self._survey.progress)
         if night is None or night.state == "unreadable":
             return Seen(status, None)
-        return Seen(status, night.beside(published_beside(self._store, self._run)))
+        return Seen(status, night.beside(day_of(self._store, self._run)))
 
 
 def show(found: Target, prices: Prices, every_s: float | None, *, as_json: bool) -> int:

@@ -9,8 +9,13 @@ from typing import Final
 
 _CODES: Final = {"red": "31", "green": "32", "yellow": "33", "dim": "2"}
 _CODE: Final = re.compile(r"\x1b\[[0-9]*m")
-OF_STATES: Final = {"failed": "red", "unreadable": "red", "published": "green", "sealed": "green", "paused": "yellow"}
-"""Of the states of a run; the others stay plain."""
+OF_STATES: Final = {
+    **dict.fromkeys(("failed", "unreadable"), "red"),
+    **dict.fromkeys(("published", "shown", "sealed"), "green"),
+    **dict.fromkeys(("replaced", "completed"), "dim"),
+    "paused": "yellow",
+}
+"""Of the states of a run, and of its place in the table; the others stay plain."""
 
 
 def coloured() -> bool:

@@ -82,7 +82,12 @@ class PublishOperator(RunOperator):
         return self.verify(context, published)
 
     def verify(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Continues when the transaction is done: counts what the destination shows, then drops the staging table."""
+        """Continues when the transaction is done: counts what the destination shows, then drops the staging table.
+
+        The publication is recorded in the run's folder, too (`nightshift.run.shown`).
+        """
+        from nightshift.run import endings
+
         self.keep_lineage()
         try:
             finished_jobs(event)
@@ -93,6 +98,10 @@ class PublishOperator(RunOperator):
             raise
         with permanent_failures():
             counts = self.warehouse.finish_publish(self.spec, self.run, self.manifest, self.source, asked_at=self._asked_at)
+        # Before the audit, which may fail: the table shows the run from now on.
+        by = context["dag_run"].run_id
+        ending = endings.Ending.of_publication(self.manifest, counts["published_at"], by, self._asked_at)
+        endings.record(self.store, self.run, ending)
         shown = f"{n(counts['predictions'], 'prediction')} and has {n(counts['dead_letters'], 'dead letter')}"
         self.tell(f"Partition {counts['partition']} of {counts['table']} shows {shown}")
         for asset in self.outlets:

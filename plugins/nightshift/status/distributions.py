@@ -57,7 +57,8 @@ class Share:
 class Distribution:
     """Of the answers in `read` of `committed` chunks.
 
-    answers: predictions read; dead letters are not among them. cut: answers cut at ``max_tokens``, in these chunks. empty:
+    answers: predictions read; dead letters are not among them. counted: of how many answers cut, empty and equal are: those
+    that were read, or all (exact) of a run whose seal has counted them. cut: answers cut at ``max_tokens``. empty:
     texts without a letter, and NULLs in typed answers. equal: how often the most frequent answer occurs; commonest: that
     answer. histograms: of lengths, scores or norms, by what the answers are. labels: the values of an answer, or of a field of
     it, by the field's name ("" for the answer itself), if there are few. tokens_out: of a mean row; None if unknown.
@@ -77,6 +78,8 @@ class Distribution:
     tokens_in: float | None
     tokens_out: float | None
     problems: Mapping[str, str]
+    counted: int
+    exact: bool = False
 
     @property
     def basis(self) -> str:
@@ -86,7 +89,7 @@ class Distribution:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is suspicious, in words."""
-        if self.answers < ENOUGH:
+        if self.counted < ENOUGH:
             return ()
         found = []
         for count, least, what in (
@@ -95,9 +98,9 @@ class Distribution:
             # Empty ones are equal, too.
             (0 if self.empty >= self.equal else self.equal, EQUAL, f"are the same: {self.commonest!r}"),
         ):
-            if count >= least * self.answers:
-                how_many = "All" if count >= self.answers else f"{int(1000 * count / self.answers) / 10:g} % of the"
-                found.append(f"{how_many} answers that were read {what}")
+            if count >= least * self.counted:
+                how_many = "All" if count >= self.counted else f"{int(1000 * count / self.counted) / 10:g} % of the"
+                found.append(f"{how_many} {'answers' if self.exact else 'answers that were read'} {what}")
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:
@@ -106,10 +109,12 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Compared:
-    """A run's answers beside those of an earlier one. earlier: None if no run of the job was published before."""
+    """A run's answers beside those of an earlier one. earlier: None if no run of the job was published before. differs: the
+    sections of the job file that decide answers and were other ones then."""
 
     now: Distribution
     earlier: Distribution | None
+    differs: tuple[str, ...] = ()
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -121,6 +126,7 @@ class Compared:
             "now": self.now.to_json(),
             "earlier": self.earlier.to_json() if self.earlier else None,
             "changes": list(self.changes),
+            "differs": list(self.differs),
         }
 
 
@@ -137,8 +143,13 @@ def distribution(store: ObjectStore, run: RunRef, *, chunks: int = CHUNKS) -> Di
             added.add(folder.chunk(number))
         except NotAChunk as error:
             problems[folder.work.chunk_path(number)] = str(error)
+    made = added.made(run)
+    manifest = folder.manifest
+    if manifest is not None and manifest.empty is not None and manifest.equal is not None:
+        cut_ = min(manifest.truncated, manifest.predictions)
+        made = replace(made, counted=manifest.predictions, cut=cut_, empty=manifest.empty, equal=manifest.equal, exact=True)
     return replace(
-        added.made(run),
+        made,
         chunks=plan.chunk_count if plan else 0,
         committed=len(committed),
         read=len(drawn) - len(problems),
@@ -148,8 +159,12 @@ def distribution(store: ObjectStore, run: RunRef, *, chunks: int = CHUNKS) -> Di
 
 def compared(store: ObjectStore, run: RunRef, earlier: RunRef | None, *, chunks: int = CHUNKS) -> Compared:
     """earlier: `nightshift.status.runs.published_before`; None for none."""
-    then = distribution(store, earlier, chunks=chunks) if earlier else None
-    return Compared(distribution(store, run, chunks=chunks), then)
+    now = distribution(store, run, chunks=chunks)
+    if earlier is None:
+        return Compared(now, None)
+    old, new = (RunFolder(store, each).spec.semantic() for each in (earlier, run))
+    differs = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return Compared(now, distribution(store, earlier, chunks=chunks), tuple(differs))
 
 
 class _Sum:
@@ -240,6 +255,7 @@ class _Sum:
             self._in / self._rows if self._in else None,
             self._out / self._rows if self._out else None,
             {},
+            self._answers,
         )
 
 
@@ -282,7 +298,7 @@ def _changes(now: Distribution, then: Distribution) -> Iterable[str]:
     if min(now.answers, then.answers) < ENOUGH:
         return
     for what, count, before in (("cut", now.cut, then.cut), ("empty", now.empty, then.empty), ("equal", now.equal, then.equal)):
-        new, old = count / now.answers, before / then.answers
+        new, old = count / now.counted, before / then.counted
         if abs(new - old) > 0.1:
             yield f"{what}: {new:.0%} of the answers, {old:.0%} before"
     for name in now.labels.keys() & then.labels.keys():

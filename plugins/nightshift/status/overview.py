@@ -30,7 +30,7 @@ from nightshift.status.folder import RunFolder
 from nightshift.status.progress import Progress
 from nightshift.status.readers import lookers
 from nightshift.status.report import Status
-from nightshift.status.runs import published_before, published_beside
+from nightshift.status.runs import day_of, published_before
 from nightshift.status.samples import Samples
 from nightshift.status.shown import as_json
 from nightshift.status.summary import Summarizer, Summary
@@ -130,7 +130,7 @@ class RunLook:
         return self._kept(("samples", rows, chunks), lambda: samples.samples(self._store, self._run, rows=rows, chunks=chunks))
 
     def compared(self, chunks: int = distributions.CHUNKS) -> Compared:
-        """The answers beside those of the last published run of the job."""
+        """The answers beside those of `published_before`."""
 
         def read() -> Compared:
             before = published_before(self._store, self._run)
@@ -151,7 +151,7 @@ class RunLook:
         surveyed = lookers().submit(self._survey.refresh, within_s)
         looked = lookers().submit(self._look_at_workers)
         placed = lookers().submit(pods_kept.load, self._store, self._run)
-        others = lookers().submit(published_beside, self._store, self._run)
+        others = lookers().submit(day_of, self._store, self._run)
 
         def listed() -> Progress | None:
             surveyed.result()

@@ -18,9 +18,9 @@ from obstore.store import ObjectStore
 
 from nightshift.fields.mistakes import nearest
 from nightshift.fields.text import n
-from nightshift.run import endings
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
+from nightshift.run.shown import Known, read, whole
 from nightshift.status.chunk_footer import unavailable
 from nightshift.status.readers import READERS, readers
 from nightshift.status.shown import as_json
@@ -42,7 +42,7 @@ _RUN: Final = re.compile(r"[0-9a-f]{4,16}(-g\d+)?")
 
 @dataclass(frozen=True)
 class RunPage:
-    """Runs of the newest partitions first; of one partition by job, the run that was opened last first.
+    """Runs of the newest partitions first; of one partition by job, the run that was asked for last first.
 
     after: pass it for the next page; None if this is the last one. jobs: all that were listed. requests: to the store.
     """
@@ -106,11 +106,10 @@ class Runs:
         return [(day, job) for job, days in zip(names, listed, strict=True) for day in days]
 
     def _of_day(self, asked: _Asked, day: str, job: str) -> list[Summary]:
-        """The runs of a job and partition, the one that was opened last first. A folder without a record is no run."""
+        """The runs of a job and partition, the one that was asked for last first. A folder without a record is no run."""
         made = [summary for run in asked.runs(job, day) if (summary := self._summarizer(run).summary(asked.note)) is not None]
-        made.sort(key=lambda each: each.opened_at, reverse=True)
-        published = [(each.opened_at, each.run.run_id) for each in made if each.state == "published"]
-        return [each.beside(published) for each in made]
+        made.sort(key=lambda each: each.known.asked_at, reverse=True)
+        return [each.beside([other.known for other in made]) for each in made]
 
     def _summarizer(self, run: RunRef) -> Summarizer:
         with self._lock:
@@ -130,8 +129,8 @@ def find(store: ObjectStore, text: str) -> RunRef:
     """The run that a person means: JOB (its newest run), JOB/DAY (the newest of that day), JOB/DAY/RUN, or RUN, an id or the
     beginning of one.
 
-    The newest run is the one that was opened last in the newest partition. The store is rooted at the bucket. Raises NoSuchRun,
-    which says what there is instead; StoreUnavailable.
+    The newest run is the one that was asked for last (`nightshift.run.shown`) in the newest partition. The store is rooted at
+    the bucket. Raises NoSuchRun, which says what there is instead; StoreUnavailable.
     """
     asked = _Asked(store)
     parts = [part for part in text.strip().split("/") if part]
@@ -195,37 +194,38 @@ def _by_id(asked: _Asked, jobs: Sequence[str], text: str) -> RunRef:
 
 
 def published_before(store: ObjectStore, run: RunRef, *, days: int = 31) -> RunRef | None:
-    """The last published run of the job for an earlier partition, within its last `days` partitions; None if there is none.
+    """The run that this one has replaced in its partition, or would replace, else the one that the table shows of an earlier
+    partition, within its last `days` ones; None if there is none.
 
-    A sealed run of a release that did not record endings counts too. Raises StoreUnavailable.
+    A redo does not replace what it completes. Of a release that did not record endings, a sealed run counts too. Raises
+    StoreUnavailable.
     """
+    known = {each.run.run_id: each for each in day_of(store, run)}
+    own, of_it = known[run.run_id].published if run.run_id in known else None, whole(known, run.run_id)
+    published = {each.published.at: each.run for each in known.values() if each.published and each.run.run_id not in of_it}
+    if replaced := [at for at in published if own is None or at < own.at]:
+        return published[max(replaced)]
     asked = _Asked(store)
     earlier = sorted((day for day in asked.partitions(run.job) if day < run.partition), reverse=True)
     for day in earlier[:days]:
         made = [Summarizer(store, each).summary(asked.note) for each in asked.runs(run.job, day)]
-        shown = [each for each in made if each is not None and each.state in ("published", "sealed")]
+        shown = [each for each in made if each is not None and (each.published or each.state == "sealed")]
         if shown:
-            return max(shown, key=lambda each: (each.state == "published", each.opened_at)).run
+            return max(shown, key=lambda each: (each.published.at if each.published else "", each.opened_at)).run
     return None
 
 
-def published_beside(store: ObjectStore, run: RunRef) -> list[tuple[str, str]]:
-    """The other runs of its partition that were published: when each was opened, and its id, for `Summary.beside`.
+def day_of(store: ObjectStore, run: RunRef) -> list[Known]:
+    """The runs of its partition, for `Summary.beside`. Raises StoreUnavailable."""
+    return _known(store, _Asked(store).runs(run.job, run.partition))
 
-    Raises StoreUnavailable.
-    """
-    asked = _Asked(store)
-    found = []
-    for other in asked.runs(run.job, run.partition):
-        ending = None if other == run else endings.latest(store, other)
-        if ending is not None and ending.state == endings.PUBLISHED and (opened := Summarizer(store, other).opened_at()):
-            found.append((opened, other.run_id))
-    return found
+
+def _known(store: ObjectStore, runs: Iterable[RunRef]) -> list[Known]:
+    return [known for run in runs if (known := read(store, run)) is not None]
 
 
 def _newest_first(store: ObjectStore, runs: Iterable[RunRef]) -> list[RunRef]:
-    made = [(run, opened) for run in runs if (opened := Summarizer(store, run).opened_at()) is not None]
-    return [run for run, _ in sorted(made, key=lambda each: each[1], reverse=True)]
+    return [each.run for each in sorted(_known(store, runs), key=lambda each: each.asked_at, reverse=True)]
 
 
 def _instead(wrong: str, there: Sequence[str], what: str) -> str:

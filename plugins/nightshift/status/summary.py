@@ -22,6 +22,7 @@ from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.plan import Plan, PlanError
 from nightshift.run.pods_now import Stage
 from nightshift.run.record import RunRecord
+from nightshift.run.shown import Known, Place, Word, places
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import only_answer, unavailable
 from nightshift.status.concerns import ENOUGH, concerns
@@ -55,8 +56,8 @@ class Summary:
     dead_letters: of its plan; committed; of these without an answer: counted by the seal or the ending, else at least so many,
     by workers' notes. rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the
     deadline of its job, from when its rows were exported. redo_of: the run that it completes, which has redo_rows rows, those
-    with an answer too. completed_by: the id of the run
-    that was opened later and completed the partition, by a redo or anew: nobody needs to look after this one.
+    with an answer too. published: its last publication, whatever came after that. place: whether the table shows it
+    (`nightshift.run.shown`); one that another run has completed or replaced needs nobody.
     """
 
     run: RunRef
@@ -77,8 +78,23 @@ class Summary:
     error: str | None = None
     failed_task: str | None = None
     attention: tuple[Attention, ...] = ()
-    completed_by: str | None = None
     redo_rows: int | None = None
+    published: Ending | None = None
+    place: Place | None = None
+
+    @property
+    def word(self) -> str:
+        """The state for people: of a published run, whether the table still shows it."""
+        return self.place.word if self.place and self.state == "published" else self.state
+
+    @property
+    def other(self) -> str | None:
+        """The id of the run that has completed or replaced this one."""
+        return self.place.run_id if self.place and self.place.word is not Word.SHOWN else None
+
+    @property
+    def known(self) -> Known:
+        return Known(self.run, self.opened_at, self.redo_of, self.published)
 
     @property
     def working(self) -> bool:
@@ -94,16 +110,17 @@ class Summary:
         """What a redo is, for people; None for another run."""
         return self.redo_of and f"completes run {self.redo_of} of {n(self.redo_rows or 0, 'row')}"
 
-    def beside(self, published: Iterable[tuple[str, str]]) -> Summary:
-        """Without what needs attention if one of these runs of its partition was opened later. published: when each was opened,
-        and its id."""
-        later = max((each for each in published if each[0] > self.opened_at), default=None)
-        return self if later is None else replace(self, attention=(), completed_by=later[1])
+    def beside(self, runs: Iterable[Known]) -> Summary:
+        """With its place among these runs of its partition, itself included or not."""
+        place = places([*(each for each in runs if each.run != self.run), self.known]).get(self.run.run_id)
+        return replace(self, place=place, attention=self.attention if place is None or place.word is Word.SHOWN else ())
 
     def to_json(self) -> dict[str, Any]:
-        found = as_json(replace(self))
-        run = found.pop("run")
-        return {"job": run["job"], "partition": run["partition"], "run_id": self.run.run_id, **found}
+        found = as_json(replace(self, published=None))
+        run, place = found.pop("run"), found.pop("place") or {"word": None, "run_id": None}
+        del found["published"]
+        names = {"job": run["job"], "partition": run["partition"], "run_id": self.run.run_id}
+        return {**names, **found, "place": place["word"], "shown_run": place["run_id"]}
 
 
 class Summarizer:
@@ -119,13 +136,6 @@ class Summarizer:
         self._manifest: RunManifest | None = None
         self._one_answer: tuple[str, int] | None = None
         self._made: tuple[float, Summary] | None = None
-
-    def opened_at(self) -> str | None:
-        """None for a folder that is not a run's. Raises StoreUnavailable."""
-        try:
-            return self._opened(lambda _: None)[1].opened_at
-        except (NoSuchRun, UnreadableFormat, ValueError, KeyError, TypeError):
-            return None
 
     def summary(
         self, note: Callable[[int], None], now: float | None = None, done: Callable[[], Progress | None] | None = None
@@ -166,7 +176,8 @@ class Summarizer:
         try:
             self._read(note, record)
             note(2)
-            ending = endings.latest(self._store, run)
+            ending, published = endings.last_two(self._store, run)
+            found = replace(found, published=published)
             if self._manifest is not None and (ending is None or ending.state == endings.PUBLISHED):
                 return self._sealed(found, self._manifest, ending)
             note(2)

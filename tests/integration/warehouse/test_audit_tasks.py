@@ -21,7 +21,7 @@ from nightshift.hooks import warehouse as hook
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.planner.costs.report import by_job
 from nightshift.planner.sealing import seal_measured
-from nightshift.run import endings
+from nightshift.run import endings, shown
 from nightshift.run.endings import Ending
 from nightshift.run.names import RunRef
 from nightshift.store import StoreUnavailable, list_numbered
@@ -235,3 +235,21 @@ def test_another_failure_of_the_same_dag_run_has_a_row_of_its_own(desk: Desk) ->
 def test_a_dag_run_that_is_repaired_meanwhile_gets_none(desk: Desk) -> None:
     with pytest.raises(AirflowSkipException):
         desk.record("night", dict.fromkeys(TASKS, "success"))
+
+
+def test_a_publication_is_known_in_the_bucket_before_its_audit_and_whatever_that_does(desk: Desk) -> None:
+    run = desk.plan("night")
+    desk.compute(run)
+    desk.xcoms["publish", "return_value"] = desk.planner.publish(desk.told)
+    [published] = desk.endings(run)
+    assert (published.state, published.asked_at) == ("published", desk.told["asked_at"])
+    assert published.at == desk.xcoms["publish", "return_value"]["published_at"]
+
+    desk.fails("night", "publish", "The night failed after all.")
+    found = shown.read(desk.night.store, run)
+    assert found is not None
+    assert str(shown.places([found])[run.run_id]) == "the table shows it"
+    assert [each.state for each in desk.endings(run)] == ["published", "failed"]
+
+    desk.publish("night")
+    assert [each.state for each in desk.endings(run)] == ["published", "failed", "published"]

@@ -76,7 +76,7 @@ class Days:
         self._task(SealOperator, told).execute({})
         publish = self._task(PublishOperator, told, asked_at=told["asked_at"])
         publish.__dict__["warehouse"] = self.night.warehouse
-        publish.execute({"outlet_events": {}})
+        publish.execute({"outlet_events": {}, "dag_run": SimpleNamespace(run_id="night")})
         return run
 
     def _work(self, run: RunRef) -> dict[str, Any]:

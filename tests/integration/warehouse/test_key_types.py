@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def published(night: Night, run: RunRef) -> dict[str, Any]:
     with DAG("job", schedule=None):
         task = PublishOperator(task_id="publish", run_prefix=run.prefix, terms="", asked_at="")
     task.__dict__.update(settings=night.settings, store=night.store, warehouse=night.warehouse)
-    context: Any = {"outlet_events": {}}
+    context: Any = {"outlet_events": {}, "dag_run": SimpleNamespace(run_id="night")}
     return task.execute(context)
 
 

@@ -68,7 +68,7 @@ class Planner:
                 task_id="publish", run_prefix=run.prefix, terms=json.dumps(told["spec"]), asked_at=told["asked_at"]
             )
         task.__dict__.update(settings=self._night.settings, store=self._night.store, warehouse=self._night.warehouse)
-        context: Any = {"outlet_events": {}}
+        context: Any = {"outlet_events": {}, "dag_run": SimpleNamespace(run_id="night")}
         return task.execute(context)
 
 

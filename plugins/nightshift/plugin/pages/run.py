@@ -71,8 +71,8 @@ def _actions(look: dict[str, Any], run: Any, user: Any) -> list[str]:
         elif state in ("unplanned", "open"):
             found.append("pause")
     if may(user, run.job, "POST"):
-        # Of the day's other run, the page of that one offers it.
-        if dead and state in ("published", "failed", "sealed") and not look["summary"]["completed_by"]:
+        # Of a run that was completed or replaced, the page of the one that is shown offers it.
+        if dead and state in ("published", "failed", "sealed") and look["summary"]["place"] in ("shown", None):
             found.append("redo")
         if state in ("published", "sealed"):
             found.append("republish")
