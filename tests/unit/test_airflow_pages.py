@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from airflow.models import import_all_models
-from airflow.models.dag import DagModel
+from airflow.models.dag import DagModel, DagTag
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.unit
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}"
 RIGHTS = {rights.READS_RUN, rights.READS_ROWS, rights.CHANGES_RUN, rights.TRIGGERS}
 WRITES = {rights.CHANGES_RUN, rights.TRIGGERS}
-IN_AIRFLOW = {name: getattr(dag_runs, name) for name in ("night", "that_worked_on")}
+IN_AIRFLOW = {name: getattr(dag_runs, name) for name in ("night", "that_worked_on", "without_run")}
 """What asks Airflow's database."""
 LOGS = {*actions.LOGS.values(), job.LOG}
 
@@ -98,6 +99,7 @@ def browser(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, made: FastAPI, 
     monkeypatch.setattr(DagModel, "get_team_name", lambda dag_id: None)
     monkeypatch.setattr(dag_runs, "night", lambda dag_id, dag_run_id: None)
     monkeypatch.setattr(dag_runs, "that_worked_on", lambda run: ())
+    monkeypatch.setattr(dag_runs, "without_run", lambda dags: [])
     airflow = FastAPI()
     airflow.mount("/nightshift", made)
     with TestClient(airflow, cookies={"_token": "reader"}, follow_redirects=False, raise_server_exceptions=True) as client:
@@ -263,6 +265,37 @@ class TestWrites:
         assert (request.paused, request.by, "paused by reader" in reply.text) == (True, "reader", True)
         browser.post(page_of(night, "/resume"), headers=token)
         assert not getattr(pauses.newest(store, night.run), "paused", True)
+
+    @pytest.mark.parametrize("action", ["pause", "resume"])
+    @pytest.mark.parametrize(
+        ("address", "status"),
+        [
+            ("tickets/2030-01-01T0710/0123456789abcdef", 409),
+            ("tickets/2026-11-20/0123456789abcdef-g2", 409),
+            ("tickets/2026-11-20/0123456789abcdef-g99999999999999999999", 404),
+            ("tickets/2026-11-20/0123456789abcdef-g1", 404),
+            ("tickets/2026-11-20/0123456789abcdef-g0", 404),
+        ],
+    )
+    def test_a_run_that_is_not_there_is_not_paused_and_nothing_is_left(
+        self, browser: TestClient, night: ChatRun, store: MemoryStore, action: str, address: str, status: int
+    ) -> None:
+        token = token_in(browser.get(page_of(night)).text)
+        before = [meta["path"] for meta in obstore.list(store).collect()]
+
+        reply = browser.post(f"/nightshift/runs/{address}/{action}", headers=token)
+
+        assert (reply.status_code, "Workers" in reply.text) == (status, False)
+        assert [meta["path"] for meta in obstore.list(store).collect()] == before
+
+    def test_a_sealed_run_is_not_paused(self, browser: TestClient, night: ChatRun, store: MemoryStore) -> None:
+        token = token_in(browser.get(page_of(night)).text)
+        night.seal()
+
+        reply = browser.post(page_of(night, "/pause"), headers=token)
+
+        assert (reply.status_code, "is sealed: nothing is left to compute" in reply.text) == (409, True)
+        assert pauses.newest(store, night.run) is None
 
     def test_one_who_may_only_read_is_refused(self, browser: TestClient, store: MemoryStore) -> None:
         run = a_chat_run(store, job="others")
@@ -520,6 +553,63 @@ class TestDagRuns:
         came_from = browser.get(page_of(made, "?dag_run_id=manual__1")).text
         assert "/dags/tickets/runs/manual__1/tasks/infer" in came_from
         assert "manual__2</a> (success" in came_from
+
+    def dag(self, airflow: Engine, dag_id: str, *, paused: bool = False, due: datetime | None = None) -> None:
+        with Session(airflow) as session:
+            session.execute(
+                insert(DagModel).values(
+                    dag_id=dag_id,
+                    is_paused=paused,
+                    is_stale=False,
+                    next_dagrun_create_after=due,
+                    bundle_name="dags",
+                    max_active_tasks=1,
+                    max_consecutive_failed_dag_runs=0,
+                    has_task_concurrency_limits=False,
+                )
+            )
+            session.execute(insert(DagTag).values(name="nightshift", dag_id=dag_id))
+            session.commit()
+
+    @pytest.mark.parametrize("action", ["redo", "republish", "preview"])
+    def test_a_dag_that_is_paused_is_not_asked_for_a_run(
+        self, browser: TestClient, night: ChatRun, airflow: Engine, users: Users, action: str
+    ) -> None:
+        users.edits.add("nightshift_preview")
+        asked = "nightshift_preview" if action == "preview" else "tickets"
+        self.dag(airflow, asked, paused=True)
+        token = token_in(browser.get(page_of(night)).text)
+        where = "/nightshift/jobs/tickets/preview" if action == "preview" else page_of(night, f"/{action}")
+
+        reply = browser.post(where, headers=token)
+
+        assert reply.status_code == 409
+        assert f"The DAG {asked} is paused in Airflow, so a run of it would wait for ever. Unpause it first." in reply.text
+        with Session(airflow) as session:
+            assert session.query(DagRun).count() == 0
+
+    def test_nights_without_a_run_are_seen(self, browser: TestClient, airflow: Engine) -> None:
+        """One that failed in its task plan, with its error; a paused DAG; nothing of a job that one may not read."""
+        self.dag(airflow, "tickets")
+        self.worked(airflow, 1, 5, "tickets/2026-11-20/" + "0" * 16, plan="failed", audit="failed")
+        with Session(airflow) as session:
+            of_it = {"dag_id": "tickets", "run_id": "manual__1", "dag_run_id": 1, "task_id": "plan"}
+            session.execute(insert(XComModel).values(key="error", value=f"No table {HOSTILE}", **of_it))
+            session.commit()
+        self.dag(airflow, "others", paused=True, due=datetime(2999, 1, 1, tzinfo=UTC))
+        self.dag(airflow, "secrets", paused=True, due=datetime(2999, 1, 1, tzinfo=UTC))
+
+        for path in ("/nightshift/", "/nightshift/list"):
+            page = browser.get(path).text
+            assert "The last night of tickets opened no run, because its task plan failed: No table" in page
+            assert "/dags/tickets/runs/manual__1" in page
+            assert "The DAG others is paused in Airflow: no night of it begins until you unpause it there." in page
+            assert ("secrets" in page, "<script>alert" in page) == (False, False)
+        assert "tickets opened no run" in browser.get("/nightshift/jobs/tickets").text
+        assert "tickets opened no run" not in browser.get("/nightshift/jobs/others").text
+
+        self.worked(airflow, 2, 7, "tickets/2026-11-20/" + "0" * 16, audit="failed")
+        assert "opened no run" not in browser.get("/nightshift/").text, "a later night has a run"
 
 
 class TestAddresses:

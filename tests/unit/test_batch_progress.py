@@ -54,7 +54,7 @@ def test_messages_of_several_lines_stay_one_line_each() -> None:
     counts = OutputCounts()
     output.lines_of(encoded([Result(0, None, "rejected", "a\n  b\r\n\x1b[31mc", 1)]), RUN.run_id, range(1), counts)
 
-    assert summary(counts, "out", 1.0, Stats()).splitlines()[1:] == ["  rejected, line 1: a b [31mc"]
+    assert summary(counts, "out", 1.0, Stats()).splitlines()[1:] == ["  rejected, line 1: a b \N{REPLACEMENT CHARACTER}[31mc"]
 
 
 def test_a_server_that_answers_nothing_is_not_said_to_be_done_soon(monkeypatch: pytest.MonkeyPatch) -> None:

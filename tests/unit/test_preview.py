@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
+from nightshift.fields.terminal import Written
 from nightshift.formats import UnreadableFormat
 from nightshift.planner.costs.prices import Prices
 from nightshift.preview import compare, results
@@ -116,7 +119,7 @@ def test_a_row_that_becomes_a_dead_letter_counts_as_changed_and_a_row_of_one_fil
 
 
 def test_the_text_shows_rows_dead_letters_and_the_night_and_no_control_characters() -> None:
-    shown = "\n".join(
+    shown = written(
         lines(
             a_preview(
                 variant(
@@ -141,7 +144,7 @@ def test_two_files_are_side_by_side_within_the_width() -> None:
     )
 
     for colour in (False, True):
-        found = list(lines(made, colour=colour, width=80))
+        found = written(lines(made, colour=colour, width=80)).splitlines()
         sides = [line for line in found if " | " in line]
         assert any(("[-fox-]" in line or "\x1b[31mfox" in line) for line in sides)
         assert all(len(compare_width(line)) <= 80 for line in sides)
@@ -179,6 +182,13 @@ def test_a_model_that_no_engine_will_find_is_said_before_a_row_is_read(tmp_path:
 
     with pytest.raises(NoEngine, match=r"^The engine will not find hf://nobody/nothing: .*make chat-model"):
         preview(question, world)
+
+
+def written(lines: Iterable[str]) -> str:
+    """As a terminal gets them."""
+    terminal = io.StringIO()
+    print(*lines, sep="\n", file=Written(terminal))
+    return terminal.getvalue()
 
 
 def compare_width(line: str) -> str:

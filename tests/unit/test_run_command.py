@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,14 @@ from nightshift.cli.follow import _rows as rows_in_words
 from nightshift.cli.follow import again, waiting, words_of
 from nightshift.cli.trouble import EMULATORS
 from nightshift.operators.dag_docs import dag_docs
-from nightshift.run import tolerance
+from nightshift.run import endings, tolerance
 from nightshift.run.endings import Ending, record
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pods_now import JobSetNow, PodNow, Stage
 from nightshift.spec import load
 from nightshift.store import open_store
 from tests.builders import a_plan
-from tests.chat_run import a_chat_run
+from tests.chat_run import OPENED, a_chat_run
 from tests.unit.status_run import Run
 
 pytestmark = pytest.mark.unit
@@ -56,6 +57,8 @@ class Airflow(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.dags: dict[str, int] = {"tickets": 0}
         self.paused = False
+        self.due: str | None = None
+        self.began = "2026-11-20T03:00:00Z"
         self.page = ""
         self.fileloc = "/elsewhere/dags/batch_inference.py"
         self.errors: list[dict[str, Any]] = []
@@ -76,7 +79,8 @@ class Airflow(ThreadingHTTPServer):
             self.tokens += 1
             return (201, {"access_token": "t"}) if body["password"] == "right" else (401, {"detail": "Invalid credentials"})
         if path == "/dags":
-            return 200, {"dags": [{"dag_id": name, "fileloc": self.fileloc} for name in self.dags]}
+            of_dag = {"fileloc": self.fileloc, "is_paused": self.paused, "next_dagrun_run_after": self.due}
+            return 200, {"dags": [{"dag_id": name, **of_dag} for name in self.dags]}
         if path == "/importErrors":
             return 200, {"import_errors": self.errors}
         _, _, name, *rest = path.split("/")
@@ -94,12 +98,13 @@ class Airflow(ThreadingHTTPServer):
             if name in self.dags:
                 self.dags[name] -= 1
             return 404, {"detail": "not found"}
-        return 200, {"dag_id": name, "is_paused": self.paused, "doc_md": self.page, "fileloc": self.fileloc}
+        found = {"dag_id": name, "is_paused": self.paused, "doc_md": self.page, "fileloc": self.fileloc}
+        return 200, {**found, "next_dagrun_run_after": self.due}
 
     def _of_run(self, rest: list[str]) -> Any:
         match rest[-1]:
             case "dagRuns":
-                return {"dag_runs": [{"dag_run_id": "night", "state": self.states[0][0]}]}
+                return {"dag_runs": [{"dag_run_id": "night", "state": self.states[0][0], "run_after": self.began}]}
             case "plan":
                 return {"state": self.states[0][1]["plan"], "try_number": 1}
             case "return_value":
@@ -186,7 +191,59 @@ class TestNightsWithoutARun:
         assert main(["status", "tickets"]) == exits.BAD_INPUT
         assert said in capsys.readouterr().err
         assert main(["runs"]) == exits.DONE
-        assert f"! {said}\nIts logs: {airflow.url}/dags/tickets/runs/night" in capsys.readouterr().out
+        _, row, *why = capsys.readouterr().out.splitlines()
+        assert row.split() == ["tickets", "2026-11-20", "-", "failed", "2026-11-20", "03:00"]
+        assert why == [f"  ! {said}", f"    Airflow's page: {airflow.url}/dags/tickets/runs/night"]
+        assert main(["runs", "--json"]) == exits.DONE
+        [night] = json.loads(capsys.readouterr().out)["without_run"]
+        assert (night["job"], night["kind"], night["dag_run_id"]) == ("tickets", "failed", "night")
+
+    def test_it_stands_among_the_runs_that_need_somebody_by_its_time(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        store = open_store(f"file://{tmp_path}")
+        for hour, digest in ((-40, "a" * 16), (0, "b" * 16), (-30, "c" * 16)):
+            run = a_chat_run(store, digest=digest, opened_at=OPENED + timedelta(hours=hour)).run
+            if digest != "c" * 16:
+                endings.record(store, run, endings.Ending("failed", "2200-01-01T00:00:00Z", "x", "infer", "No."))
+
+        assert main(["runs"]) == exits.DONE
+
+        rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("tickets")]
+        assert [(row[2][:1], row[3]) for row in rows] == [("b", "failed"), ("-", "failed"), ("a", "failed"), ("c", "open")]
+
+    @pytest.mark.parametrize(
+        ("facts", "kind", "words"),
+        [
+            ({"paused": True, "due": "2999-01-01T00:00:00Z"}, "paused", "is paused in Airflow: no night of it begins until"),
+            ({"paused": True, "states": [("queued", {})]}, "paused", "is paused in Airflow"),
+            ({"states": [("queued", {})]}, "waiting", "no task of it has begun. Is Airflow's scheduler at work?"),
+            ({"due": "2026-11-20T03:00:00Z"}, "overdue", "that was due at 2026-11-20T03:00:00Z has not begun"),
+            ({"states": [("queued", {})], "began": "2999-01-01T00:00:00Z"}, None, ""),
+            ({"paused": True}, None, ""),
+            ({"due": "2999-01-01T00:00:00Z"}, None, ""),
+        ],
+    )
+    def test_a_night_that_never_began_is_said(
+        self, airflow: Airflow, capsys: pytest.CaptureFixture[str], facts: dict[str, Any], kind: str | None, words: str
+    ) -> None:
+        airflow.states = [("success", {"plan": "success"})]
+        for name, value in facts.items():
+            setattr(airflow, name, value)
+
+        main(["runs", "--json"])
+        assert [each["kind"] for each in json.loads(capsys.readouterr().out)["without_run"]] == ([kind] if kind else [])
+        main(["runs"])
+        assert words in capsys.readouterr().out
+        main(["status", "tickets"])
+        assert words in capsys.readouterr().err
+
+    def test_a_dag_that_is_gone_is_said(self, tmp_path: Path, airflow: Airflow, capsys: pytest.CaptureFixture[str]) -> None:
+        run = a_chat_run(open_store(f"file://{tmp_path}")).run
+        airflow.dags.clear()
+
+        assert main(["status", run.job]) == exits.DONE
+        assert "Airflow has no DAG tickets: its file was removed, or Airflow cannot read it." in capsys.readouterr().err
 
     def test_a_job_with_an_older_run_is_told_of_its_last_night(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -419,7 +419,10 @@ class TestColours:
         """What a terminal gets."""
         ours, theirs = pty.openpty()
         environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "PYTHONPATH": str(PLUGINS), **variables}
-        program = "from nightshift.cli.terminal import paint; print(paint('failed', 'red'))"
+        program = (
+            "import sys; from nightshift.cli.terminal import paint; from nightshift.fields.terminal import Written; "
+            "print(paint('failed', 'red'), file=Written(sys.stdout))"
+        )
         subprocess.run([sys.executable, "-c", program], env=environment, stdout=theirs, check=True)
         os.close(theirs)
         return os.read(ours, 1000).decode().strip()

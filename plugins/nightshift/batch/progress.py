@@ -11,6 +11,7 @@ from typing import Final
 
 from nightshift.batch.output import OutputCounts
 from nightshift.driver.stats import Stats
+from nightshift.fields.terminal import harmless
 from nightshift.fields.text import n
 
 EVERY_S: Final = 5.0
@@ -28,7 +29,7 @@ def say(text: str) -> None:
 
 def one_line(text: str) -> str:
     """What a server or a file says, in a form that can neither move the cursor nor begin another line."""
-    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    return harmless(" ".join(text.split()))
 
 
 class Lines(logging.Formatter):

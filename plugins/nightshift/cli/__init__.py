@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import MISSING, Field, fields
 from importlib import import_module
 from types import ModuleType
@@ -18,6 +19,7 @@ from typing import Any, Final, NoReturn
 from nightshift import exits, pip
 from nightshift.cli import completion, mistakes
 from nightshift.cli.version import Version
+from nightshift.fields.terminal import Written
 
 COMMANDS: Final = {
     "validate": "report every mistake in the files of jobs and streams",
@@ -74,7 +76,15 @@ def entry() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; argparse itself exits with 2 for bad arguments."""
+    """Runs one command and returns its exit code; argparse itself exits with 2 for bad arguments.
+
+    Whatever it prints is harmless to a terminal (`nightshift.fields.terminal`).
+    """
+    with redirect_stdout(Written(sys.stdout)), redirect_stderr(Written(sys.stderr)):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in RENAMED:
         print(f"nightshift {words[0]} is now `nightshift {RENAMED[words[0]]}`.", file=sys.stderr)

@@ -51,7 +51,7 @@ def run(options: Options) -> int:
     jobs, total = by_job(found)
     if options.as_json:
         said = {"since": since, "jobs": {job: sums.to_json() for job, sums in jobs.items()}, "total": total.to_json()}
-        print(json.dumps(said, ensure_ascii=False))
+        print(json.dumps(said))
     elif jobs:
         print(*lines(jobs, total), sep="\n")
     else:

@@ -40,7 +40,7 @@ def run(options: Options) -> int:
 
 def request(name: str, options: Options, *, paused: bool) -> int:
     """Writes and applies it; the exit code. name: of the command, for messages."""
-    from nightshift.jobset.fleet.pause import record
+    from nightshift.run.pauses import record
 
     try:
         found = target(options.run)

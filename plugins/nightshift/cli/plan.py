@@ -236,7 +236,7 @@ def _tell(
             "currency": prices.currency,
             "prices": prices.name,
         }
-        print(json.dumps(said, ensure_ascii=False))
+        print(json.dumps(said))
         return code
     print(f"{spec.job} {partition}: {n(rows, 'row')} within {spec.deadline}")
     for line in lines(shown, spec.deadline_seconds, prices.currency):

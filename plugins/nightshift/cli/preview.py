@@ -64,7 +64,7 @@ def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapp
 
     found = preview(_question(options), world(environment))
     if options.as_json:
-        print(json.dumps(found.to_json(), ensure_ascii=False))
+        print(json.dumps(found.to_json()))
     else:
         for line in lines(found, colour=sys.stdout.isatty() and not environment.get("NO_COLOR")):
             print(line)

@@ -20,6 +20,7 @@ from nightshift.store import StoreUnavailable
 if TYPE_CHECKING:
     from nightshift.status.runs import RunPage
     from nightshift.status.summary import Summary
+    from nightshift.status.unopened import Unopened
 
 DESCRIPTION: Final = (
     "Lists runs, those that need attention first, then those that are at work: state, rows, dead letters, when each was "
@@ -55,18 +56,17 @@ def run(options: Options) -> int:
         if isinstance(error, ValueError) and options.job and (words := unopened.words_of(options.job, os.environ)):
             print(words, file=sys.stderr)
         return code
+    without = [each for each in unopened.all_of(os.environ) if options.job in (None, each.job)]
     if options.as_json:
-        print(json.dumps({"runs": [each.to_json() for each in page.by_attention], "more": page.after is not None}))
-    elif page.runs:
-        print(*lines(page.by_attention), sep="\n")
+        said = {"runs": [each.to_json() for each in page.by_attention], "more": page.after is not None}
+        print(json.dumps({**said, "without_run": [each.to_json() for each in without]}))
+        return exits.DONE
+    if page.runs or without:
+        print(*lines(page.by_attention, without), sep="\n")
         if page.after is not None:
             print(f"Shown: the newest {n(len(page.runs), 'run')}; --since DATE or --job J shows others.")
     else:
         print("There are no such runs in the bucket." if options.job or options.since else "The bucket has no runs yet.")
-    if not options.as_json:
-        for words in unopened.all_words(os.environ):
-            if options.job is None or words.startswith(f"The last night of {options.job} "):
-                print(f"{paint('!', 'red')} {words}")
     return exits.DONE
 
 
@@ -98,19 +98,25 @@ def _listed(options: Options) -> RunPage:
     return replace(page, runs=kept, after=None)
 
 
-def lines(runs: Iterable[Summary]) -> Iterator[str]:
-    """A table, and below each run that needs attention why."""
-    made = [(each, _cells(each)) for each in runs]
-    widths = [max(len(row[place]) for row in (HEAD, *(cells for _, cells in made))) for place in range(len(HEAD))]
+def lines(runs: Iterable[Summary], without: Iterable[Unopened] = ()) -> Iterator[str]:
+    """A table, and below each run that needs attention why. without: nights that have no run, among these by their time."""
+    made: list[tuple[tuple[str, ...], Summary | None, list[str]]] = [
+        (_cells(each), each, [attention.words for attention in each.attention]) for each in runs
+    ]
+    for night in without:
+        cells: tuple[str, ...] = (night.job, night.at[:10], "-", night.kind, "", "", night.at[:16].replace("T", " "))
+        later = (place for place, (row, _, why) in enumerate(made) if not why or row[-1] < cells[-1])
+        made.insert(next(later, len(made)), (cells, None, [night.words]))
+    widths = [max(len(row[place]) for row in (HEAD, *(cells for cells, _, _ in made))) for place in range(len(HEAD))]
     yield _line(HEAD, widths)
-    for each, cells in made:
-        yield _line(cells, widths, OF_STATES.get(each.word))
-        if each.place and each.word != "shown":
+    for cells, each, why in made:
+        yield _line(cells, widths, OF_STATES.get(cells[3]))
+        if each and each.place and each.word != "shown":
             yield paint(f"  {each.place}", "dim")
-        if each.completes:
+        if each and each.completes:
             yield paint(f"  {each.completes}", "dim")
-        for attention in each.attention:
-            for number, words in enumerate(attention.words.splitlines()):
+        for sentence in why:
+            for number, words in enumerate(sentence.splitlines()):
                 yield f"  {paint('!', 'red') if number == 0 else ' '} {words}"
 
 

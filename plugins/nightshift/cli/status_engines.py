@@ -19,7 +19,7 @@ def engines(found: Target, *, as_json: bool) -> int:
     """Raises StoreUnavailable."""
     jobsets = load(found.store, found.run)
     if as_json:
-        print(json.dumps({"run": found.run.prefix, "jobsets": [each.to_json() for each in jobsets]}, ensure_ascii=False))
+        print(json.dumps({"run": found.run.prefix, "jobsets": [each.to_json() for each in jobsets]}))
     elif jobsets:
         print(*(line for each in jobsets for line in _jobset(each)), sep="\n")
     else:

@@ -33,10 +33,10 @@ def dead_letters(found: Target, reason: str | None, *, as_json: bool) -> int:
     source = DeadLetters(found.store, found.run)
     page = source.page(reason=reason, count=PAGE if as_json else SHOWN)
     if as_json:
-        print(json.dumps(page.to_json(), ensure_ascii=False), flush=True)
+        print(json.dumps(page.to_json()), flush=True)
         while page.after is not None:
             page = source.page(reason=reason, after=page.after, count=PAGE)
-            print(json.dumps(page.to_json(), ensure_ascii=False), flush=True)
+            print(json.dumps(page.to_json()), flush=True)
         return exits.DONE
     while reason is not None and reason not in page.reasons and page.reasons_of < page.total:
         page = source.page(reason=reason, count=SHOWN)  # Each reads more reasons: none is denied before all are read.
@@ -71,7 +71,7 @@ def samples(found: Target, count: int, *, as_json: bool) -> int:
 
     made = drawn(found.store, found.run, rows=count)
     if as_json:
-        print(json.dumps(made.to_json(), ensure_ascii=False))
+        print(json.dumps(made.to_json()))
         return exits.DONE
     print(f"{found.run.prefix}: {made.basis}")
     for each in made.rows:
@@ -90,7 +90,7 @@ def row(found: Target, key: str, *, as_json: bool) -> int:
     columns = RunFolder(found.store, found.run).spec.source.key
     explained = explain(found.store, found.run, key=key_of(key, tuple(columns)))
     if as_json:
-        print(json.dumps(explained.to_json(), ensure_ascii=False))
+        print(json.dumps(explained.to_json()))
     else:
         print(*_explained(explained), sep="\n")
     return exits.DONE

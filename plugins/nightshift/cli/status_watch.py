@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
-from nightshift.cli.terminal import OF_STATES, cut, paint
+from nightshift.cli.terminal import OF_STATES, cut, move_up, paint
 from nightshift.status.report import Status
 from nightshift.status.runs import day_of
 from nightshift.status.summary import Summarizer, Summary
@@ -156,8 +156,9 @@ class _Screen:
             # A wrapped line takes two rows, and the cursor would move up too little.
             columns = shutil.get_terminal_size().columns
             lines = [cut(line, columns) for line in lines]
-            start = f"\x1b[{self._lines}A\x1b[J" if self._lines else ""
-        else:
-            start = "\n" if self._lines else ""
-        print(start + "\n".join(lines), flush=True)
+            if self._lines:
+                move_up(self._lines)
+        elif self._lines:
+            print()
+        print("\n".join(lines), flush=True)
         self._lines = len(lines)

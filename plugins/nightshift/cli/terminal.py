@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import Final
 
-_CODES: Final = {"red": "31", "green": "32", "yellow": "33", "dim": "2"}
-_CODE: Final = re.compile(r"\x1b\[[0-9]*m")
+from nightshift.fields.terminal import MARKS, Written, plain
+
 OF_STATES: Final = {
     **dict.fromkeys(("failed", "unreadable"), "red"),
     **dict.fromkeys(("published", "shown", "sealed"), "green"),
@@ -24,11 +23,17 @@ def coloured() -> bool:
 
 
 def paint(text: str, colour: str | None) -> str:
-    """The text in a colour of `_CODES`, if there are colours here and one is given."""
-    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if colour and text and coloured() else text
+    """The text in a colour of `MARKS`, if there are colours here and one is given."""
+    return f"{MARKS[colour]}{text}{MARKS[None]}" if colour and text and coloured() else text
+
+
+def move_up(lines: int) -> None:
+    """Moves the cursor up, and deletes what is below it."""
+    stream = sys.stdout.own if isinstance(sys.stdout, Written) else sys.stdout
+    stream.write(f"\x1b[{lines}A\x1b[J")
 
 
 def cut(line: str, columns: int) -> str:
     """A line that takes one row of a terminal. One that is too long loses its colours too."""
-    plain = _CODE.sub("", line)
-    return line if len(plain) < columns else plain[: columns - 1]
+    bare = plain(line)
+    return line if len(bare) < columns else bare[: columns - 1]

@@ -137,7 +137,7 @@ def _tell(options: Options, found: Result) -> None:
     from nightshift.tuner import text
 
     if options.as_json:
-        print(json.dumps(found.to_json(options.file), ensure_ascii=False))
+        print(json.dumps(found.to_json(options.file)))
         return
     print("", *text.plot(found.space, found.trials, found.choice), "", found.sentence, sep="\n")
     if advice := text.too_short(found.trials):

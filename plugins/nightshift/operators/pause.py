@@ -39,10 +39,11 @@ class PauseOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.hooks.credentials import storage_credentials
-        from nightshift.jobset.fleet.pause import NotPausable, apply, record, tell
+        from nightshift.jobset.fleet.pause import apply, tell
         from nightshift.operators.deployment import deployment_for
         from nightshift.operators.jobset_errors import runtime_failures
         from nightshift.run.names import RunRef
+        from nightshift.run.pauses import NotPausable, record
         from nightshift.store import open_store
 
         if self.action not in ACTIONS:

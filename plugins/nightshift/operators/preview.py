@@ -47,6 +47,7 @@ class PreviewOperator(BaseOperator):
         self.jobs_folder = jobs_folder
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from nightshift.fields.terminal import harmless
         from nightshift.operators.run import permanent_failures
         from nightshift.preview.outcome import UnfitEngine
         from nightshift.preview.rows import NoRows
@@ -63,7 +64,7 @@ class PreviewOperator(BaseOperator):
             except (NoEngine, NoRows, UnfitEngine) as error:
                 raise AirflowFailException(str(error)) from error
         for line in lines(found, width=120):
-            self.log.info("%s", line)
+            self.log.info("%s", harmless(line))
         return {"job": found.job, "id": found.id}
 
     def _question(self, by: str) -> Question:

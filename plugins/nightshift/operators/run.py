@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.fields.terminal import harmless
 from nightshift.fields.text import lines
 from nightshift.operators.failures import ERROR_KEY, MOST, NightFailed, entry_of, is_permanent, say
 from nightshift.operators.links import RunFolderLink
@@ -162,7 +163,7 @@ class RunOperator(BaseOperator):
 
     def tell(self, text: str, *, warns: bool = False) -> None:
         """Logs a message in lines that Airflow's page shows whole."""
-        for line in lines(text):
+        for line in lines(harmless(text)):
             (self.log.warning if warns else self.log.info)("%s", line)
 
     def lineage(self, **counts: Any) -> Lineage:

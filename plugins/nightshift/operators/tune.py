@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.fields.terminal import harmless
 from nightshift.tuner.budget import DEFAULT, ROWS, ROWS_MOST, Budget
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class TuneOperator(BaseOperator):
                 raise AirflowFailException(str(error)) from error
         shown = [*text.plot(found.space, found.trials, found.choice), text.too_short(found.trials), found.sentence]
         for line in (*shown, *found.patch(file).splitlines()):
-            self.log.info("%s", line)
+            self.log.info("%s", harmless(line))
         if found.choice.point is None:
             raise AirflowFailException(found.sentence)
         return {name: value for name, value in found.to_json(file).items() if name != "trials"}

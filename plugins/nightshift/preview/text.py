@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from nightshift.fields.terminal import MARKS, plain
 from nightshift.fields.text import minutes, n
 from nightshift.planner.costs.prices import no_price
 from nightshift.preview.compare import answer_text
@@ -20,9 +21,7 @@ LEAST: Final = 40
 NEAR: Final = 60
 """Characters beside a change of the template."""
 _MARKS: Final = {"-": ("[-", "-]"), "+": ("{+", "+}")}
-_COLOURS: Final = {"-": ("\x1b[31m", "\x1b[0m"), "+": ("\x1b[32m", "\x1b[0m")}
-_INVISIBLE: Final = re.compile(r"\x1b\[\d+m")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_COLOURS: Final = {"-": (MARKS["red"], MARKS[None]), "+": (MARKS["green"], MARKS[None])}
 
 
 def lines(preview: Preview, *, colour: bool = False, width: int | None = None) -> Iterator[str]:
@@ -163,20 +162,15 @@ def _marked(diff: Diff, kind: str, marks: dict[str, tuple[str, str]]) -> str:
 
 def _columns(left: str, right: str, column: int) -> Iterator[str]:
     for one, other in itertools.zip_longest(_wrapped(left, column), _wrapped(right, column), fillvalue=""):
-        padding = " " * (column - len(_INVISIBLE.sub("", one)))
+        padding = " " * (column - len(plain(one)))
         yield f"{one}{padding} | {other}".rstrip()
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """At most `LINES_MOST`; what a model or a table wrote may not move the cursor, so control characters are shown as such."""
+    """At most `LINES_MOST`."""
     found: list[str] = []
     for line in text.rstrip().split("\n"):
-        # Our own colours stay; they take no room.
-        safe = "".join(
-            piece if _INVISIBLE.fullmatch(piece) else _CONTROL.sub("\N{REPLACEMENT CHARACTER}", piece)
-            for piece in re.split(r"(\x1b\[\d+m)", line)
-        )
-        found += textwrap.wrap(safe, width, replace_whitespace=False, drop_whitespace=True) or [""]
+        found += textwrap.wrap(line, width, replace_whitespace=False, drop_whitespace=True) or [""]
     if len(found) > LINES_MOST:
         found = [*found[: LINES_MOST - 1], f"... {n(len(found) - LINES_MOST + 1, 'more line')}"]
     return found

@@ -99,7 +99,7 @@ class RunRef:
     @classmethod
     def from_prefix(cls, prefix: str) -> RunRef:
         """Inverse of `prefix`. Raises ValueError for anything else."""
-        match = re.fullmatch(r"([^/]+)/([^/]+)/([0-9a-f]{16})(?:-g(\d+))?", prefix.strip("/"))
+        match = re.fullmatch(r"([^/]+)/([^/]+)/([0-9a-f]{16})(?:-g([2-9]|[1-9]\d{1,8}))?", prefix.strip("/"))
         if match is None:
             raise ValueError(f"{prefix!r} is not JOB/PARTITION/RUN")
         job, partition, digest, generation = match.groups()

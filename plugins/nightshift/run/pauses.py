@@ -17,7 +17,7 @@ from obstore.store import ObjectStore
 
 from nightshift.formats import PAUSE, VERSION, UnreadableFormat
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import StoreUnavailable, create_numbered, get_bytes, list_numbered
+from nightshift.store import StoreUnavailable, create_numbered, get_bytes, list_numbered, reaching
 
 log = logging.getLogger(__name__)
 
@@ -85,3 +85,27 @@ def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> 
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"write a pause request of {run.prefix}: {error}") from error
     return request
+
+
+class NotPausable(LookupError):
+    """There is no such run, it has nothing left to compute, or it was never paused."""
+
+
+def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRequest:
+    """Writes the request into the run's folder; returns the one that counts. A run that is resumed already gets no second one.
+
+    Raises NotPausable, StoreUnavailable.
+    """
+    with reaching(f"look at {run.prefix}"):
+        there, sealed = (get_bytes(store, path) is not None for path in (run.spec_path, run.manifest_path))
+    if not there:
+        raise NotPausable(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
+    if sealed:
+        raise NotPausable(f"{run.prefix} is sealed: nothing is left to compute.")
+    if not paused:
+        asked = newest(store, run)
+        if asked is None:
+            raise NotPausable(f"{run.prefix} is not paused: there is nothing to resume.")
+        if not asked.paused:
+            return asked
+    return request_pause(store, run, paused=paused, by=by)

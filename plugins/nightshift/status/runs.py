@@ -54,8 +54,9 @@ class RunPage:
 
     @property
     def by_attention(self) -> tuple[Summary, ...]:
-        """Those that need attention first, then those that work, then the others."""
-        return tuple(sorted(self.runs, key=lambda each: (not each.attention, not each.working)))
+        """Those that need attention first, of these the one that was opened last; then those that work, then the others."""
+        newest = sorted((each for each in self.runs if each.attention), key=lambda each: each.opened_at, reverse=True)
+        return (*newest, *sorted((each for each in self.runs if not each.attention), key=lambda each: not each.working))
 
     def to_json(self) -> dict[str, Any]:
         return {**as_json(self), "runs": [each.to_json() for each in self.runs]}

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nightshift.jobset.labels import PAUSED_ANNOTATION, QUEUE_LABEL, RUN_URL_ANNOTATION
 from nightshift.jobset.observation import finished
 from nightshift.jobset.runtime import JobSetNotFound, Runtime
-from nightshift.run import pauses
 from nightshift.run.pauses import PauseRequest
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
-
-    from nightshift.run.names import RunRef
 
 
 def apply(runtime: Runtime, run_url: str, request: PauseRequest) -> list[str]:
@@ -46,36 +40,6 @@ def is_paused(jobset: Mapping[str, Any]) -> bool:
 def _only_suspended(jobset: Mapping[str, Any]) -> bool:
     """Created while its run was paused, by a task that died before it could note that. Kueue starts those of its queues."""
     return bool(jobset["spec"].get("suspend")) and QUEUE_LABEL not in (jobset["metadata"].get("labels") or {})
-
-
-class NotPausable(LookupError):
-    """There is no such run, it has nothing left to compute, or it was never paused."""
-
-
-def record(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> PauseRequest:
-    """Writes the request into the run's folder; returns the one that counts. A run that is resumed already gets no second one.
-
-    Raises NotPausable, StoreUnavailable.
-    """
-    import obstore
-
-    from nightshift.store import StoreUnavailable, get_bytes
-
-    try:
-        there, sealed = (get_bytes(store, path) is not None for path in (run.spec_path, run.manifest_path))
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"look at {run.prefix}: {error}") from error
-    if not there:
-        raise NotPausable(f"There is no run {run.prefix}: {run.spec_path} does not exist.")
-    if sealed:
-        raise NotPausable(f"{run.prefix} is sealed: nothing is left to compute.")
-    if not paused:
-        asked = pauses.newest(store, run)
-        if asked is None:
-            raise NotPausable(f"{run.prefix} is not paused: there is nothing to resume.")
-        if not asked.paused:
-            return asked
-    return pauses.request_pause(store, run, paused=paused, by=by)
 
 
 def tell(names: Sequence[str], request: PauseRequest) -> str:

@@ -15,6 +15,7 @@ from fastapi.responses import HTMLResponse
 from nightshift.plugin.address import dag_run_address
 from nightshift.plugin.pages import dag_runs
 from nightshift.plugin.pages.bucket import bucket
+from nightshift.plugin.pages.errors import NotPossible
 from nightshift.plugin.pages.html import fragment
 from nightshift.plugin.pages.rights import MAY_CHANGE, MAY_TRIGGER, SEES, RunDep
 from nightshift.run import pauses
@@ -41,7 +42,10 @@ def resume(run: RunDep, user: GetUserDep) -> HTMLResponse:
 
 
 def _request(run: Any, user: Any, *, paused: bool) -> HTMLResponse:
-    request = pauses.request_pause(bucket(), run, paused=paused, by=user.get_name())
+    try:
+        request = pauses.record(bucket(), run, paused=paused, by=user.get_name())
+    except pauses.NotPausable as error:
+        raise NotPossible(str(error)) from error
     done = "Workers stop within two minutes." if paused else "Workers start within two minutes."
     return fragment("done.html", message=f"The run is {request}. {done}", link=None)
 

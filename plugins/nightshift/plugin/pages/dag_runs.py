@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
+from nightshift.operators.run import ERROR_KEY
 from nightshift.plugin.address import dag_run_address
 from nightshift.plugin.pages.errors import NotPossible
 from nightshift.run.names import RunRef
+from nightshift.status.unopened import Newest, Unopened, unopened
 
 PLAN: Final = "plan"
 """The task that opens a run and passes it on."""
@@ -135,12 +138,18 @@ def _run_of(passed: Any, dag_id: str) -> RunRef | None:
 
 
 def start(dag_id: str, conf: Mapping[str, Any], user_name: str) -> str:
-    """The id of a new DAG run with this conf. Raises NotPossible if Airflow makes none."""
+    """The id of a new DAG run with this conf. Raises NotPossible if Airflow makes none, or would let it wait for ever."""
     from airflow.api.common.trigger_dag import trigger_dag
     from airflow.exceptions import ParamValidationError
+    from airflow.models.dag import DagModel
     from airflow.sdk.exceptions import AirflowException
+    from airflow.utils.session import create_session
     from airflow.utils.types import DagRunTriggeredByType
+    from sqlalchemy import select
 
+    with create_session(scoped=False) as session:
+        if session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id)):
+            raise NotPossible(f"The DAG {dag_id} is paused in Airflow, so a run of it would wait for ever. Unpause it first.")
     try:
         made = trigger_dag(dag_id, triggered_by=DagRunTriggeredByType.UI, triggering_user_name=user_name, conf=dict(conf))
     except (AirflowException, ParamValidationError, ValueError) as error:
@@ -148,3 +157,56 @@ def start(dag_id: str, conf: Mapping[str, Any], user_name: str) -> str:
     if made is None:
         raise NotPossible(f"Airflow starts no DAG run of {dag_id}. Look at the DAG's page.")
     return str(made.run_id)
+
+
+def without_run(dags: Collection[str]) -> list[Unopened]:
+    """The newest nights of these DAGs that have no run in the bucket, the newest first."""
+    from airflow.models.dag import DagModel, DagTag
+    from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import and_, func, select
+
+    jobs = [each for each in dags if not each.startswith("nightshift_")]
+    latest = (
+        select(DagRun.dag_id, func.max(DagRun.run_after).label("at"))
+        .where(DagRun.dag_id.in_(jobs))
+        .group_by(DagRun.dag_id)
+        .subquery()
+    )
+    plan = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id, TaskInstance.task_id == PLAN)
+    wanted = (
+        select(DagModel, DagRun.run_id, DagRun.state, DagRun.run_after, TaskInstance.state.label("plan"))
+        .join(DagTag, and_(DagTag.dag_id == DagModel.dag_id, DagTag.name == "nightshift"))
+        .outerjoin(latest, latest.c.dag_id == DagModel.dag_id)
+        .outerjoin(DagRun, and_(DagRun.dag_id == latest.c.dag_id, DagRun.run_after == latest.c.at))
+        .outerjoin(TaskInstance, plan)
+        .where(DagModel.dag_id.in_(jobs), DagModel.is_stale.is_(False))
+    )
+    with create_session(scoped=False) as session:
+
+        def why(dag_id: str, run_id: str) -> str:
+            said = session.scalar(XComModel.get_many(run_id=run_id, key=ERROR_KEY, task_ids=PLAN, dag_ids=dag_id, limit=1))
+            return str(XComModel.deserialize_value(said)) if said is not None else "its log says why"
+
+        found = [
+            unopened(
+                Newest(
+                    row.DagModel.dag_id,
+                    bool(row.DagModel.is_paused),
+                    _iso(row.DagModel.next_dagrun_create_after),
+                    row.run_id or "",
+                    str(row.state or ""),
+                    _iso(row.run_after),
+                    str(row.plan or ""),
+                ),
+                partial(why, row.DagModel.dag_id, row.run_id),
+            )
+            for row in session.execute(wanted).all()
+        ]
+    return sorted(filter(None, found), key=lambda each: each.at, reverse=True)
+
+
+def _iso(at: datetime | None) -> str:
+    return "" if at is None else at.isoformat(timespec="seconds")

@@ -27,7 +27,7 @@ Partition = Annotated[str, Query(max_length=64, pattern=r"^[0-9A-Za-z:_.+-]*$")]
 
 @router.get("", dependencies=SEES)
 def one_job(job: JobDep, user: GetUserDep, after: After = "") -> HTMLResponse:
-    runs = live("runs_list.html", found=listed(frozenset({job}), after), after=after, job=job)
+    runs = live("runs_list.html", **listed(frozenset({job}), after), job=job)
     return page("job.html", user, job=job, list=runs, rows=may(user, job, "GET", DagAccessEntity.XCOM))
 
 

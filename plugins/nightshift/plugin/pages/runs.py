@@ -34,22 +34,23 @@ After = Annotated[str, Query(max_length=400)]
 Seen = Annotated[str, Query(max_length=16)]
 
 
-def listed(dags: frozenset[str], after: str) -> RunPage:
-    """The runs of the jobs with these names, a page of them."""
+def listed(dags: frozenset[str], after: str) -> dict[str, Any]:
+    """The runs of the jobs with these names, a page of them; above the first one, nights that have no run."""
     runs = _runs["all"]
-    return runs.page(jobs=dags & runs.jobs(), after=after or None)
+    found: RunPage = runs.page(jobs=dags & runs.jobs(), after=after or None)
+    return {"found": found, "after": after, "without": [] if after else dag_runs.without_run(dags)}
 
 
 @router.get("/")
 def all_runs(user: GetUserDep, dags: ReadableDep, after: After = "") -> HTMLResponse:
-    return page("runs.html", user, list=live("runs_list.html", found=listed(dags, after), after=after, job=""))
+    return page("runs.html", user, list=live("runs_list.html", **listed(dags, after), job=""))
 
 
 @router.get("/list")
 def rows(dags: ReadableDep, after: After = "", seen: Seen = "", job: Annotated[str, Query(max_length=250)] = "") -> Response:
     """The list again, if it is another one. job: only its runs."""
     wanted = dags & {job} if job else dags
-    return news("runs_list.html", seen, found=listed(wanted, after), after=after, job=job)
+    return news("runs_list.html", seen, **listed(wanted, after), job=job)
 
 
 @router.get("/dag-runs/{dag_id}")
