@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from nightshift.operators.run import ERROR_KEY
+from nightshift.operators.failures import ERROR_KEY
 from nightshift.plugin.address import dag_run_address
 from nightshift.plugin.pages.errors import NotPossible
 from nightshift.run.names import RunRef
