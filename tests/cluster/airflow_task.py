@@ -125,9 +125,9 @@ class Task:
         )
         return {"ti": ti, "task_state_store": self.state}
 
-    def execute(self, operator: LoggingOperator | None = None) -> Deferred:
-        """A new attempt, up to where it waits."""
-        attempt = uuid.uuid4().hex
+    def execute(self, operator: LoggingOperator | None = None, attempt: str = "") -> Deferred:
+        """An attempt, by default a new one, up to where it waits."""
+        attempt = attempt or uuid.uuid4().hex
         with pytest.raises(TaskDeferred) as deferred:
             (operator or self.operator()).execute(self.context(attempt))
         return self._stored(attempt, deferred.value)

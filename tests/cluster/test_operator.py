@@ -82,11 +82,11 @@ class TestOneJobSet:
             assert len(task.jobsets()) == 1
             assert task.finish(deferred)["outcome"] == "succeeded"
 
-    def test_two_attempts_at_once_share_it(self, namespace: Namespace) -> None:
+    def test_two_processes_of_an_attempt_share_it(self, namespace: Namespace) -> None:
         """As when two schedulers have the same task executed."""
         task = Task(namespace, a_short_jobset("shared", "print('done')"))
         with ThreadPoolExecutor() as processes:
-            first, second = processes.map(lambda _: task.execute(), range(2))
+            first, second = processes.map(lambda _: task.execute(attempt="0193"), range(2))
 
         assert first.jobset == second.jobset
         assert len(task.jobsets()) == 1

@@ -50,6 +50,7 @@ def test_an_engine_that_has_exited_often_enough_on_the_only_pod_is_over() -> Non
         ([POD, replace(LOADS, stage=Stage.ENDED, ending=PodEnding.FAILED)], "one has worked and failed since"),
         ([replace(POD, words=replace(WORDS, may_pass=True))], "a server that does not answer may answer again"),
         ([replace(POD, words=replace(WORDS, exit_code=137))], "its probe ended it: a slow download"),
+        ([replace(POD, words=replace(WORDS, exit_code=143))], "the same, of one that ends when it is asked to"),
     ],
 )
 def test_a_night_goes_on_as_long_as_waiting_may_help(pods: list[PodNow], why: str) -> None:
@@ -65,7 +66,7 @@ def test_one_that_has_tried_often_speaks_for_those_that_have_tried() -> None:
 
 
 def test_what_may_pass_is_over_after_a_quarter_of_an_hour() -> None:
-    for words in (replace(WORDS, may_pass=True), replace(WORDS, exit_code=137)):
+    for words in (replace(WORDS, may_pass=True), replace(WORDS, exit_code=137), replace(WORDS, exit_code=143)):
         assert cannot_start([replace(POD, words=words)], NOW + PASSING_S) is not None
 
 

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import requests
+import yaml
 from google.api_core import exceptions as api
 from google.auth.credentials import AnonymousCredentials
 from google.auth.exceptions import TransportError
@@ -20,7 +22,17 @@ from nightshift.run.manifest import SealedChunk
 from nightshift.run.names import RunRef
 from nightshift.run.redo import Redo
 from nightshift.settings import Settings
-from nightshift.warehouse import WarehouseError, WarehouseUnavailable, errors, jobs, publications, publish, query, schema
+from nightshift.warehouse import (
+    JobState,
+    WarehouseError,
+    WarehouseUnavailable,
+    errors,
+    jobs,
+    publications,
+    publish,
+    query,
+    schema,
+)
 from tests.builders import RUN, a_manifest, a_spec
 
 pytestmark = pytest.mark.unit
@@ -311,6 +323,10 @@ def _api_error(kind: Callable[..., Exception], reason: str | None = None, messag
         _api_error(api.TooManyRequests),
         _api_error(api.Forbidden, "rateLimitExceeded"),
         _api_error(api.BadRequest, "jobBackendError"),
+        _api_error(api.Forbidden, "quotaExceeded", "Your project exceeded quota for tabledata.list bytes per second"),
+        _api_error(
+            api.BadRequest, "invalidQuery", "UPDATE ... would affect rows in the streaming buffer, which is not supported"
+        ),
         api.RetryError("gave up", requests.ConnectionError("refused")),  # type: ignore[no-untyped-call]
         requests.ConnectionError("refused"),
         requests.ReadTimeout("slow"),
@@ -336,7 +352,12 @@ def test_what_may_pass_by_itself_is_unavailable(error: Exception) -> None:
         (_api_error(api.NotFound), r"^The query: words at \[2:7\]\. Create it"),
         (_api_error(api.Forbidden, "accessDenied"), r"Grant the connection's service account"),
         (_api_error(api.Forbidden), r"Grant the connection's service account"),
-        (_api_error(api.Forbidden, "quotaExceeded"), r"Wait until there is quota again"),
+        (
+            _api_error(api.Forbidden, "quotaExceeded", "Custom quota exceeded"),
+            r"^The query: Custom quota exceeded\. Wait until there is quota again",
+        ),
+        (_api_error(api.MethodNotImplemented, "notImplemented"), r"Contact Google Cloud's support"),
+        (_api_error(api.BadRequest, "responseTooLarge"), r"Let the query return fewer"),
     ],
 )
 def test_what_a_person_must_change_is_said_in_bigquerys_words(error: Exception, message: str) -> None:
@@ -410,6 +431,53 @@ def test_a_job_that_lost_against_another_one_is_followed_by_one_with_a_new_id(
 
     assert (state.done, state.retryable) == (True, retryable)
     assert started == [following] == [jobs.job_id(SETTINGS.deployment, RUN, "publish", 1)]
+
+
+class TestReasons:
+    """BigQuery's own lists, of a call and of a job that has failed."""
+
+    LISTED: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "bigquery_errors.yaml").read_text())
+
+    def test_every_reason_of_the_error_table_has_its_place_and_no_other_has(self) -> None:
+        assert errors.REASONS.keys() == self.LISTED["reasons"].keys()
+
+    @pytest.mark.parametrize(("reason", "kind"), LISTED["reasons"].items())
+    def test_a_reason_is_worth_another_try_if_it_passes(self, reason: str, kind: str) -> None:
+        assert errors.is_transient(_api_error(api.BadRequest, reason)) == (kind == "passes")  # type: ignore[arg-type]
+        assert _state_of(reason, "words").retryable == (kind == "passes")
+
+    @pytest.mark.parametrize(
+        ("message", "kind"), [(message, kind) for kind, messages in LISTED["quotas"].items() for message in messages]
+    )
+    def test_a_quota_that_drains_is_worth_another_try_and_one_of_a_day_is_not(self, message: str, kind: str) -> None:
+        assert errors.is_transient(_api_error(api.Forbidden, "quotaExceeded", message)) == (kind == "passes")  # type: ignore[arg-type]
+        assert _state_of("quotaExceeded", message).retryable == (kind == "passes")
+
+    @pytest.mark.parametrize(
+        ("status", "passes"),
+        [(api.BadRequest, False), (api.Forbidden, False), (api.BadGateway, True), (api.TooManyRequests, True)],
+    )
+    def test_of_a_call_that_fails_for_an_unknown_reason_the_status_decides(
+        self, status: Callable[..., Exception], passes: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert errors.is_transient(_api_error(status, "moonIsFull", "howls")) is passes  # type: ignore[arg-type]
+        [warning] = caplog.records
+        assert (warning.levelname, "'moonIsFull' (howls)" in warning.getMessage()) == ("WARNING", True)
+
+    def test_a_job_that_fails_for_an_unknown_reason_is_followed_by_another(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert _state_of("moonIsFull", "howls").retryable
+        assert "a reason that nightshift does not know, 'moonIsFull' (howls): another try follows" in caplog.text
+
+    def test_a_reason_that_is_known_or_missing_is_not_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        assert not errors.is_transient(_api_error(api.Forbidden))  # type: ignore[arg-type]
+        assert errors.is_transient(_api_error(api.TooManyRequests))  # type: ignore[arg-type]
+        assert caplog.text == ""
+
+
+def _state_of(reason: str, message: str) -> JobState:
+    """Of a job that has failed."""
+    name = jobs.job_id(SETTINGS.deployment, RUN, "publish", 0)
+    return jobs.Jobs(_Client(name, reason, message), SETTINGS).state(name)  # type: ignore[arg-type]
 
 
 class TestPublications:

@@ -187,7 +187,7 @@ class InferOperator(JobSetTask, RunOperator):
         return self._wanted().whole(kept)
 
     def relive(self, kept: FleetState, event: JobSetEvent) -> FleetState | None:
-        """Applies the policy's decision. Never gives up before the deadline."""
+        """Applies the policy's decision. Gives up before the deadline only on a JobSet that Kueue has given up on."""
         from nightshift.jobset.fleet import fallback, policy
         from nightshift.run.pauses import newest
         from nightshift.spec import JobSpec
@@ -201,10 +201,13 @@ class InferOperator(JobSetTask, RunOperator):
             for name, each in members.items()
             if event.ending in ("starved", "disrupted")
         ]
-        seen = policy.Seen(members, event.look, measured, kept.deadline - time.time())
+        given_up = event.name if event.ending == "gave_up" else ""
+        seen = policy.Seen(members, event.look, measured, kept.deadline - time.time(), given_up)
         change = policy.decide(wanted, kept, seen)
         if change.why:
             self.tell(f"{change.rule.value.capitalize()}: {change.why}")
+        if given_up and not wanted.paused and given_up not in change.drop:
+            return None
         return change.applied(kept, members, time.time())
 
     def _wanted(self) -> Wanted:

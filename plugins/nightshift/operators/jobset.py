@@ -214,9 +214,15 @@ class KubernetesJobSetOperator(JobSetTask, BaseOperator):
         return str(self.namespace or (self.template.get("metadata") or {}).get("namespace") or "default")
 
     @property
-    def work_id(self) -> str:
+    def memory_id(self) -> str:
         ti = self._context["ti"]
         return f"airflow:{ti.dag_id}/{ti.task_id}/{ti.run_id}/{ti.map_index}"
+
+    @cached_property
+    def work_id(self) -> str:
+        """Scheduled runs have the same ids in every Airflow: only its own attempts' ids tell it from another."""
+        identity = self._memory().identity()
+        return f"{self.memory_id}/{identity}" if identity else self.memory_id
 
     def jobset_name(self, generation: int) -> str:
         prefix = self.name or (self.template.get("metadata") or {}).get("name") or _slug(self.task_id)

@@ -38,6 +38,11 @@ class JobSetTask(JobSetWork):
     def attempt_id(self) -> str:
         return str(self._context["ti"].id)
 
+    @property
+    def memory_id(self) -> str:
+        """Of its memory, in this task's state store."""
+        return self.work_id
+
     @abstractmethod
     def waiter(self, waited: list[Waited], deadline: float) -> BaseTrigger:
         """The trigger that fires `jobset_event`s."""
@@ -99,7 +104,7 @@ class JobSetTask(JobSetWork):
         return self._memory().load()
 
     def _memory(self) -> Memory:
-        return Memory(self._context["task_state_store"], self.work_id)
+        return Memory(self._context["task_state_store"], self.memory_id, self.attempt_id)
 
 
 def _start_of(context: Context) -> int:

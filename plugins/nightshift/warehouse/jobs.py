@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.run.order import of_statement
 from nightshift.warehouse import schema
-from nightshift.warehouse.errors import CONFLICTS, TRANSIENT_REASONS, WarehouseError, refused, translated
+from nightshift.warehouse.errors import WarehouseError, passes, refused, translated
 
 if TYPE_CHECKING:
     from google.api_core.retry import Retry
@@ -202,10 +202,11 @@ def _exported_rows(job: AnyJob) -> int | None:
 
 
 def _retryable(error: Mapping[str, Any]) -> bool:
-    message = str(error.get("message"))
+    """error: of a job that has failed. It has no status, so one that fails for an unknown reason is followed by another."""
+    reason, message = error.get("reason"), str(error.get("message"))
     # Another try of the task has published the run meanwhile, and dropped what it had staged.
-    overtaken = error.get("reason") == "notFound" and f".{schema.STAGING}" in message
-    return overtaken or error.get("reason") in TRANSIENT_REASONS or any(words in message for words in CONFLICTS)
+    overtaken = reason == "notFound" and f".{schema.STAGING}" in message
+    return overtaken or passes(reason, message, unknown=reason is not None)
 
 
 def failure(job: AnyJob) -> str | None:

@@ -334,6 +334,26 @@ class TestEnds:
         assert "line 79" not in told
 
 
+class Odd(PromptRuntime):
+    """Its kubelets give a reason that no list has."""
+
+    def observe(self, name: str, *, closely: bool = False) -> Observation:
+        seen = super().observe(name, closely=closely)
+        return replace(seen, pods=tuple({**pod, "status": {**pod["status"], "reason": "MoonIsFull"}} for pod in seen.pods))
+
+
+def test_a_kubelets_reason_that_is_not_known_is_warned_of(
+    night: Night, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = night.execute()
+    failed(night.agent, name, code=1)
+    night.runtime = Odd(tmp_path)
+
+    with pytest.raises(JobSetApplicationFailure):
+        night.resume(name)
+    assert "a reason that nightshift does not know, 'MoonIsFull'" in caplog.text + capsys.readouterr().out
+
+
 class TestTwoJobSets:
     """Of one run: the second was added when the first got too few pods."""
 

@@ -22,6 +22,7 @@ from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.operators.jobset import JobSetRefused, KubernetesJobSetOperator
 from nightshift.operators.kubernetes_engine import CONNECTION_FIELDS, GKEJobSetLink, GKEStartJobSetOperator
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
+from tests.kept_state import KeptState
 
 pytestmark = pytest.mark.unit
 
@@ -34,7 +35,10 @@ JOBSET: dict[str, Any] = {
     "metadata": {"name": "train", "namespace": "theirs", "labels": {"team": "a"}, "annotations": {"note": "b"}},
     "spec": {"replicatedJobs": [{"name": "worker", "template": {"spec": {"template": {"spec": POD}}}}]},
 }
-CONTEXT: Any = {"ti": SimpleNamespace(id="0193", dag_id="nightly", task_id="run", run_id="manual__1", map_index=-1)}
+CONTEXT: Any = {
+    "ti": SimpleNamespace(id="0193", dag_id="nightly", task_id="run", run_id="manual__1", map_index=-1),
+    "task_state_store": KeptState(),
+}
 
 
 def an_operator(jobset: Mapping[str, Any] | str = JOBSET, **parameters: Any) -> KubernetesJobSetOperator:
@@ -144,7 +148,7 @@ class TestName:
 
     @pytest.mark.parametrize("what", ["dag_id", "task_id", "run_id", "map_index"])
     def test_differs_between_task_instances(self, what: str) -> None:
-        other = {"ti": SimpleNamespace(**{**vars(CONTEXT["ti"]), what: "another"})}
+        other = {**CONTEXT, "ti": SimpleNamespace(**{**vars(CONTEXT["ti"]), what: "another"})}
 
         assert in_an_attempt(an_operator(), other).jobset_name(1) != an_operator().jobset_name(1)
 
@@ -212,7 +216,10 @@ class TestOnGKE:
     def test_the_trigger_gets_all_that_it_needs_to_reach_the_cluster(self) -> None:
         operator = self.an_operator(use_dns_endpoint=True, gcp_conn_id="gcp", impersonation_chain=["a@example"])
         pushed: dict[str, Any] = {}
-        context: Any = {"ti": SimpleNamespace(**vars(CONTEXT["ti"]), xcom_push=lambda key, value: pushed.update({key: value}))}
+        context: Any = {
+            **CONTEXT,
+            "ti": SimpleNamespace(**vars(CONTEXT["ti"]), xcom_push=lambda key, value: pushed.update({key: value})),
+        }
 
         in_an_attempt(operator, context)
         trigger = operator.waiter([SimpleNamespace(name="train-1", uid="u")], 17.5)  # type: ignore[list-item]

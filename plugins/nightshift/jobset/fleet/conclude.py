@@ -60,10 +60,12 @@ class Conclusion:
         """What follows for a JobSet that has not ended but needs a decision; None if it must be ended."""
         from nightshift.jobset.verdict.outcome import Ending
 
-        if event.ending not in ("starved", "disrupted", "broken", "look") or outcome.ending not in (
-            Ending.RUNNING,
-            Ending.STARTUP,
-        ):
+        if outcome.ending not in (Ending.RUNNING, Ending.STARTUP):
+            return None
+        if event.ending == "gave_up" and outcome.ending is Ending.RUNNING:
+            # A user has brought it back into its queue meanwhile.
+            return kept
+        if event.ending not in ("starved", "disrupted", "broken", "gave_up", "look"):
             return None
         new = self._task.relive(kept, event)
         if new is None:
@@ -151,6 +153,9 @@ class Conclusion:
         self._task.log.info("JobSet %s: %s (%s): %s", name, outcome.ending.value, outcome.reason, outcome.explanation)
         for line in outcome.evidence:
             self._task.log.info("  %s", line)
+        for word in outcome.unknown:
+            taken = "a pod that had begun to work is taken to have failed by itself, any other to be refused by its node"
+            self._task.log.warning("A kubelet ended a pod for a reason that nightshift does not know, %r: %s", word, taken)
 
     def _show_last_lines(self, name: str, outcome: Outcome) -> None:
         """Logs the last lines of failed containers, since users read the end of the log first. Never fails the task."""

@@ -102,14 +102,31 @@ class StateStore(Protocol):
 
 
 class Memory:
-    """The memory for one work. work: its id."""
+    """The memory for one work. work: its id. attempt: the present one's."""
 
-    def __init__(self, store: StateStore, work: str) -> None:
+    def __init__(self, store: StateStore, work: str, attempt: str = "") -> None:
         self._store = store
+        self._attempt = attempt
         self._key = f"jobset:{hashlib.sha256(work.encode()).hexdigest()[:16]}"
+        self._identity = f"{self._key}:identity"
+
+    def identity(self) -> str:
+        """What tells this task from the same one in another Airflow: eight hex digits, by its first attempt's id. Two processes
+        of that attempt find the same.
+
+        '' for a memory that release 0.2.0 began: the names of its JobSets lack it.
+        """
+        found = self._store.get(self._identity)
+        if found is None:
+            is_new = self._store.get(self._key) is None
+            found = hashlib.sha256(self._attempt.encode()).hexdigest()[:8] if is_new else ""
+            self._store.set(self._identity, found)
+        return str(found)
 
     def load(self) -> FleetState:
         return FleetState.of(self._store.get(self._key))
 
     def save(self, kept: FleetState) -> None:
+        # Made before the memory shows that it has begun; and written with it, because Airflow forgets what is old.
+        self._store.set(self._identity, self.identity())
         self._store.set(self._key, {**asdict(kept), "live": [asdict(each) for each in kept.live]})

@@ -4,7 +4,7 @@
     2 workers    a user has changed ``compute.workers``: the JobSets get that number, and lost workers are replaced
     3 lost       a JobSet that was taken away is replaced on the same profile (`after_loss`)
     4 fallback   a profile gives too few pods, or loses more than it keeps: the next one helps, then replaces it
-                 (`nightshift.jobset.fleet.fallback`)
+                 (`nightshift.jobset.fleet.fallback`); if Kueue has given up on its only JobSet, at once
     5 deadline   the run will be late: another JobSet helps (`nightshift.jobset.fleet.deadline`)
 
 Only the first rule with a change applies; the others are checked again when its change shows. Rule 3 is for a JobSet that has
@@ -64,12 +64,14 @@ class Seen:
     """members: the task's JobSets by name, in order of creation. report: of the trigger's last check.
 
     measured: what each one's pods did since the last decision; empty unless rule 4 applies. left_s: until the deadline.
+    given_up: the name of the one that Kueue will never admit again; '' for none.
     """
 
     members: Mapping[str, FleetMember]
     report: WatchReport | None = None
     measured: Sequence[Measured] = ()
     left_s: float = 0.0
+    given_up: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ def decide(wanted: Wanted, state: FleetState, seen: Seen) -> Change:
         return Change(Rule.PAUSED, "the run is paused: nothing changes until it is resumed")
     if change := _workers(wanted, state, seen):
         return change
+    if seen.given_up:
+        return _without(wanted, state, seen)
     if seen.measured:
         return _fallback(wanted, state, seen)
     if seen.report and seen.report.workers:
@@ -190,3 +194,13 @@ def _fallback(wanted: Wanted, state: FleetState, seen: Seen) -> Change:
         workers = decision.workers or min(wanted.whole(state)[1], wanted.planned)
         add = Addition(decision.submit, workers, helps=False)
     return Change(Rule.FALLBACK, f"{decision.step.value}; {decision.why}", add, drop)
+
+
+def _without(wanted: Wanted, state: FleetState, seen: Seen) -> Change:
+    """For a JobSet that Kueue gave up on. Nothing, if others go on with its work, or no profile is left."""
+    profile = seen.members[seen.given_up].profile
+    following = wanted.profiles[wanted.profiles.index(profile) + 1 :]
+    if len(seen.members) > 1 or not following or seen.left_s <= fallback.START_S:
+        return Change(Rule.NONE)
+    why = f"Kueue gave up on {profile}: {following[0]} replaces it"
+    return Change(Rule.FALLBACK, why, Addition(following[0], wanted.whole(state)[1], helps=False), (seen.given_up,))

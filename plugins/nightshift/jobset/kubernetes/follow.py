@@ -25,12 +25,13 @@ from nightshift.jobset.labels import LOGGED_UNTIL_ANNOTATION, OWNER_ANNOTATION, 
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, RequestRefused, RuntimeUnavailable
 from nightshift.jobset.verdict.cannot_start import CannotStart, cannot_start
+from nightshift.jobset.verdict.outcome import over_in_its_queue
 from nightshift.jobset.verdict.pending import waiting_of
 from nightshift.jobset.verdict.pod_ends import end_of
 from nightshift.jobset.verdict.stages import jobset_now, with_log
 from nightshift.run.pods_now import JobSetNow, PodNow, in_words
 
-WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "broken", "refused", "look"]
+WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "broken", "gave_up", "refused", "look"]
 Verdict = tuple[WaitEnd, str]
 
 SESSION_S: Final = 2400.0
@@ -378,8 +379,10 @@ class Follower:
             if startup is not None and self.counts().short_s > startup:
                 await self._log_why_waiting(api)
                 return "starved", ""
-            if self._short and not self._paused and time.monotonic() - self._explained_at > EXPLAIN_S:
+            if (self._short or self._suspended) and not self._paused and time.monotonic() - self._explained_at > EXPLAIN_S:
                 await self._log_why_waiting(api)
+                if over := over_in_its_queue(self._workload):
+                    return "gave_up", over.explanation
             await self._sign(api)
             await self._note(api)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.jobset.labels import INDEX_ANNOTATION
-from nightshift.jobset.observation import condition, slim_pod
+from nightshift.jobset.observation import slim_pod
+from nightshift.jobset.verdict.pod_ends import disruption_of
 from nightshift.jobset.verdict.stages import pod_now, vanished
 from nightshift.run.pods_now import PodNow, Stage
 
@@ -60,7 +61,7 @@ class Pods:
         if now.phase == "Pending":
             self._pending[uid] = slim_pod(pod)
         if deleted or now.phase == "Failed":
-            if (before is None or not before.ended) and (deleted or condition(pod, "DisruptionTarget")):
+            if (before is None or not before.ended) and (deleted or disruption_of(pod)):
                 self.disruptions += now.phase != "Succeeded" and pod.get("status", {}).get("phase") != "Succeeded"
             self._last_words.pop(uid, None)
             self._last_words[uid] = slim_pod(pod)

@@ -37,6 +37,8 @@ CANNOT_START: Final = "EngineCannotStart"
 KUEUE_TIME_OVER: Final = "MaximumExecutionTimeExceeded"
 
 _MORE_TIME: Final = "Set a later deadline, or use more or faster workers; what is committed is kept."
+_LIMITS: Final = ("Evicted", "DeadlineExceeded")
+"""A kubelet's words for a pod that went beyond a limit of its own."""
 _AT_ONCE: Final = "Run it again now: it continues from what is committed."
 
 
@@ -66,6 +68,7 @@ class Outcome:
     evidence: lines "kind/name: fact", at most EVIDENCE_MAX.
     failed: the containers that failed by themselves, if the ending is APPLICATION or DEADLINE.
     resumable: by the exit code of each, another attempt can continue, so APPLICATION is worth a retry.
+    unknown: words of kubelets for ends of its pods that nightshift does not know, and by which it may have judged wrongly.
     """
 
     ending: Ending
@@ -75,6 +78,7 @@ class Outcome:
     evidence: tuple[str, ...] = ()
     failed: tuple[FailedContainer, ...] = ()
     resumable: bool = False
+    unknown: tuple[str, ...] = ()
 
     @property
     def resumes_at_once(self) -> bool:
@@ -95,7 +99,8 @@ def classify(
     resume_codes: the program's codes for work that is left after SIGTERM. permanent_codes: its codes for what trying again
     cannot help.
     """
-    outcome = _Judge(observation, resume_codes, permanent_codes).judge(starved=starved)
+    judge = _Judge(observation, resume_codes, permanent_codes)
+    outcome = replace(judge.judge(starved=starved), unknown=judge.unknown)
     if expired and outcome.ending not in (Ending.SUCCEEDED, Ending.DEADLINE, Ending.APPLICATION):
         explanation = f"the deadline passed; last seen: {outcome.explanation}"
         return replace(outcome, ending=Ending.DEADLINE, reason="DeadlineExceeded", explanation=explanation, advice=_MORE_TIME)
@@ -110,6 +115,23 @@ def cannot_start_outcome(stuck: CannotStart, evidence: tuple[str, ...]) -> Outco
     return Outcome(Ending.APPLICATION, CANNOT_START, stuck.explanation, WHAT_TO_DO[stuck.cause], evidence, failed)
 
 
+def over_in_its_queue(workload: Mapping[str, Any] | None) -> Outcome | None:
+    """The end of a JobSet whose Workload Kueue itself has deactivated: waiting does not bring it back. None for any other."""
+    evicted = condition(workload, "Evicted") if workload else None
+    if not workload or not evicted or workload.get("spec", {}).get("active", True):
+        return None
+    evidence = (f"workload/{workload['metadata']['name']}: {fact(evicted)}",)
+    cause = evicted["reason"].removeprefix("Deactivated").removeprefix("DueTo")
+    if cause == KUEUE_TIME_OVER:
+        explanation = "the JobSet used up its max-exec-time-seconds in Kueue"
+        return Outcome(Ending.DEADLINE, cause, explanation, _MORE_TIME, evidence)
+    if cause:
+        explanation = f"Kueue gave up on the JobSet: {shorten(evicted.get('message', '')) or cause}"
+        return Outcome(Ending.STARTUP, cause, explanation, LATER, evidence)
+    # A user deactivated it and can activate it again: it waits as long as the caller allows.
+    return None
+
+
 class _Judge:
     """An observation, with its pods' ends read once."""
 
@@ -120,6 +142,10 @@ class _Judge:
         codes = {"resume_codes": resume, "permanent_codes": permanent}
         stopped = stopped_by_jobs(seen.events)
         self._ends = [end_of(pod, **codes, stopped=stopped) for pod in seen.pods]
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        return tuple(sorted({end.reason for end in self._ends if end.unknown}))
 
     def judge(self, *, starved: bool) -> Outcome:
         jobset = self._seen.jobset
@@ -134,7 +160,7 @@ class _Judge:
         if deleted := jobset["metadata"].get("deletionTimestamp"):
             evidence = (f"jobset/{name}: deletionTimestamp {deleted}",)
             return Outcome(Ending.LOST, "Deleted", f"JobSet {name} is being deleted from outside", _AT_ONCE, evidence)
-        return self._over_in_its_queue() or self._not_finished(name, starved=starved)
+        return over_in_its_queue(self._seen.workload) or self._not_finished(name, starved=starved)
 
     def _failed(self, name: str, failed: Mapping[str, Any]) -> Outcome:
         jobs = [(job, why) for job in self._seen.jobs if (why := condition(job, "Failed"))]
@@ -170,7 +196,9 @@ class _Judge:
         elif memory:
             advice = f"Give container {memory[0].container} more memory, or less work at once."
         elif limited := [end for end in own if end.message]:
-            advice = f"Raise that limit for pod {limited[0].name}, or make it use less."
+            name, goes_beyond = limited[0].name, limited[0].reason in _LIMITS
+            raised = f"Raise that limit for pod {name}, or make it use less."
+            advice = raised if goes_beyond else f"Correct what pod {name} asks of its node."
         elif containers:
             advice = text.look_at(containers[0])
         else:
@@ -187,23 +215,6 @@ class _Judge:
             containers,
             resumable=bool(containers) and all(each.exit_code in self._resume for each in containers),
         )
-
-    def _over_in_its_queue(self) -> Outcome | None:
-        """The end of a JobSet whose Workload Kueue itself has deactivated: waiting does not bring it back."""
-        workload = self._seen.workload
-        evicted = condition(workload, "Evicted") if workload else None
-        if not workload or not evicted or workload.get("spec", {}).get("active", True):
-            return None
-        evidence = (f"workload/{workload['metadata']['name']}: {fact(evicted)}",)
-        cause = evicted["reason"].removeprefix("Deactivated").removeprefix("DueTo")
-        if cause == KUEUE_TIME_OVER:
-            explanation = "the JobSet used up its max-exec-time-seconds in Kueue"
-            return Outcome(Ending.DEADLINE, cause, explanation, _MORE_TIME, evidence)
-        if cause:
-            explanation = f"Kueue gave up on the JobSet: {shorten(evicted.get('message', '')) or cause}"
-            return Outcome(Ending.STARTUP, cause, explanation, LATER, evidence)
-        # A user deactivated it and can activate it again: it waits as long as the caller allows.
-        return None
 
     def _not_finished(self, name: str, *, starved: bool) -> Outcome:
         waiting = waiting_of(self._seen, self._ends)

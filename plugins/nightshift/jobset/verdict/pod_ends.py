@@ -17,11 +17,46 @@ from nightshift.jobset.observation import condition
 _TERMINATION_CODES: Final = frozenset({137, 143})
 """The exit codes of a program that ignores SIGTERM until its grace period ends, or has no handler for it."""
 
-NODE_REASONS: Final = frozenset(
-    {"Terminated", "NodeShutdown", "Shutdown", "NodeLost", "NodeAffinity", "Preempting", "UnexpectedAdmissionError"}
-)
-"""What a kubelet writes to a pod's status.reason if it ended or refused the pod because of the node."""
+
+class Blame(StrEnum):
+    """Whom a kubelet's own word for a pod's end (its status.reason) blames."""
+
+    NODE = "node"
+    """Its node, at that moment: another pod, or the same later, may be taken."""
+    POD = "pod"
+    """What the pod asks for, or has used more of than it may: another one would end in the same way."""
+
+
+REASONS: Final[Mapping[str, Blame]] = {
+    # It refused the pod (kubelet.go: admissionRejectionReasons, and the names of the scheduler's filters that it repeats).
+    **dict.fromkeys(
+        (
+            *("InvalidNodeInfo", "NodeAffinity", "NodeName", "NodePorts", "NodeShutdown", "TaintToleration"),
+            *("TopologyAffinityError", "UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason"),
+            "VolumeAttachmentLimitExceeded",
+        ),
+        Blame.NODE,
+    ),
+    # It ended the pod, or no longer answers; "Shutdown" is what releases before 1.22 wrote.
+    **dict.fromkeys(("NodeLost", "Preempting", "Shutdown", "Terminated"), Blame.NODE),
+    # It cannot do what the pod asks for, as all nodes of its kind.
+    **dict.fromkeys(
+        (
+            *("AppArmor", "InitContainerRestartPolicyForbidden", "PodFeatureUnsupported", "PodLevelResourcesNotSupported"),
+            *("PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch", "SMTAlignmentError"),
+            *("SupplementalGroupsPolicyNotSupported", "SysctlForbidden"),
+        ),
+        Blame.POD,
+    ),
+    "DeadlineExceeded": Blame.POD,
+}
+"""A Job counts all of these as failures of the index: no refused pod has the condition DisruptionTarget, or any other condition
+or exit code by which a podFailurePolicy could tell it. So what a node's refusals end is started again by the task."""
 _REFUSED_PREFIX: Final = "OutOf"
+"""Of a resource, for which another pod was faster: "OutOfcpu", "OutOfnvidia.com/gpu"."""
+_EVICTED: Final = "Evicted"
+_NODES_WORDS: Final = ("The node had condition", "The node was low on resource")
+"""In the message of an eviction; without them the pod went beyond a limit of its own (eviction/helpers.go)."""
 _DELETED_POD: Final = "Deleted pod: "
 _END_NOT_SEEN: Final = "ContainerStatusUnknown"
 """A kubelet's reason for a container that it found gone: the node went down with it."""
@@ -83,6 +118,7 @@ class PodEnd:
 
     reason: of the disruption, the kubelet or the container; '' until the pod ends.
     failed: its containers that failed by themselves; only if the cause is FAILED.
+    unknown: the reason is a kubelet's that is not in `REASONS`.
     """
 
     name: str
@@ -94,6 +130,7 @@ class PodEnd:
     message: str = ""
     since: str = ""
     failed: tuple[FailedContainer, ...] = ()
+    unknown: bool = False
 
 
 def restart_of(thing: Mapping[str, Any]) -> int:
@@ -122,12 +159,12 @@ def end_of(
         return end(EndCause.SUCCEEDED)
     own = tuple(_own_failures(pod))
     since = min((at for _, at in own), default=pod["metadata"].get("deletionTimestamp", ""))
-    if disruption := condition(pod, "DisruptionTarget"):
-        why = {"reason": disruption.get("reason", ""), "message": disruption.get("message", "")}
-        return end(EndCause.DISRUPTED, since=disruption.get("lastTransitionTime") or since, **why)
     kubelet = status.get("reason", "")
-    if kubelet in NODE_REASONS or kubelet.startswith(_REFUSED_PREFIX):
-        return end(EndCause.DISRUPTED, reason=kubelet, message=status.get("message", ""), since=since)
+    unknown = bool(kubelet) and _blame(kubelet, status.get("message", "")) is None
+    if disruption := disruption_of(pod):
+        why = {"reason": disruption.get("reason", ""), "message": disruption.get("message", "")}
+        unknown = unknown and why["reason"] == kubelet
+        return end(EndCause.DISRUPTED, since=disruption.get("lastTransitionTime") or since, unknown=unknown, **why)
     failed = tuple(each for each, _ in own)
     drained = {*resume_codes, *_TERMINATION_CODES}.difference(permanent_codes)
     if "deletionTimestamp" in pod["metadata"] and all(_may_be_drained(each, drained) for each in failed):
@@ -140,7 +177,36 @@ def end_of(
     if failed and all(each.reason == _END_NOT_SEEN for each in failed):
         return end(EndCause.DISRUPTED, reason=_END_NOT_SEEN, since=since)
     reason = kubelet or (failed[0].reason if failed else "")
-    return end(EndCause.FAILED, reason=reason, message=status.get("message", ""), since=since, failed=failed)
+    message = status.get("message", "")
+    return end(EndCause.FAILED, reason=reason, message=message, since=since, failed=failed, unknown=unknown)
+
+
+def disruption_of(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """reason and message of what took a pod away, or refused it; None if nothing did. By its object, gone or not.
+
+    A kubelet's unknown word for a pod of which no container has begun is a refusal by its node, which another attempt survives.
+    """
+    if marked := condition(pod, "DisruptionTarget"):
+        return marked
+    status = pod.get("status", {})
+    reason, message = status.get("reason", ""), status.get("message", "")
+    blame = _blame(reason, message) if reason else Blame.POD
+    never_began = status.get("phase") == "Failed" and not any(map(_begun, _containers(status)))
+    if blame is Blame.NODE or (blame is None and never_began):
+        return {"reason": reason, "message": message}
+    return None
+
+
+def _blame(reason: str, message: str) -> Blame | None:
+    """None for a word that is not known."""
+    if reason == _EVICTED:
+        return Blame.NODE if any(words in message for words in _NODES_WORDS) else Blame.POD
+    return Blame.NODE if reason.startswith(_REFUSED_PREFIX) else REASONS.get(reason)
+
+
+def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for part in ("initContainerStatuses", "containerStatuses"):
+        yield from status.get(part) or ()
 
 
 def index_of(pod: Mapping[str, Any]) -> int:
