@@ -36,10 +36,10 @@ class KubernetesJobSetTrigger(BaseTrigger):
 
     The event is the JSON of a `nightshift.jobset.fleet.records.JobSetEvent`. ``ending`` is one of ``finished``, ``lost``
     (deleted from outside), ``deadline``, ``starved`` (too few pods for ``startup_timeout`` seconds), ``disrupted`` (more pods
-    were taken away than ``disruptions``), ``broken`` (of a run: its engine cannot start), ``refused`` (a permission is
-    missing) and ``look`` (see below). ``pods`` holds the last state of failed or deleted pods, which cannot be read later;
-    ``counts`` has the counts of each JobSet by name (`JobSetCounts`). If the cluster does not answer, the trigger waits until
-    the deadline.
+    were taken away than ``disruptions``), ``broken`` (of a run: its engine cannot start), ``gave_up`` (Kueue will never admit
+    it), ``refused`` (a permission is missing) and ``look`` (see below). ``pods`` holds the last state of failed or deleted
+    pods, which cannot be read later; ``counts`` has the counts of each JobSet by name (`JobSetCounts`). If the cluster does not
+    answer, the trigger waits until the deadline.
 
     Every container's log is copied to the task's log while it runs, including those of replacement pods.
 

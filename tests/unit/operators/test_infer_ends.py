@@ -40,7 +40,7 @@ from nightshift.run.pods_kept import load
 from nightshift.run.pods_now import Stage
 from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
-from tests.builders import RUN, WORK, a_chunk, a_spec
+from tests.builders import RUN, WORK, a_chunk, a_record, a_spec
 from tests.jobsets import Agent, an_ended_pod
 from tests.unit.operators.infer_night import PLAN, POD, Night, PromptRuntime, an_event, failed, fired, waited_for
 
@@ -365,6 +365,20 @@ class TestTwoJobSets:
         with pytest.raises(TaskDeferred):
             night.task().execute(night.context)
         return [jobset_name("job", "infer", WORK, generation) for generation in (1, 2)]
+
+    def test_each_is_starved_by_its_own_number_of_pods(self, night: Night, names: list[str]) -> None:
+        """Half of its workers, on as many hosts as its profile has."""
+        spec = a_spec(compute__profile="gpu-l4-spot", compute__fallback=["gpu-l4-flex"])
+        obstore.put(night.store, f"{RUN.prefix}/spec.json", a_record(spec))
+        memory = Memory(night.context["task_state_store"], night.task().work_id)
+        both = (FleetMember(1, "gpu-l4-spot", workers=100), FleetMember(2, "gpu-l4-flex", workers=3))
+        memory.save(memory.load().with_all(both))
+
+        with pytest.raises(TaskDeferred) as deferred:
+            night.task().execute(night.context)
+
+        followed = deferred.value.trigger.serialize()[1]["jobsets"]
+        assert [(each["name"], each["min_running"]) for each in followed] == [(names[0], 50), (names[1], 2)]
 
     def test_the_end_of_one_leaves_the_other_at_work(self, night: Night, names: list[str]) -> None:
         assert night.agent.names() == sorted(names)
