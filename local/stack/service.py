@@ -21,7 +21,9 @@ PROBE_STARTING_S: Final = 0.2
 PROBE_HEALTHY_S: Final = 3.0
 BROKEN_S: Final = 1.0
 SILENCE_S: Final = 120.0
-"""How long a part that was healthy may be unhealthy before it is restarted: two cores may be very busy."""
+"""How long a part that was healthy may be unhealthy before it is restarted."""
+DEAD_S: Final = 3.0
+"""How long one and the same component has to be dead: one that is waited for is a zombie, too, until its parent gets a turn."""
 STEADY_S: Final = 60.0
 BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 HOPELESS: Final = 3
@@ -29,6 +31,11 @@ HOPELESS: Final = 3
 
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def patience() -> float:
+    """How many times longer everything may take now: by how many processes want each core. A restart would make that worse."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 class Service:
@@ -46,7 +53,7 @@ class Service:
         self._environment = {**environment, **part.environment, **marks.TITLES_KEEP_ENVIRONMENT, **self._marks}
         self._short_lives = 0
         self._ever_healthy = False
-        self._broken_before = False
+        self._broken: tuple[str, float] | None = None
         self._start_at = 0.0
         self._started = 0.0
         self._started_wall = 0.0
@@ -76,11 +83,11 @@ class Service:
         if now >= self._broken_at:
             self._broken_at = now + BROKEN_S
             broken = self.part.broken(self.pid)
-            # Twice in a row: a child that is being waited for is also a zombie for a moment.
-            if broken and self._broken_before:
+            if broken is None or self._broken is None or self._broken[0] != broken:
+                self._broken = (broken, now) if broken else None
+            elif now - self._broken[1] > DEAD_S * patience():
                 self._give_up(broken)
                 return
-            self._broken_before = bool(broken)
         if now >= self._probe_at:
             self._probe(self.pid)
 
@@ -137,7 +144,7 @@ class Service:
         self._started = self._broken_at = time.monotonic()
         self._started_wall = time.time()
         self._first_health = None
-        self._broken_before = False
+        self._broken = None
         self._probe_at = 0.0
         log.info("%s started, pid %d", self.part.name, self.pid)
 
@@ -156,12 +163,12 @@ class Service:
         self.error = problem
         self._probe_at = now + PROBE_STARTING_S
         if self._first_health is None:
-            if now - self._started > self.part.start_s:
-                self._give_up(f"not healthy {self.part.start_s:.0f} s after its start: {problem}")
+            if now - self._started > self.part.start_s * patience():
+                self._give_up(f"not healthy {now - self._started:.0f} s after its start: {problem}")
         else:
             self.state = "unhealthy"
-            if now - self._last_health > SILENCE_S:
-                self._give_up(f"not healthy for {SILENCE_S:.0f} s: {problem}")
+            if now - self._last_health > SILENCE_S * patience():
+                self._give_up(f"not healthy for {now - self._last_health:.0f} s: {problem}")
 
     def _give_up(self, reason: str) -> None:
         """Kills the part at once, so that it is restarted. Nothing in it gets a chance to undo what it was doing."""

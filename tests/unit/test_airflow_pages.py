@@ -356,6 +356,14 @@ class TestWrites:
         assert f'hx-post="{page_of(night)}/redo?how=corrected"' in browser.get(page_of(night, "/ask/redo")).text
         assert browser.get(page_of(night, "/ask/else")).status_code == 422
 
+    def test_enter_on_a_question_does_nothing(self, browser: TestClient, night: ChatRun) -> None:
+        """Its focus stands on Cancel: a second Enter does not start what the first one asked about."""
+        asked = [page_of(night, f"/ask/{action}") for action in ("pause", "resume", "redo", "republish")]
+        for question in (*asked, "/nightshift/jobs/tickets/ask/preview"):
+            buttons = re.findall("<button[^>]*>", browser.get(question).text)
+            assert [each for each in buttons if "autofocus" in each] == [each for each in buttons if "data-close" in each]
+            assert len(buttons) > 1
+
 
 class TestPages:
     def test_a_failed_night_says_why_and_offers_a_redo(self, browser: TestClient, night: ChatRun) -> None:

@@ -27,6 +27,7 @@ from nightshift.run.chunks import Part
 from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.pod_startup import RAN, Starts
 from nightshift.status.text import cost_lines
+from nightshift.warehouse.audit import money
 
 pytestmark = pytest.mark.unit
 
@@ -399,6 +400,28 @@ class TestBill:
         assert (said["total"], said["machines"], said["per_million_tokens"]) == (None, None, None)
         assert said["unpriced"] == ["a4-highgpu-8g-spot"]
         assert said["rungs"][0]["actual"]["seconds"]["paid"] == 5400.0
+
+    @pytest.mark.parametrize(("machine", "total"), [("cpu", None), ("g2-standard-8-spot", 0)])
+    def test_nothing_costs_nothing_only_on_a_machine_with_a_price(self, machine: str, total: int | None) -> None:
+        """Before the first heartbeat, and of a night that failed before: the same unknown as afterwards."""
+        nothing = {**measured_of(), "profiles": [], "attempts": 0, "marks": 0}
+        found = bill(
+            nothing,
+            Delivered(),
+            replace(PRICES, class_a_per_1000=0, class_b_per_1000=0),
+            own=("profile", Machine(machine, 1.0)),
+        )
+
+        assert found is not None
+        assert (found.machines, found.total) == (total, total)
+        assert found.to_json()["unpriced"] == ([] if total == 0 else ["cpu"])
+        assert cost_lines(found)[0].startswith(
+            "cost      unknown: there is no price for cpu" if total is None else "cost      0.00 EUR"
+        )
+        row = money(found.to_json())
+        assert (row["cost"], row["machine_seconds"]) == (total, 0.0)
+        jobs, everything = by_job([{"job": "j", "run_id": "r", "published_at": 1, **row}])
+        assert ("unknown" in list(lines(jobs, everything))[1]) == (total is None)
 
     def test_a_machine_that_was_only_planned_needs_no_price_for_the_total(self) -> None:
         found = self.made(estimated=(a_decision(profile="gpu-b200-spot"), Machine("a4-highgpu-8g", 1.0)))

@@ -137,6 +137,19 @@ def test_the_text_shows_rows_dead_letters_and_the_night_and_no_control_character
     assert "about 10 min with 1 worker (cpu), there is no price for its machines; NIGHTSHIFT_PRICES or --prices" in shown
 
 
+def test_a_struct_is_shown_in_the_order_of_its_schema_and_quoted() -> None:
+    """Also one that an engine's keeper or the bucket has passed on as JSON."""
+    answer = {"zebra": "Rome, Italy", "article": None, "count": 2, "tags": ["b, c", "a"]}
+    made = a_preview(variant(row(1, answer)))
+    store = MemoryStore()
+    results.save(store, made)
+
+    for each in (made, results.load(store, made.job, made.id), Preview.from_json(json.loads(results.ordered(made.to_json())))):
+        assert each is not None
+        assert 'zebra: "Rome, Italy", article: null, count: 2, tags: ["b, c", "a"]' in written(lines(each, width=200))
+    assert list(made.to_json()["variants"][0]["rows"][0]["answer"]) == list(answer)
+
+
 def test_two_files_are_side_by_side_within_the_width() -> None:
     made = a_preview(
         variant(row(1, "the quick brown fox jumps over the lazy dog " * 3)),

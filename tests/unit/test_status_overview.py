@@ -247,6 +247,18 @@ class TestWorkers:
         run.beat("a", 2, at=NOW)
         assert [each.attempt for each in attempts.look(NOW.timestamp())] == ["a"]
 
+    def test_the_cost_is_unknown_before_a_heartbeat_if_the_machine_has_no_price(self) -> None:
+        run = a_chat_run(MemoryStore())
+        run.commit(0)
+
+        before = look_at(run, prices=Prices("USD")).look().cost
+        run.beat("pod-0")
+        after = look_at(run, prices=Prices("USD")).look().cost
+
+        assert before is not None
+        assert after is not None
+        assert (before["total"], before["unpriced"]) == (after["total"], after["unpriced"]) == (None, ["cpu"])
+
     def test_the_cost_so_far_is_of_the_attempts_that_were_seen(self) -> None:
         run = a_chat_run(MemoryStore())
         run.beat("a", at=NOW)

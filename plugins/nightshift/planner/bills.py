@@ -62,7 +62,8 @@ def bill_of(
             decided = None
     tokens = manifest.prompt_tokens + (manifest.output_tokens or 0)
     delivered = Delivered(len(manifest.chunks), manifest.rows, tokens)
-    return bill(manifest.measured, delivered, prices, estimated=decided, bigquery_bytes=bigquery_bytes)
+    own = _own(spec) if spec is not None and manifest.rows else None
+    return bill(manifest.measured, delivered, prices, own=own, estimated=decided, bigquery_bytes=bigquery_bytes)
 
 
 def bill_so_far(
@@ -70,15 +71,19 @@ def bill_so_far(
 ) -> Bill:
     """Of a run that is not sealed: what its attempts were paid for. How much of it is useful is only known at the seal, so its
     parts mean nothing yet."""
-    return _paid_for(measure_run(store, run, plan, spec, []), prices, bigquery_bytes)
+    return _paid_for(measure_run(store, run, plan, spec, []), spec, prices, bigquery_bytes)
 
 
 def bill_seen(seen: measured.Seen, spec: JobSpec, prices: Prices) -> Bill:
     """As `bill_so_far`, of attempts whose heartbeats were read before."""
-    return _paid_for(measured.measure(seen, [], lambda profile: machine_of(spec, profile)), prices)
+    return _paid_for(measured.measure(seen, [], lambda profile: machine_of(spec, profile)), spec, prices)
 
 
-def _paid_for(found: dict[str, Any], prices: Prices, bigquery_bytes: int | None = None) -> Bill:
-    made = bill(found, Delivered(), prices, bigquery_bytes=bigquery_bytes)
+def _own(spec: JobSpec) -> tuple[str, Machine]:
+    return spec.compute.profile, machine_of(spec, spec.compute.profile)
+
+
+def _paid_for(found: dict[str, Any], spec: JobSpec, prices: Prices, bigquery_bytes: int | None = None) -> Bill:
+    made = bill(found, Delivered(), prices, own=_own(spec), bigquery_bytes=bigquery_bytes)
     assert made is not None, "it was measured here"
     return made

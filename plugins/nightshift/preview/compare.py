@@ -44,11 +44,11 @@ def answer_text(row: PreviewRow) -> str:
     """An answer as a person reads it; of a dead letter its reason."""
     if row.reason is not None:
         return f"dead letter, {row.reason}: {row.message}"
-    return row.answer if isinstance(row.answer, str) else shown(row.answer)
+    return row.answer if isinstance(row.answer, str) else "" if row.answer is None else shown(row.answer)
 
 
 def shown(value: Any) -> str:
-    """Numbers with four digits, so that two vectors can be compared by eye."""
+    """Numbers with four digits, so that two vectors can be compared by eye; texts in quotes."""
     match value:
         case float():
             return f"{value:.4g}"
@@ -58,8 +58,10 @@ def shown(value: Any) -> str:
             return f"[{', '.join(shown(each) for each in value[:NUMBERS_SHOWN])}, ...]"
         case list():
             return f"[{', '.join(shown(each) for each in value)}]"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
         case None:
-            return ""
+            return "null"
         case _:
             return str(value)
 

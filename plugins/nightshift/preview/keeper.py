@@ -26,7 +26,8 @@ from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.preview.compute import compute
 from nightshift.preview.names import EngineFolder
 from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
-from nightshift.run.names import canonical_json, split_run_url
+from nightshift.preview.results import ordered
+from nightshift.run.names import split_run_url
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store
 
@@ -79,7 +80,7 @@ class Keeper:
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             found = {"error": f"the question cannot be read: {error!r}. Its command may be of another release."}
         log.info("answered", extra={"fields": {"id": id_, "error": found.get("error")}})
-        await self._objects.create(self._folder.answer_path(id_), canonical_json({**PREVIEW.stamp(), **found}))
+        await self._objects.create(self._folder.answer_path(id_), ordered({**PREVIEW.stamp(), **found}))
         return True
 
     async def _computed(self, ask: dict[str, Any]) -> Outcome:

@@ -16,7 +16,6 @@ from nightshift.fields.text import n
 from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.preview.names import is_id, result_folder, result_path
 from nightshift.preview.outcome import Computed
-from nightshift.run.names import canonical_json
 from nightshift.store import get_bytes, reaching
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Preview:
 
     def to_json(self) -> dict[str, Any]:
         counts = {"changed_answers": self.changed_answers, "changed_prompts": self.changed_prompts, "compared": len(self.pairs)}
-        found: dict[str, Any] = json.loads(canonical_json({**PREVIEW.stamp(), **asdict(self), **counts}))
+        found: dict[str, Any] = json.loads(ordered({**PREVIEW.stamp(), **asdict(self), **counts}))
         return found
 
     @classmethod
@@ -161,11 +160,16 @@ def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value[name] for name in cls.__dataclass_fields__ if name in value}
 
 
+def ordered(value: Any) -> bytes:
+    """As JSON, with entries in the order that they have: a struct's fields are in that of the schema."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
 def save(store: ObjectStore, preview: Preview) -> str:
     """Writes it; its path. Raises StoreUnavailable."""
     path = result_path(preview.job, preview.id)
     with reaching(f"write {path}"):
-        obstore.put(store, path, canonical_json(preview.to_json()), mode="create")
+        obstore.put(store, path, ordered(preview.to_json()), mode="create")
     return path
 
 

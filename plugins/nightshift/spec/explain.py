@@ -26,6 +26,10 @@ _EXPECTED: Final = {
     "dict_type": "a mapping",
     "literal_error": "text",
 }
+_LABELS: Final = (
+    "Remove it: the labels of classify are those of the model, in its config.json (id2label). For labels of your own, write "
+    "task: chat and request.json_schema: {type: string, enum: [...]}"
+)
 _LIMITS: Final = {
     "greater_than_equal": ("ge", "less than {}", "{} or more"),
     "less_than_equal": ("le", "more than {}", "{} or less"),
@@ -119,6 +123,8 @@ class _Words:
         if elsewhere:
             belongs = _dotted(elsewhere[0][:-1]) or "the top of the file"
             return problem, f"It belongs to {belongs}: write it as {_dotted(elsewhere[0])}"
+        if path[:-1] == ("request",) and key in ("labels", "classes", "choices"):
+            return problem, _LABELS
         tasks = [task for task in TASK_KINDS if key in request_model(task).model_fields]
         if tasks and path[:-1] == ("request",):
             *others, last = tasks

@@ -94,7 +94,7 @@ class Bill:
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """Machines that were paid for and have no price."""
+        """Machines that were paid for, or will be, and have no price."""
         return tuple(dict.fromkeys(rung.machine.name for rung in self.rungs if rung.parts and rung.price is None))
 
     @property
@@ -168,17 +168,22 @@ def bill(
     delivered: Delivered,
     prices: Prices,
     *,
+    own: tuple[str, Machine] | None = None,
     estimated: tuple[Decision, Machine] | None = None,
     bigquery_bytes: int | None = None,
 ) -> Bill | None:
     """None if it was not measured what the attempts were paid for.
 
-    measured: of `nightshift.planner.measured.measure`. estimated: what the task plan decided, and the machine of its profile.
+    measured: of `nightshift.planner.measured.measure`. own: the job's profile and its machine: nothing costs 0 on a machine
+    without a price, so until something was measured this one stands for it; None for a run that needs no machine. estimated:
+    what the task plan decided, and the machine of its profile.
     """
     found = measured.get("profiles") if measured else None
     if measured is None or not isinstance(found, list) or not all("machine_s" in each for each in found):
         return None
     rungs = [_rung(each, Machine(each["machine"], each["machines"]), prices) for each in found]
+    if own and not rungs:
+        rungs = [Rung(own[0], own[1], prices.machines.get(own[1].name), parts=Parts())]
     if estimated:
         rungs = _beside(rungs, *estimated, prices)
     class_a, class_b = operations(delivered.chunks, measured["attempts"], measured["marks"])
