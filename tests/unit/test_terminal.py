@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
 import random
 import re
 import unicodedata
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -19,6 +22,9 @@ from nightshift.cli import main, target, terminal, trouble
 from nightshift.cli import preview as preview_command
 from nightshift.fields.terminal import MARKS, Written, harmless, plain
 from nightshift.jobset.fleet.shown import save_now
+from nightshift.jobset.kubernetes.logs import Logs
+from nightshift.operators import failures
+from nightshift.operators.run import RunOperator
 from nightshift.preview import compare
 from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant
 from nightshift.run import chunks, endings, pauses
@@ -217,3 +223,26 @@ def test_nothing_writes_to_a_terminal_by_another_way() -> None:
 def test_a_process_has_colours_of_its_own() -> None:
     assert len(set(MARKS.values())) == len(MARKS)
     assert all(unicodedata.category(mark) == "Co" for mark in MARKS.values())
+
+
+def test_what_tasks_log_of_rows_errors_and_pods_is_harmless() -> None:
+    """The same function: an error's last lines, what a task tells, and a container's line (the sink is the task's log)."""
+    logged: list[str] = []
+    task = SimpleNamespace(
+        log=SimpleNamespace(info=lambda _, line: logged.append(line), warning=lambda _, line: logged.append(line))
+    )
+    RunOperator.tell(task, f"{HOSTILE}\n{HOSTILE}", warns=True)  # type: ignore[arg-type]
+    logged += failures.told(HOSTILE, failures.Entry.UNEXPECTED)
+
+    async def follow_log(*_: object, **__: object) -> AsyncIterator[tuple[str, str]]:
+        yield "2026-11-20T00:00:00Z", HOSTILE
+
+    logs = Logs(lambda pod, container, line: logged.append(line), lambda *_: None)
+    logs._api = SimpleNamespace(follow_log=follow_log)  # type: ignore[assignment]
+    life = SimpleNamespace(id="1", container="server", previous=False)
+    logs._running["1"] = False
+    asyncio.run(logs._read_to_the_end("pod", life))  # type: ignore[arg-type]
+
+    assert len(logged) >= 4
+    assert all(is_harmless(line) for line in logged)
+    assert "hidden" in logged[-1]

@@ -13,6 +13,7 @@ from typing import Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.fields.terminal import harmless
 from nightshift.fields.text import lines
 from nightshift.jobset.fleet.errors import Failure
 
@@ -124,7 +125,7 @@ def is_permanent(error: BaseException) -> bool:
 
 def told(error: BaseException | str, entry: Entry) -> Iterator[str]:
     """The last lines of a log, none longer than `WIDTH`."""
-    yield from lines((str(error) or type(error).__name__)[:MOST])
+    yield from lines(harmless((str(error) or type(error).__name__)[:MOST]))
     yield f"More: {RUNBOOK}#{entry}"
 
 

@@ -108,6 +108,8 @@ def start_airflow(
         "AIRFLOW_HOME": str(folder),
         "PYTHONPATH": str(package.installed()),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        # A page asks no paused DAG for a run.
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "600",
         "AIRFLOW__CORE__AUTH_MANAGER": "airflow.providers.fab.auth_manager.fab_auth_manager.FabAuthManager",

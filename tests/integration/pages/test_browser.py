@@ -138,7 +138,7 @@ def test_a_working_night_moves_by_itself(seat_for: Callable[..., Seat], airflow:
     expect(frame.locator("html")).to_have_attribute("data-theme", "dark")
     plot = frame.get_by_role("img", name=re.compile("Distribution of characters"))
     expect(plot).to_be_visible()
-    expect(frame.get_by_text("the last published run (400 answers")).to_be_visible()
+    expect(frame.get_by_text("the last run that was published before (400 answers")).to_be_visible()
     expect(frame.get_by_text(re.compile("from 8 of 10 committed chunks"))).to_be_visible()
     seat.picture("pages-working-dark")
 
