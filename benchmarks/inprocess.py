@@ -18,7 +18,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import psutil  # type: ignore[import-untyped]
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+    from vllm import LLM, SamplingParams
 
     setup = json.loads(sys.stdin.readline())
     llm = LLM(**setup["llm"])

@@ -457,7 +457,7 @@ run "production" {
     error_message = "The settings name what is made here."
   }
   assert {
-    condition     = jsonencode(keys(module.composer.made.composer_environment_this.config[0].software_config[0].pypi_packages)) == jsonencode(["airflow-provider-nightshift", "obstore", "orjson", "sqlglot"])
+    condition     = jsonencode(keys(module.composer.made.composer_environment_this.config[0].software_config[0].pypi_packages)) == jsonencode(["airflow-provider-nightshift", "jsonschema-rs", "obstore", "orjson", "sqlglot"])
     error_message = "The wheel and what Composer's image lacks."
   }
   assert {

@@ -85,7 +85,7 @@ def test_each_requirement_is_a_name_and_a_version(bundle: Path) -> None:
 def test_the_requirements_are_what_airflow_does_not_bring(bundle: Path) -> None:
     names = {Requirement(line).name for line in (bundle / "requirements.txt").read_text().splitlines()}
 
-    assert names == {"airflow-provider-nightshift", "obstore", "orjson", "sqlglot"}
+    assert names == {"airflow-provider-nightshift", "jsonschema-rs", "obstore", "orjson", "sqlglot"}
 
 
 def test_the_versions_are_those_of_the_tests() -> None:

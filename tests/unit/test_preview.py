@@ -133,7 +133,7 @@ def test_the_text_shows_rows_dead_letters_and_the_night_and_no_control_character
     assert "2 rows of 2,000" in shown
     assert "a\N{REPLACEMENT CHARACTER}[2Jb" in shown
     assert "bad_input: empty" in shown
-    assert "1 answered, 1 cut at max_tokens, 1 dead letter (1 bad_input)" in shown
+    assert "1 answered, 1 cut, 1 dead letter (1 bad_input)" in shown
     assert "about 10 min with 1 worker (cpu), there is no price for its machines; NIGHTSHIFT_PRICES or --prices" in shown
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nightshift.cli import validate
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.scheduler import Scheduler
@@ -133,6 +134,30 @@ class TestJobs:
         )
 
         assert "request.reasoning" in mistake
+
+    @pytest.mark.parametrize(
+        ("stop", "args", "warned"),
+        [
+            (["\n"], {"reasoning-parser": "qwen3"}, True),
+            (["\n"], {"reasoning_parser": "x"}, True),
+            ([], {"reasoning-parser": "x"}, False),
+            (["\n"], {"enforce-eager": True}, False),
+        ],
+    )
+    def test_stop_strings_beside_a_parser_are_warned_of(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], stop: list[str], args: dict[str, Any], warned: bool
+    ) -> None:
+        """The job is valid: its strings may be none that a reasoning holds."""
+        request = {"user": "{{ summary }}", "max_tokens": 9, "stop": stop}
+        nightly, streamed = job(task="chat", request=request, engine__args=args), stream(task="chat", request=request)
+        streamed["engine"]["args"] = args
+        files = [write(tmp_path, nightly, "job.yaml"), write(tmp_path, streamed, "stream.yaml")]
+
+        assert validate.run(validate.Options(files)) == 0
+        said = capsys.readouterr()
+        assert said.out.count("valid:") == 2
+        for file in files:
+            assert (f"{file}: request.stop: Leave it out, or name strings that the reasoning cannot hold" in said.err) == warned
 
     def test_a_stream(self, tmp_path: Path) -> None:
         value = stream(

@@ -8,7 +8,7 @@ import pytest
 from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.scheduler import ALONE_DEATHS, DROPS, REFUSALS, REFUSALS_PROVEN, SUSPECT_DEATHS, TRIES, Group, Scheduler
 from nightshift.run.chunks import Part, Result, Saved
-from nightshift.tasks.base import Answer, Answers, BadInput, Discarded, Reason, RowName
+from nightshift.tasks.base import Answer, Answers, BadInput, Discarded, Reason, RowName, Spoiled
 
 pytestmark = pytest.mark.unit
 
@@ -106,6 +106,21 @@ def test_an_answer_that_is_cut_is_counted_and_one_that_the_job_refuses_is_a_dead
     assert [result.reason for result in chunk.in_order()] == [None, "truncated", None, "truncated"]
     assert chunk.in_order()[1].message == "too long"
     assert (chunk.truncated, chunk.prompt_tokens, chunk.output_tokens) == (1, 4, 9)
+
+
+def test_a_spoiled_row_goes_again_alone_and_the_others_are_answered() -> None:
+    scheduler = opened(["a", "b", "c", "d"])
+
+    scheduler.answered(take(scheduler), Answers([Answer("A"), Spoiled("not a number"), Answer("C"), Answer("D")]))
+
+    for tries in range(2, TRIES + 1):
+        again = take(scheduler)
+        assert [(row.ordinal, row.tries, row.faults, row.invalid) for row in again.rows] == [(1, tries, tries - 1, tries - 1)]
+        scheduler.failed(again, Reason.INVALID_OUTPUT, "not a number")
+    chunk = scheduler.pop_finished()
+    assert chunk is not None
+    assert [result.reason for result in chunk.in_order()] == [None, "invalid_output", None, None]
+    assert (chunk.in_order()[1].message, chunk.in_order()[1].attempts) == ("not a number", TRIES)
 
 
 @pytest.mark.parametrize("position", range(8))

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from nightshift.tasks.base import Filling, InvalidReply, WrongModel, load_kind
+from nightshift.tasks.base import Answer, Filling, InvalidReply, Spoiled, WrongModel, load_kind
 from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
@@ -64,7 +64,7 @@ def test_vectors_come_back_in_the_order_of_the_rows() -> None:
 def test_vectors_of_another_width_are_no_answer() -> None:
     """One model gives vectors of one width: in one reply, and in all replies of an attempt."""
     kind = load_kind(a_spec())
-    with pytest.raises(InvalidReply, match="an embedding of 2 numbers"):
+    with pytest.raises(InvalidReply, match="embeddings of 1 and of 2 numbers, equally many"):
         kind.answers(reply(encoded(1.0), encoded(1.0, 2.0)), ["x", "y"])
     kind.answers(reply(encoded(1.0), encoded(2.0)), ["x", "y"])
     with pytest.raises(InvalidReply, match="an embedding of 3 numbers, though one model made all, and most have 1"):
@@ -106,18 +106,33 @@ def test_the_width_that_the_job_states_is_checked_and_not_sent() -> None:
         {"data": []},
         reply(encoded(1.0)),
         {"data": [{"index": 0, "embedding": encoded(1.0)}, {"index": 0, "embedding": encoded(1.0)}]},
-        reply(encoded(1.0), "%%%"),
-        reply(encoded(1.0), ""),
-        reply(encoded(1.0), base64.b64encode(b"12345").decode()),
-        reply(encoded(1.0), encoded(float("nan"))),
-        reply(encoded(1.0), encoded(float("inf"))),
+        reply("%%%", "%%%"),
+        reply(encoded(float("nan")), encoded(float("inf"))),
         {"data": [{"index": 0}, {"index": 1}]},
         {"data": [{"index": "first", "embedding": encoded(1.0)}, {"index": 1, "embedding": encoded(1.0)}]},
         {"data": [{"index": float("inf"), "embedding": encoded(1.0)}, {"index": 1, "embedding": encoded(1.0)}]},
         {"data": [1, None]},
-        reply(encoded(1.0), "\u00e9"),
+        reply("\u00e9", "\u00e9"),
     ],
 )
 def test_a_reply_that_is_not_two_vectors_is_invalid(bad: Any) -> None:
     with pytest.raises(InvalidReply):
         load_kind(a_spec()).answers(bad, ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *("%%%", "", "\u00e9", None, 7, base64.b64encode(b"12345").decode()),
+        *(encoded(float("nan")), encoded(float("inf")), encoded(-float("inf"), 1.0), encoded(1.0), encoded(1.0, 2.0, 3.0)),
+    ],
+)
+def test_a_spoiled_vector_costs_no_other_row(bad: Any) -> None:
+    """The reply numbers its items, so it is known whose fault it is: the others need not be computed again."""
+    good = encoded(1.0, 2.0)
+
+    rows = load_kind(a_spec()).answers(reply(good, bad, good), ["x", "y", "z"]).rows
+
+    assert [isinstance(row, Answer) for row in rows] == [True, False, True]
+    assert isinstance(rows[1], Spoiled)
+    assert rows[1].message

@@ -8,7 +8,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from nightshift.tasks.base import BadInput, Filling, InvalidReply, TaskKind, load_kind
+from nightshift.tasks.base import Answer, BadInput, Filling, InvalidReply, Spoiled, TaskKind, load_kind
 from tests.builders import a_spec, predictions
 
 pytestmark = pytest.mark.unit
@@ -108,8 +108,13 @@ class TestClassify:
         ],
     )
     def test_a_reply_that_is_no_classification(self, item: dict[str, Any]) -> None:
+        """Beside others it concerns its own row alone."""
         with pytest.raises(InvalidReply):
             classify().answers({"data": [{"index": 0, **item}]}, ["x"])
+        items = [{"index": 1, **item}, {"index": 0, "label": "a", "probs": [0.5]}]
+        good, spoiled = classify().answers({"data": items}, ["x", "y"]).rows
+        assert good == Answer({"label": "a", "score": 0.5, "scores": [0.5]})
+        assert isinstance(spoiled, Spoiled)
 
 
 class TestScore:
@@ -145,8 +150,13 @@ class TestScore:
 
     @pytest.mark.parametrize("value", [None, "0.5", float("inf"), True, [0.5]])
     def test_a_reply_that_is_no_score(self, value: Any) -> None:
+        """Beside others it concerns its own row alone."""
         with pytest.raises(InvalidReply):
             score().answers({"data": [{"index": 0, "score": value}]}, [("a", "b")])
+        items = [{"index": 1, "score": value}, {"index": 0, "score": 2}]
+        good, spoiled = score().answers({"data": items}, [("a", "b"), ("c", "d")]).rows
+        assert good == Answer(2.0)
+        assert isinstance(spoiled, Spoiled)
 
 
 class TestRerank:

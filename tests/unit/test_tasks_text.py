@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
@@ -62,6 +63,14 @@ def thought(reasoning: str, finish_reason: str = "length", name: str = "reasonin
     """The reply of a model that has reasoned and written no text."""
     reply = chat_reply(None, finish_reason)
     reply["choices"][0]["message"] = {"role": "assistant", "content": None, name: reasoning}
+    return reply
+
+
+def said(content: str | None, reasoning: str | None, *, reasoning_tokens: int = 0) -> dict[str, Any]:
+    """The reply of a model that ended by itself."""
+    reply = chat_reply(content)
+    reply["choices"][0]["message"] |= {"reasoning": reasoning}
+    reply["usage"] |= {"completion_tokens_details": {"reasoning_tokens": reasoning_tokens}}
     return reply
 
 
@@ -262,30 +271,80 @@ class TestAnswers:
         assert whole == Discarded(Reason.TRUNCATED, f"{cut}, {raise_it}")
         assert unsaid == Discarded(Reason.TRUNCATED, f"{cut}, and no text is left: a model that reasons needs more of them")
 
-    def test_a_model_that_ends_without_text_has_answered_with_none(self) -> None:
-        for kind, reply in (
-            (chat(), chat_reply(None)),
-            (chat(), thought("so", "stop")),
-            (completion(), completion_reply(None)),
-        ):
-            assert kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows == [Answer("")]
+    @pytest.mark.parametrize("text", ["", " \n"])
+    def test_a_model_that_ends_without_a_letter_has_answered(self, text: str) -> None:
+        for kind, reply in ((chat(), chat_reply(text)), (completion(), completion_reply(text))):
+            assert kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows == [Answer(text)]
 
-    def test_a_call_of_a_tool_is_the_models_fault_and_no_answer(self) -> None:
-        with pytest.raises(InvalidAnswer, match="wrote no text \\(finish_reason 'tool_calls'\\)"):
-            answer(chat(), chat_reply(None, "tool_calls"))
+    @pytest.mark.parametrize(
+        ("reply", "why"),
+        [
+            (thought("so", "stop"), "the answer ended inside or right behind the reasoning: the model gave none"),
+            (thought("so", "stop", name="reasoning_content"), "inside or right behind the reasoning"),
+            (said("", "so"), "inside or right behind the reasoning"),
+            (said("\n\n", "so"), "inside or right behind the reasoning"),
+            (said("", None, reasoning_tokens=3), "inside or right behind the reasoning"),
+            (chat_reply(None), "the answer ended before any text"),
+            (chat_reply("half", "repetition"), "the engine cut the answer (finish_reason 'repetition')"),
+        ],
+    )
+    def test_beside_a_reasoning_nothing_is_no_whole_answer(self, reply: Any, why: str) -> None:
+        """A stop string ends a model that still reasons, too: what it said by then is no answer."""
+        text = reply["choices"][0]["message"]["content"] or ""
+        payloads = [chat().render({"text": "x"}, 0)]
+
+        assert chat().answers(reply, payloads).rows == [Answer(text, truncated=True)]
+        [refused] = chat(truncated="dead_letter").answers(reply, payloads).rows
+        assert isinstance(refused, Discarded)
+        assert (refused.reason, why in refused.message) == (Reason.TRUNCATED, True), refused
+        with pytest.raises(InvalidAnswer, match=re.escape(why)):
+            answer(chat(json_schema=SCHEMA), reply)
+
+    def test_the_stop_string_is_named(self) -> None:
+        reply = thought("so", "stop")
+        kind = chat(truncated="dead_letter", stop=["e", "\n"])
+        [unsaid] = kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows
+        reply["choices"][0]["stop_reason"] = "e"
+        [named] = kind.answers(reply, [kind.render({"text": "x"}, 0)]).rows
+
+        assert isinstance(named, Discarded)
+        assert named.message.startswith(
+            "the stop string 'e' (request.stop) cut the answer inside or right behind the reasoning: leave"
+        )
+        assert isinstance(unsaid, Discarded)
+        assert "perhaps at a string of request.stop: leave it out" in unsaid.message
+
+    @pytest.mark.parametrize("content", [None, "some text"])
+    @pytest.mark.parametrize("reason", ["tool_calls", "content_filter", "whatever", 7])
+    def test_something_else_than_a_text_is_the_models_fault_and_no_answer(self, content: Any, reason: Any) -> None:
+        with pytest.raises(InvalidAnswer, match=f"wrote .* \\(finish_reason {reason!r}\\)"):
+            answer(chat(), chat_reply(content, reason))
+
+    def test_a_refusal_is_no_answer(self) -> None:
+        reply = chat_reply(None)
+        reply["choices"][0]["message"]["refusal"] = "I cannot say that."
+
+        with pytest.raises(InvalidAnswer, match="wrote no text"):
+            answer(chat(), reply)
 
     @pytest.mark.parametrize(
         ("reply", "message"),
         [
             (thought("so"), "cut after 256 tokens .* all of them reasoning: raise request.max_tokens"),
-            (thought("so", "stop"), "the answer is empty: the model ended after its reasoning"),
-            (chat_reply(None), "the answer is not JSON"),
             (chat_reply(None, "length"), "cut after 256 tokens .* a model that reasons needs more"),
+            (chat_reply(""), "the answer is not JSON"),
         ],
     )
     def test_a_typed_answer_without_text_is_drawn_again_and_not_the_engines_fault(self, reply: Any, message: str) -> None:
         with pytest.raises(InvalidAnswer, match=message):
             answer(chat(json_schema=SCHEMA), reply)
+
+    @pytest.mark.parametrize("text", ['{"topic":' + " \n" * 20, " " * 40])
+    def test_a_typed_answer_that_white_space_has_cut_names_the_remedy(self, text: str) -> None:
+        with pytest.raises(InvalidAnswer, match=r"characters of it white space: set engine.args: .*disable_any_whitespace"):
+            answer(chat(json_schema=SCHEMA), chat_reply(text, "length"))
+        with pytest.raises(InvalidAnswer, match=r"^the answer was cut after 256 tokens \(max_tokens\)$"):
+            answer(chat(json_schema=SCHEMA), chat_reply('{"topic": "a', "length"))
 
     @pytest.mark.parametrize("content", ["half", "", None])
     def test_abort_is_not_done(self, content: str | None) -> None:

@@ -50,6 +50,7 @@ locals {
   # The wheel, and what Composer's image lacks of its needs; `make composer-bundle` writes the same list, and a test compares them.
   packages = {
     airflow-provider-nightshift = "==0.3.0"
+    jsonschema-rs               = "==0.61.2"
     obstore                     = "==0.12.1"
     orjson                      = "==3.13.0"
     sqlglot                     = "==30.30.0"

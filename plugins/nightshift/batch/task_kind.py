@@ -13,6 +13,7 @@ import pyarrow as pa
 from nightshift.driver.codec import ParquetCodec
 from nightshift.run import chunks
 from nightshift.run.chunks import Result
+from nightshift.tasks import ABORT, choice_that_ended
 from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDone, RowName, usage
 
 KEY: Final = ("custom_id",)
@@ -52,10 +53,8 @@ class BatchLines:
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         if not isinstance(reply, Whole):
             raise InvalidReply("the reply is not a JSON object")
-        choices = reply.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict) and choice.get("finish_reason") == "abort":
-                raise NotDone
+        if choice_that_ended(reply, ABORT) is not None:
+            raise NotDone
         return Answers([Answer(reply.text)], *usage(reply))
 
 

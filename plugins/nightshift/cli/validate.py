@@ -10,7 +10,7 @@ from typing import Final
 
 from nightshift import exits
 from nightshift.fields.arguments import option
-from nightshift.spec import JobSpec, load_files, notifiers, sql
+from nightshift.spec import JobSpec, engine_checks, load_files, notifiers, sql
 from nightshift.spec.folder import job_files
 
 DESCRIPTION: Final = "Reports every mistake in the files, each with its line and what to write instead."
@@ -35,6 +35,8 @@ def run(options: Options) -> int:
         if wrong.get(file):
             continue
         print(f"{file}: valid: {spec.job}, {spec.task} by {spec.model.name} {spec.summary}")
+        for doubt in engine_checks.doubts(spec):
+            print(f"{file}: {doubt}", file=sys.stderr)
         if isinstance(spec, JobSpec) and (unread := sql.unread(spec.source.query)):
             print(f"{file}: {unread}", file=sys.stderr)
     empty = [

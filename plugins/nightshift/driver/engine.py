@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import orjson
 
 from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, NotConnected, ReplyTooLarge, Response
+from nightshift.tasks import ERROR, choice_that_ended
 from nightshift.tasks.base import Reason
 
 REQUEST_TIMEOUT_S: Final = 600.0
@@ -303,11 +304,8 @@ def _error_in(reply: Mapping[str, Any]) -> Any:
         return reply["error"]
     if reply.get("object") == "error":
         return reply
-    choices = reply.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, dict) and choice.get("finish_reason") == "error":
-            return choice.get("error") or "the engine failed while it answered"
-    return None
+    choice = choice_that_ended(reply, ERROR)
+    return None if choice is None else choice.get("error") or "the engine failed while it answered"
 
 
 def _code(error: Any) -> int | None:

@@ -22,7 +22,7 @@ from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.time_limit import Stopped, stopping, timely
 from nightshift.run.chunks import Result, Saved
 from nightshift.tasks import NoProcess
-from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, TaskKind
+from nightshift.tasks.base import Answers, BadInput, Discarded, Filling, Reason, RowName, Spoiled, TaskKind
 
 Rows = Iterator[tuple[int, RowName, Mapping[str, Any]]]
 """Ordinal, name and values of the rows of a chunk that are not sent yet."""
@@ -213,13 +213,17 @@ class Scheduler:
         return group.chunk in self._open
 
     def answered(self, group: Group, answers: Answers) -> None:
-        """The engine answered every row of the group."""
+        """The engine answered the group; a row whose answer it spoiled goes again, alone."""
         chunk = self._landed(group)
         if chunk is None:
             return
         for row, answer in zip(group.rows, answers.rows, strict=True):
             if isinstance(answer, Discarded):
                 self._give_up(chunk, row.ordinal, DeadLetterCause(answer.reason, answer.message), row.tries)
+                continue
+            if isinstance(answer, Spoiled):
+                row.faults, row.invalid = row.faults + 1, row.invalid + 1
+                self._queue([row])
                 continue
             chunk.put(Result(row.ordinal, answer.prediction, None, None, row.tries, reasoning=answer.reasoning))
             chunk.truncated += answer.truncated

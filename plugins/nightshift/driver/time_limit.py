@@ -1,6 +1,6 @@
 """Breaks off a call that would hold the event loop: when it takes too long, or when a signal ends the process.
 
-Templates and patterns run in the event loop's thread, which is the main one. Python runs signal handlers in that thread,
+Templates run in the event loop's thread, and answers are read there; it is the main one. Python runs signal handlers in it,
 between two bytecodes, and regular expressions and long arithmetic look for them too: a handler that raises breaks the call off.
 A timer that counts the process's CPU time finds what takes long. It costs an idle process nothing and a call almost nothing,
 and no row is blamed for a machine that is slow, frozen or crowded. Only a call that reads an answer may end after the signal

@@ -60,6 +60,6 @@ def _warnings(manifest: RunManifest) -> Iterator[str]:
     if manifest.truncated and not any(each.kind == "cut" for each in found):
         yield (
             "Raise request.max_tokens, or write 'truncated: dead_letter' under request. "
-            f"{manifest.truncated} of {n(manifest.predictions, 'answer')} were cut at max_tokens. "
-            "They are published as they are, some without any text if the model reasons first."
+            f"{manifest.truncated} of {n(manifest.predictions, 'answer')} were cut, at max_tokens or before their text began. "
+            "They are published as they are, some without any text if the model reasons first: then leave request.stop out."
         )

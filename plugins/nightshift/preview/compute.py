@@ -22,6 +22,7 @@ from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbac
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Stats
 from nightshift.preview.outcome import Computed, EngineGone, Outcome, UnfitEngine
+from nightshift.tasks import Verdict, judge
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind, usage
 
 if TYPE_CHECKING:
@@ -155,9 +156,13 @@ class _Seen:
         if not isinstance(outcome, Replied) or len(group.rows) != 1:
             return
         tokens, written = usage(outcome.body)
-        choices = outcome.body.get("choices") or [{}]
-        finish = choices[0].get("finish_reason") if isinstance(choices[0], dict) else None
-        self.said[group.rows[0].ordinal] = {"finish_reason": finish, "prompt_tokens": tokens, "output_tokens": written}
+        judged = judge(outcome.body, message=getattr(self.kind, "message", False))
+        early = judged.verdict is Verdict.CUT and judged.ending != "length"
+        self.said[group.rows[0].ordinal] = {
+            "finish_reason": "cut" if early else judged.ending,
+            "prompt_tokens": tokens,
+            "output_tokens": written,
+        }
 
     def settled(self, group: Group) -> None:
         """Nothing more is learned of it."""

@@ -23,8 +23,8 @@ class EngineTaken(EngineGone):
 class Computed:
     """One row. prompt: what was sent, None if no request could be made. answer: as `TaskKind.prediction_type` has it.
 
-    finish_reason: as the engine says, if it does. prompt_tokens, output_tokens: None if its request had other rows, too. reason
-    and message are those of a dead letter.
+    finish_reason: as the engine says, if it does; "cut" if it ended before its text began. prompt_tokens, output_tokens: None
+    if its request had other rows, too. reason and message are those of a dead letter.
     """
 
     prompt: str | None = None

@@ -89,7 +89,7 @@ class Variant:
 
     @property
     def truncated(self) -> int:
-        return sum(row.finish_reason == "length" for row in self.rows)
+        return sum(row.finish_reason in ("length", "cut") for row in self.rows)
 
 
 @dataclass(frozen=True)

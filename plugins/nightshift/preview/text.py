@@ -60,8 +60,11 @@ def _one(row: PreviewRow, width: int) -> Iterator[str]:
         yield from _block("answer", answer_text(row), width)
 
 
+_ENDS: Final = {"length": "cut at max_tokens", "cut": "cut before its text began"}
+
+
 def _facts(row: PreviewRow) -> str:
-    found = [] if row.finish_reason is None else ["cut at max_tokens" if row.finish_reason == "length" else row.finish_reason]
+    found = [] if row.finish_reason is None else [_ENDS.get(row.finish_reason, row.finish_reason)]
     if row.prompt_tokens is not None:
         found.append(f"{row.prompt_tokens:,} + {n(row.output_tokens or 0, 'token')}")
     if row.tries > 1:
@@ -188,7 +191,7 @@ def _sum(variant: Variant, *, named: bool) -> Iterator[str]:
         if row.reason is not None:
             reasons[row.reason] = reasons.get(row.reason, 0) + 1
     dead = f"{n(variant.dead, 'dead letter')} ({', '.join(f'{count} {name}' for name, count in reasons.items())})"
-    cut = f", {variant.truncated} cut at max_tokens" if variant.truncated else ""
+    cut = f", {variant.truncated} cut" if variant.truncated else ""
     yield (
         f"{head}{len(variant.rows) - variant.dead} answered{cut}, {dead if reasons else 'no dead letter'}; "
         f"{n(variant.prompt_tokens, 'prompt token')} and {variant.output_tokens:,} of answers"

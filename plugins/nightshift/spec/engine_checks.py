@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import PydanticCustomError
 
@@ -19,6 +19,10 @@ from nightshift.spec.profile_names import profile_of, unknown
 from nightshift.spec.request_checks import is_text
 from nightshift.spec.vllm_flags import dashed, takes
 from nightshift.tasks import TASK_KINDS, request_model
+
+if TYPE_CHECKING:
+    from nightshift.spec.model import JobSpec
+    from nightshift.spec.stream import StreamSpec
 
 _LENGTH: Final[FieldPath] = ("engine", "max_model_len")
 _SEATS: Final[FieldPath] = ("engine", "max_num_seqs")
@@ -43,6 +47,16 @@ def engine(document: Document) -> Iterator[Finding]:
         yield from _flag(document, flags, flag, other, least=False)
     yield from _shares(document, flags)
     yield from _reasoning(document)
+
+
+def doubts(spec: JobSpec | StreamSpec) -> Iterator[str]:
+    """What is valid in a job, and will hardly do what was meant: a sentence or two each."""
+    if getattr(spec.request, "stop", ()) and PARSER in map(dashed, spec.engine.args):
+        yield (
+            "request.stop: Leave it out, or name strings that the reasoning cannot hold. vLLM looks for them there, too "
+            f"(engine.args.{PARSER}), so it may end an answer before its text begins. Such an answer counts as cut: "
+            "request.truncated decides what becomes of it."
+        )
 
 
 def _compute(document: Document) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any, Final
 from nightshift.fields.mistakes import FieldPath, Finding, nearest
 from nightshift.fields.values import COLUMN_PATTERN
 from nightshift.spec.document import Document
+from nightshift.spec.vllm_flags import dashed
 from nightshift.tasks import TASK_KINDS, request_model
 
+STRUCTURED: Final = "structured-outputs-config"
 COLUMNS_LISTED: Final = 30
 """In a message."""
 
@@ -83,8 +86,20 @@ def request(document: Document, columns: Columns | None) -> Iterator[Finding]:
     for name, column in named:
         if columns is not None and re.fullmatch(COLUMN_PATTERN, column):  # else the model reports it
             yield from columns.lacking(("request", name), "The request", column)
-    for finding in request.findings(values):
+    for finding in request.findings(values, _backend(document)):
         yield Finding(("request", *finding.path), finding.problem, finding.remedy)
+
+
+def _backend(document: Document) -> str:
+    """Of vLLM's structured output, as far as the job's arguments name one in JSON."""
+    args = document.get("engine", "args")
+    found = [value for name, value in args.items() if dashed(str(name)) == STRUCTURED] if isinstance(args, dict) else []
+    try:
+        config = json.loads(found[0]) if found else {}
+    except (ValueError, TypeError):
+        return "auto"
+    named = config.get("backend") if isinstance(config, dict) else None
+    return named if isinstance(named, str) else "auto"
 
 
 def _template(

@@ -33,8 +33,8 @@ def concerns(manifest: RunManifest) -> Iterator[Concern]:
     if manifest.truncated >= NEARLY_ALL * answers:
         yield Concern(
             "cut",
-            "Raise request.max_tokens, or ask for shorter answers: "
-            f"{manifest.truncated:,} of {answers:,} answers were cut at max_tokens.",
+            "Raise request.max_tokens, or ask for shorter answers; if the model reasons, leave request.stop out: "
+            f"{manifest.truncated:,} of {answers:,} answers were cut, at max_tokens or before their text began.",
         )
     look = "Look at some prompts and answers before you use them:"
     if manifest.empty is not None and manifest.empty >= NEARLY_ALL * answers:

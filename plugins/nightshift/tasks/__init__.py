@@ -9,10 +9,22 @@ import importlib
 import pkgutil
 from typing import Final
 
+from nightshift.tasks._judgement import ABORT, ERROR, Verdict, choice_that_ended, judge
 from nightshift.tasks._request import TaskRequest
 from nightshift.tasks._values import NoProcess, Rendering
 
-__all__ = ["TASK_KINDS", "NoProcess", "Rendering", "TaskRequest", "request_model"]
+__all__ = [
+    "ABORT",
+    "ERROR",
+    "TASK_KINDS",
+    "NoProcess",
+    "Rendering",
+    "TaskRequest",
+    "Verdict",
+    "choice_that_ended",
+    "judge",
+    "request_model",
+]
 
 TASK_KINDS: Final[tuple[str, ...]] = tuple(
     sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base" and module.name[0] != "_")

@@ -71,8 +71,11 @@ class TaskRequest(Section):
         return ANSWER_BYTES
 
     @classmethod
-    def findings(cls, values: Mapping[str, Any]) -> list[Finding]:
-        """What is wrong with the raw values beyond their types; paths begin below ``request``."""
+    def findings(cls, values: Mapping[str, Any], backend: str) -> list[Finding]:
+        """What is wrong with the raw values beyond their types; paths begin below ``request``.
+
+        backend: of vLLM's structured output, "auto" if the job does not name one.
+        """
         return []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
@@ -18,7 +18,8 @@ from pydantic import AfterValidator, Field
 
 from nightshift.fields import section
 from nightshift.fields.mistakes import Finding, mistake
-from nightshift.tasks import _typed
+from nightshift.tasks import _served, _typed
+from nightshift.tasks._judgement import STOP, Judged, Verdict, judge
 from nightshift.tasks._request import TaskRequest
 from nightshift.tasks.base import Answer, Answers, Discarded, InvalidAnswer, InvalidReply, NotDone, Reason, usage
 
@@ -31,6 +32,10 @@ Truncated = Literal["keep", "dead_letter"]
 Reasoning = Literal["keep", "drop"]
 
 STOPS_MAX: Final = 4
+NO_STOP: Final = "leave it out, or name a string that the reasoning cannot hold, because vLLM looks for it there, too"
+WHITE_SPACE_LEAST: Final = 16
+"""Characters at the end of a typed answer that was cut, from which on white space is what cut it."""
+NO_WHITE_SPACE: Final = """structured-outputs-config: '{"backend": "xgrammar", "disable_any_whitespace": true}'"""
 BYTES_PER_TOKEN: Final = 8
 """Of an answer's text, for planning: tokens of 4 characters are usual, some are longer."""
 SAMPLING: Final = (
@@ -122,7 +127,8 @@ class SamplingRequest(TaskRequest):
     )
     truncated: Truncated = Field(
         default="keep",
-        description="What to do with a text that is cut at max_tokens: keep and count it, or make the row a dead letter.",
+        description="What to do with a text that is cut, at max_tokens or inside the reasoning: keep and count it, or make the "
+        "row a dead letter.",
         examples=["dead_letter"],
     )
 
@@ -136,7 +142,7 @@ class SamplingRequest(TaskRequest):
         return BYTES_PER_TOKEN * (tokens if isinstance(tokens, int) and tokens > 0 else cls.model_fields["max_tokens"].default)
 
     @classmethod
-    def findings(cls, values: Mapping[str, Any]) -> list[Finding]:
+    def findings(cls, values: Mapping[str, Any], backend: str) -> list[Finding]:
         schema = values.get("json_schema")
         kept = Finding(("truncated",), "A typed answer that is cut is never kept: it is drawn again", "Leave it out")
         found = [kept] if schema is not None and values.get("truncated") == "keep" else []
@@ -146,6 +152,8 @@ class SamplingRequest(TaskRequest):
         except (ValueError, TypeError):
             return found  # the field's own type reports it
         problems = _typed.compile_schema(schema)[1] if isinstance(schema, dict) else []
+        if isinstance(schema, dict) and not problems:
+            problems = list(_served.unserved(schema, backend))
         return found + [Finding(("json_schema", *path), problem, remedy) for path, problem, remedy in problems]
 
 
@@ -177,6 +185,8 @@ class Sampling:
 
     server_args: tuple[str, ...] = ("--runner=generate",)
     rows_per_request = 1
+    message = True
+    """Whether the text of a reply is in a message."""
 
     def __init__(self, job: Job, request: SamplingRequest) -> None:
         values = {name: getattr(request, name) for name in SAMPLING}
@@ -203,51 +213,47 @@ class Sampling:
             body["seed"] = row_seed(self._seed, prompt.name, retry)
         return orjson.dumps(body)
 
-    def read(self, choice: Mapping[str, Any], text: Any, reply: Mapping[str, Any], reasoning: str | None = None) -> Answers:
-        """The one answer of a reply. text: None if there is none. reasoning: what was written before. Raises InvalidReply."""
-        reason = choice.get("finish_reason")
-        if text is None and reason not in ("stop", "length"):
-            raise InvalidAnswer(f"the model wrote no text (finish_reason {reason!r})")
-        text = "" if text is None else text
-        if not isinstance(text, str):
-            raise InvalidReply(f"the reply has no text (finish_reason {reason!r})")
-        cut = self._cut(text, reasoning) if reason == "length" else None
+    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
+        said = judge(reply, message=self.message)
+        if said.verdict is Verdict.ABORTED:
+            raise NotDone(said.why)
+        if said.verdict in (Verdict.UNPARSABLE, Verdict.FAILED):
+            raise InvalidReply(said.why)
+        if said.verdict is Verdict.REFUSED:
+            raise InvalidAnswer(said.why)
+        cut = self._cut(said) if said.verdict is Verdict.CUT else None
         if cut and self._typed is not None:
             raise InvalidAnswer(cut)
         if cut and not self._keeps_truncated:
             return Answers([Discarded(Reason.TRUNCATED, cut)], *usage(reply))
-        kept = _typed.storable(reasoning) if reasoning is not None and self._keeps_reasoning else None
-        return Answers([Answer(self._value(text, reasoning), cut is not None, kept)], *usage(reply))
+        kept = _typed.storable(said.reasoning) if said.reasoning is not None and self._keeps_reasoning else None
+        value = self._typed.parse(said.text) if self._typed else _typed.storable(said.text)
+        return Answers([Answer(value, cut is not None, kept)], *usage(reply))
 
-    def _cut(self, text: str, reasoning: str | None) -> str:
+    def _cut(self, said: Judged) -> str:
+        """What cut an answer, and what to do about it."""
+        if said.ending == STOP:
+            return self._stopped_early(said)
+        if said.ending != "length":
+            return f"the engine cut the answer (finish_reason {said.ending!r})"
         message = f"the answer was cut after {self._options['max_tokens']} tokens (max_tokens)"
-        if text.strip():
+        blank = len(said.text) - len(said.text.rstrip())
+        if self._typed is not None and blank >= WHITE_SPACE_LEAST:
+            return f"{message}, the last {blank:,} characters of it white space: set engine.args: {{{NO_WHITE_SPACE}}}"
+        if said.text.strip():
             return message
-        if reasoning is None:
+        if not said.reasoned:
             return f"{message}, and no text is left: a model that reasons needs more of them"
         return f"{message}, all of them reasoning: raise request.max_tokens, or have the model reason less"
 
-    def _value(self, text: str, reasoning: str | None) -> Any:
-        if self._typed is None:
-            return _typed.storable(text)
-        if not text.strip() and reasoning is not None:
-            raise InvalidAnswer("the answer is empty: the model ended after its reasoning")
-        return self._typed.parse(text)
-
-
-def the_choice(reply: Any) -> Mapping[str, Any]:
-    """The one choice of a reply. Raises NotDone if it was aborted, and InvalidReply for a reply without exactly one."""
-    choices = reply.get("choices") if isinstance(reply, dict) else None
-    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
-        raise InvalidReply("the reply does not have exactly one choice")
-    choice: Mapping[str, Any] = choices[0]
-    if choice.get("finish_reason") == "abort":
-        raise NotDone("the engine aborted the request")
-    if choice.get("finish_reason") == "error":
-        raise InvalidReply("the engine failed while it answered")
-    if choice.get("finish_reason") is None:
-        raise InvalidReply("the engine does not say why the answer ended, so it may be half of one")
-    return choice
+    def _stopped_early(self, said: Judged) -> str:
+        """Of an answer that ended by itself, or at a stop string, without a text."""
+        where = "inside or right behind the reasoning" if said.reasoned else "before any text"
+        if isinstance(said.stop_reason, str):
+            return f"the stop string {said.stop_reason!r} (request.stop) cut the answer {where}: {NO_STOP}"
+        if "stop" in self._options:
+            return f"the answer ended {where}, perhaps at a string of request.stop: {NO_STOP}"
+        return f"the answer ended {where}: the model gave none (stop_reason {said.stop_reason!r})"
 
 
 def row_seed(seed: int, name: RowName, retry: int) -> int:

@@ -2,7 +2,7 @@
 
 Only what a BigQuery column can hold is supported; `compile_schema` reports everything else, with its place and a remedy.
 Everything that it accepts is also checked: a value that passes is valid by the schema, except for ``format``, which only
-the engine enforces.
+the engine enforces. `nightshift.tasks._served` knows what the engine cannot do.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.tasks.base import InvalidAnswer
@@ -25,6 +27,9 @@ Problem = tuple[Path, str, str]
 
 DEPTH_MAX: Final = 15
 """BigQuery's limit on nested structs."""
+MATCHED_MOST: Final = 1 << 16
+"""Characters of a text that is held against a pattern in the event loop's thread: 4 s for the worst pattern that was
+tried, milliseconds for others."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 _NOTES: Final = frozenset({"title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "definitions"})
 _KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
@@ -35,12 +40,20 @@ _KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "array": frozenset({"items", "minItems", "maxItems"}),
     "object": frozenset({"properties", "required", "additionalProperties"}),
 }
-_COMPARISONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+COMPARISONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
     "minimum": (lambda value, limit: value >= limit, "less than"),
     "maximum": (lambda value, limit: value <= limit, "more than"),
     "exclusiveMinimum": (lambda value, limit: value > limit, "not more than"),
     "exclusiveMaximum": (lambda value, limit: value < limit, "not less than"),
 }
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Whether a text has a part that matches, in time that grows with the text alone. Raises ValueError for what is not a
+    regular expression of ECMA, or has look-around or references, which take longer."""
+    import jsonschema_rs
+
+    return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions()).is_valid
 
 
 class SchemaNode(ABC):
@@ -79,7 +92,11 @@ class _String(SchemaNode):
     def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...]) -> None:
         self._choices = choices
         self._least, self._most = schema.get("minLength", 0), schema.get("maxLength", math.inf)
-        self._pattern = re.compile(schema["pattern"]) if "pattern" in schema else None
+        self._pattern: str | None = schema.get("pattern")
+
+    @cached_property
+    def _matches(self) -> Callable[[str], bool]:
+        return matcher(self._pattern or "")
 
     def check(self, value: Any, where: str) -> str:
         if not isinstance(value, str):
@@ -88,22 +105,25 @@ class _String(SchemaNode):
             raise _wrong(value, where, f"one of {', '.join(map(str, self._choices))}")
         if not self._least <= len(value) <= self._most:
             raise _wrong(value, where, f"a text of {self._least} to {self._most} characters")
-        if self._pattern and not self._pattern.search(value):
-            raise _wrong(value, where, f"a text that matches {self._pattern.pattern}")
-        return storable(value)
+        text = storable(value)
+        if self._pattern is not None and len(text) > MATCHED_MOST:
+            raise InvalidAnswer(f"{where} has {len(text):,} characters; a text with a pattern has {MATCHED_MOST:,} at most")
+        if self._pattern is not None and not self._matches(text):
+            raise _wrong(value, where, f"a text that matches {self._pattern}")
+        return text
 
 
 class _Number(SchemaNode):
     def __init__(self, schema: Mapping[str, Any], choices: tuple[Any, ...], *, whole: bool) -> None:
         self._choices, self._whole = choices, whole
         self.scalar = "int64" if whole else "float64"
-        self._limits = [(name, schema[name]) for name in _COMPARISONS if name in schema]
+        self._limits = [(name, schema[name]) for name in COMPARISONS if name in schema]
 
     def check(self, value: Any, where: str) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong(value, where, "a whole number" if self._whole else "a number")
         for name, limit in self._limits:
-            holds, words = _COMPARISONS[name]
+            holds, words = COMPARISONS[name]
             if not holds(value, limit):
                 raise InvalidAnswer(f"{where} is {words} {limit}: {_shown(value)}")
         if self._choices and value not in self._choices:
@@ -303,11 +323,11 @@ class _Compiler:
         if pair is not None:
             agree = bool(schema.get(pair[0], 0) <= schema.get(pair[1], math.inf))
         elif kind == "integer":
-            pair, agree = ("minimum", "maximum"), _some_whole_number(schema)
+            pair, agree = ("minimum", "maximum"), some_decimal(schema, 0)
         else:
             pair, agree = ("minimum", "maximum"), kind != "number" or _some_number(schema)
         if not agree:
-            given = {key: schema[key] for key in (*pair, *_COMPARISONS) if key in schema}
+            given = {key: schema[key] for key in (*pair, *COMPARISONS) if key in schema}
             shown = ", ".join(f"{key} {value}" for key, value in given.items())
             self.problem((*path, next(iter(given))), f"No {kind} is within the limits: {shown}", "Write limits that one meets")
         return agree
@@ -316,8 +336,8 @@ class _Compiler:
         for choice in choices:
             try:
                 node.check(choice, "The choice")
-            except InvalidAnswer as error:
-                self.problem(path, str(error), "Leave it out, or change what it contradicts")
+            except ValueError as error:  # of a pattern, too
+                self.problem(path, str(error).splitlines()[0], "Leave it out, or change what it contradicts")
 
     def _values_fit(self, kind: str, schema: Mapping[str, Any], path: Path) -> bool:
         """Whether the keywords' own values are usable."""
@@ -325,7 +345,7 @@ class _Compiler:
         for keyword in ("minLength", "maxLength", "minItems", "maxItems"):
             if keyword in schema and (type(schema[keyword]) is not int or schema[keyword] < 0):
                 self.problem((*path, keyword), f"{schema[keyword]!r} is not a count", "Write a whole number")
-        for keyword in _COMPARISONS:
+        for keyword in COMPARISONS:
             if keyword in schema and (type(schema[keyword]) not in (int, float) or not -math.inf < schema[keyword] < math.inf):
                 self.problem((*path, keyword), f"{schema[keyword]!r} is not a limit", "Write a number")
         if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
@@ -333,10 +353,8 @@ class _Compiler:
         elif any(_type_name(value) not in (kind, "null") for value in _choices(schema)):
             keyword = "enum" if "enum" in schema else "const"
             self.problem((*path, keyword), f"Not every choice is of type {kind}", "Write choices of that type")
-        try:
-            re.compile(schema.get("pattern", ""))
-        except (re.error, TypeError) as error:
-            self.problem((*path, "pattern"), f"The pattern does not compile: {error}", "Write a regular expression")
+        if not isinstance(schema.get("pattern", ""), str):
+            self.problem((*path, "pattern"), f"{schema['pattern']!r} is not a pattern", "Write a regular expression")
         return len(self.problems) == before
 
     def _array(self, schema: Mapping[str, Any], path: Path, through: tuple[str, ...]) -> SchemaNode:
@@ -383,10 +401,12 @@ class _Compiler:
             seen.add(str(name).casefold())
 
 
-def _some_whole_number(schema: Mapping[str, Any]) -> bool:
-    """Whether one of 64 bits is within the limits."""
-    least = max(-(2**63), math.ceil(schema.get("minimum", -(2**63))), math.floor(schema.get("exclusiveMinimum", -(2**64))) + 1)
-    most = min(2**63 - 1, math.floor(schema.get("maximum", 2**63)), math.ceil(schema.get("exclusiveMaximum", 2**64)) - 1)
+def some_decimal(schema: Mapping[str, Any], places: int) -> bool:
+    """Whether a number of so many decimal places is within the limits; if of none, one of 64 bits."""
+    low, high = (-(2**63), 2**63 - 1) if places == 0 else (-(10**400), 10**400)
+    at = {name: Fraction(str(schema[name])) * 10**places for name in COMPARISONS if name in schema}
+    least = max(low, math.ceil(at.get("minimum", low)), math.floor(at.get("exclusiveMinimum", low - 1)) + 1)
+    most = min(high, math.floor(at.get("maximum", high)), math.ceil(at.get("exclusiveMaximum", high + 1)) - 1)
     return bool(least <= most)
 
 

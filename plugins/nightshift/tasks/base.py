@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
 
 from nightshift.fields.text import n
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nightshift.tasks._templates import Examined
 
+_Item = TypeVar("_Item")
 FLOAT32_MOST: Final = (2 - 2**-23) * 2.0**127
 TOKENS_MOST: Final = 2**31
 """Tokens that one request may have."""
@@ -89,10 +90,17 @@ class Discarded:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoiled:
+    """What a reply that answers other rows has for this one: nothing that is an answer. It is sent again, alone."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """The content of a 200 reply: an answer for each payload, in order, and the tokens that the engine reports."""
 
-    rows: Sequence[Answer | Discarded]
+    rows: Sequence[Answer | Discarded | Spoiled]
     prompt_tokens: int = 0
     output_tokens: int = 0
 
@@ -342,6 +350,23 @@ def numbered(reply: Any, key: str, count: int) -> list[Mapping[str, Any]]:
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidReply(f"the answers are not numbered: {error!r}") from error
     raise InvalidReply("the answers are not numbered 0, 1, 2, ...")
+
+
+def each_alone(items: Iterable[_Item], read: Callable[[_Item], Any]) -> list[Answer | Spoiled]:
+    """What `read` makes of each item of a reply. An item that it refuses with InvalidReply concerns its own row alone.
+
+    Raises InvalidReply if that is true of all items.
+    """
+    rows: list[Answer | Spoiled] = []
+    for item in items:
+        try:
+            rows.append(Answer(read(item)))
+        except InvalidReply as error:
+            rows.append(Spoiled(str(error)))
+    refused = [row for row in rows if isinstance(row, Spoiled)]
+    if refused and len(refused) == len(rows):
+        raise InvalidReply(refused[0].message)
+    return rows
 
 
 def finite(value: Any) -> float:

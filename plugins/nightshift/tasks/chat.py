@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from nightshift.fields import section
 from nightshift.fields.mistakes import mistake
 from nightshift.tasks import Rendering
-from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling, the_choice
-from nightshift.tasks.base import Answers, BadInput, InvalidReply, Text, plain_text, union
+from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling
+from nightshift.tasks.base import BadInput, Text, plain_text, union
 
 if TYPE_CHECKING:
     from nightshift.tasks.base import Job, RowName
@@ -68,27 +68,6 @@ class Kind(Sampling):
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads
         return PATH, self.body(prompt, retry, {"messages": prompt.content})
-
-    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        return read_message(self, reply)
-
-
-def read_message(sampling: Sampling, reply: Any) -> Answers:
-    """The answer of a chat reply. Raises InvalidReply, NotDone."""
-    choice = the_choice(reply)
-    message = choice.get("message")
-    if not isinstance(message, dict):
-        raise InvalidReply("the reply has no message")
-    reasoning = _reasoning(message)
-    if "content" not in message and reasoning is None:
-        raise InvalidReply("the reply's message has no content")
-    return sampling.read(choice, message.get("content"), reply, reasoning)
-
-
-def _reasoning(message: Mapping[str, Any]) -> str | None:
-    """What a reasoning parser has taken out of the answer; engines called it reasoning_content before."""
-    found = (message.get(name) for name in ("reasoning", "reasoning_content"))
-    return next((text for text in found if isinstance(text, str) and text), None)
 
 
 def system_message(system: Text | None, row: Mapping[str, Any], messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

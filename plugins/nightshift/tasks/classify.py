@@ -14,7 +14,7 @@ from pydantic import Field
 
 from nightshift.fields import section
 from nightshift.tasks._request import INPUT, ListRequest, truncation
-from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, finite, numbered, usage
+from nightshift.tasks.base import Answers, InvalidReply, Text, each_alone, finite, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,7 @@ class Kind:
         return "/classify", orjson.dumps({**self._options, "input": list(payloads)})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        return Answers([Answer(_prediction(item)) for item in numbered(reply, "data", len(payloads))], *usage(reply))
+        return Answers(each_alone(numbered(reply, "data", len(payloads)), _prediction), *usage(reply))
 
 
 def _prediction(item: Mapping[str, Any]) -> dict[str, Any]:

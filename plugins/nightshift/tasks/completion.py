@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from nightshift.fields import section
-from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest, the_choice
-from nightshift.tasks.base import Answers, InvalidReply, Text
+from nightshift.tasks._sampling import Prompt, Sampling, SamplingRequest
+from nightshift.tasks.base import Text
 
 if TYPE_CHECKING:
     from nightshift.tasks.base import Job, RowName
@@ -30,6 +30,8 @@ class Request(SamplingRequest):
 class Kind(Sampling):
     """`nightshift.tasks.base.TaskKind` for models that continue a text."""
 
+    message = False
+
     def __init__(self, job: Job, request: Request) -> None:
         super().__init__(job, request)
         self._prompt = Text(request.prompt, job.rendering)
@@ -41,9 +43,3 @@ class Kind(Sampling):
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         (prompt,) = payloads
         return "/v1/completions", self.body(prompt, retry, {"prompt": prompt.content})
-
-    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        choice = the_choice(reply)
-        if "text" not in choice:
-            raise InvalidReply("the reply's choice has no text")
-        return self.read(choice, choice["text"], reply)

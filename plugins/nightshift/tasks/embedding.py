@@ -19,7 +19,7 @@ from pydantic import Field
 
 from nightshift.fields import section
 from nightshift.tasks._request import INPUT, ListRequest, truncation
-from nightshift.tasks.base import Answer, Answers, InvalidReply, Text, WrongModel, numbered, usage
+from nightshift.tasks.base import Answer, Answers, InvalidReply, Spoiled, Text, WrongModel, each_alone, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,30 +85,32 @@ class Kind:
         return "/v1/embeddings", orjson.dumps({**self._options, "input": list(payloads)})
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        items = numbered(reply, "data", len(payloads))
-        try:
-            vectors = [_vector(item["embedding"]) for item in items]
-        except InvalidReply:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidReply(f"not an embedding: {error!r}") from error
-        self._check_width(vectors)
-        return Answers(list(map(Answer, vectors)), *usage(reply))
+        rows = each_alone(numbered(reply, "data", len(payloads)), _vector)
+        self._learn_width([len(row.prediction) for row in rows if isinstance(row, Answer)])
+        return Answers(each_alone(rows, self._of_width), *usage(reply))
 
-    def _check_width(self, vectors: Sequence[array[float]]) -> None:
+    def _learn_width(self, widths: Sequence[int]) -> None:
         """One model gives vectors of one width: the one that the job states, else that of most which this attempt has seen.
 
         Not of the first one: if that was the odd one, every good row would be blamed for it. `nightshift.run.seal` proves it
         of the whole run.
         """
-        self._widths.update(map(len, vectors))
+        self._widths.update(widths)
         if self._dimensions is not None and not self._widths[self._dimensions]:
-            self._refuse_model(len(vectors[0]), self._dimensions)
-        most, count = self._widths.most_common(1)[0]
+            self._refuse_model(widths[0], self._dimensions)
+        (most, count), *others = self._widths.most_common(2)
         if self._dimensions is None and count > self._widths[self._width]:
             self._width = most
-        if other := {len(vector) for vector in vectors} - {self._width}:
-            raise InvalidReply(f"an embedding of {min(other)} numbers, though one model made all, and most have {self._width}")
+        if self._dimensions is None and len(set(widths)) > 1 and others and others[0][1] == count:
+            raise InvalidReply(f"embeddings of {most} and of {others[0][0]} numbers, equally many: one model made all")
+
+    def _of_width(self, row: Answer | Spoiled) -> array[float]:
+        if isinstance(row, Spoiled):
+            raise InvalidReply(row.message)
+        vector: array[float] = row.prediction
+        if len(vector) != self._width:
+            raise InvalidReply(f"an embedding of {len(vector)} numbers, though one model made all, and most have {self._width}")
+        return vector
 
     def _refuse_model(self, width: int, stated: int) -> None:
         raise WrongModel(
@@ -118,8 +120,11 @@ class Kind:
         )
 
 
-def _vector(encoded: str) -> array[float]:
-    raw = base64.b64decode(encoded, validate=True)
+def _vector(item: Mapping[str, Any]) -> array[float]:
+    try:
+        raw = base64.b64decode(item["embedding"], validate=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidReply(f"not an embedding: {error!r}") from error
     if not raw or len(raw) % 4:
         raise InvalidReply(f"an embedding of {len(raw)} bytes is not a list of float32")
     vector = array("f", raw)

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field
 from nightshift.fields import section
 from nightshift.fields.mistakes import mistake
 from nightshift.tasks._sampling import MessageRequest, Prompt, Sampling
-from nightshift.tasks.base import Answers, BadInput, Fetch, Text, union
-from nightshift.tasks.chat import PATH, SYSTEM, read_message, system_message
+from nightshift.tasks.base import BadInput, Fetch, Text, union
+from nightshift.tasks.chat import PATH, SYSTEM, system_message
 
 if TYPE_CHECKING:
     from nightshift.tasks.base import Job, RowName
@@ -94,9 +94,6 @@ class Kind(Sampling):
         url = f"data:image/{_form(picture.image)};base64,{base64.b64encode(picture.image).decode()}"
         content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
         return PATH, self.body(picture, retry, {"messages": [*system, {"role": "user", "content": content}]})
-
-    def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
-        return read_message(self, reply)
 
 
 def _checked(body: bytes) -> bytes:

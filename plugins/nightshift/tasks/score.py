@@ -10,7 +10,7 @@ from pydantic import Field
 
 from nightshift.fields import section
 from nightshift.tasks._request import ListRequest, truncation
-from nightshift.tasks.base import Answer, Answers, Text, finite, numbered, union, usage
+from nightshift.tasks.base import Answers, Text, each_alone, finite, numbered, union, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,4 +60,4 @@ class Kind:
 
     def answers(self, reply: Any, payloads: Sequence[Any]) -> Answers:
         items = numbered(reply, "data", len(payloads))
-        return Answers([Answer(finite(item.get("score"))) for item in items], *usage(reply))
+        return Answers(each_alone(items, lambda item: finite(item.get("score"))), *usage(reply))

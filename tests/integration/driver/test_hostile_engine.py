@@ -113,29 +113,40 @@ def test_a_reply_that_is_half_right_costs_its_own_row_and_no_other(tmp_path: Pat
     assert (manifest.prompt_tokens, manifest.output_tokens) == (said, said)
 
 
-@pytest.mark.parametrize("at", [0, 21])
-def test_a_vector_of_another_width_is_never_in_the_table(tmp_path: Path, at: int) -> None:
-    """Whether it is in the first reply that the attempt sees or in a later one."""
-    texts: list[str | None] = [f"text number {n}" for n in range(40)]
+SPOILED: Final[dict[str, tuple[list[float] | None, str]]] = {
+    "another width": ([1.0, 1.0, 1.0], "an embedding of 3 numbers, though one model made all, and most have 2"),
+    "no number": ([1.0, float("nan")], "the embedding has a value that is not a finite number"),
+    "null": (None, "not an embedding: "),
+}
 
-    async def wider(asked: list[str]) -> web.Response | None:
+
+@pytest.mark.parametrize("kind", SPOILED)
+@pytest.mark.parametrize("at", [0, 21])
+def test_a_spoiled_vector_is_never_in_the_table_and_costs_no_other_row(tmp_path: Path, at: int, kind: str) -> None:
+    """Whether it is in the first reply that the attempt sees or in a later one. The reply's other vectors are kept."""
+    texts: list[str | None] = [f"text number {n}" for n in range(40)]
+    spoiled, said = SPOILED[kind]
+    requests: list[list[str]] = []
+
+    async def spoils(asked: list[str]) -> web.Response | None:
+        requests.append(asked)
         if texts[at] not in asked:
             return None
-        vectors = [[*vector_of(text), 1.0] if text == texts[at] else vector_of(text) for text in asked]
-        data = [
-            {"index": n, "embedding": base64.b64encode(array("f", vector).tobytes()).decode()}
-            for n, vector in enumerate(vectors)
-        ]
-        return web.json_response({"data": data})
+        vectors = [spoiled if text == texts[at] else vector_of(text) for text in asked]
+        coded = [vector and base64.b64encode(array("f", vector).tobytes()).decode() for vector in vectors]
+        return web.json_response({"data": [{"index": n, "embedding": each} for n, each in enumerate(coded)]})
 
     prepared = prepare(tmp_path, texts, dead_letters__tolerate=1)
-    with CannedEngine(wider) as engine:
+    with CannedEngine(spoils) as engine:
         driver = DriverProcess(prepared, engine.url, hurried=True)
         assert driver.finish() == exits.DONE, driver.log[-5:]
 
+    sizes = [len(asked) for asked in requests]
+    assert set(sizes) == {1, max(sizes)}, f"no request is halved: {sizes}"
+    assert all(asked == [texts[at]] for asked in requests if len(asked) == 1), "only the row at fault is sent alone"
     rows = prepared.rows()
     assert dead(rows) == {at: "invalid_output"}
-    assert "an embedding of 3 numbers, though one model made all, and most have 2" in rows[at]["dead_message"]
+    assert said in rows[at]["dead_message"]
     assert [row["prediction"] for n, row in sorted(rows.items()) if n != at] == [
         vector_of(text or "") for n, text in enumerate(texts) if n != at
     ]

@@ -183,7 +183,7 @@ def test_a_row_that_would_be_a_dead_letter_is_shown_with_its_reason(
     shown = capsys.readouterr().out
     assert code == exits.FAILED
     assert "bad_input: the template rendered to nothing" in shown
-    assert "3 answered, 1 cut at max_tokens, 1 dead letter (1 bad_input)" in shown
+    assert "3 answered, 1 cut, 1 dead letter (1 bad_input)" in shown
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,28 @@ def test_a_night_that_does_not_keep_what_was_cut(tmp_path: Path, vllm: Vllm, sai
             assert ("all of them reasoning" in row["dead_message"]) == (choice["message"]["content"] is None)
 
 
+STOP: Final = [" ", "\n", "e", "s"]
+
+
+@pytest.mark.parametrize("truncated", ["keep", "dead_letter"])
+def test_stop_strings_inside_the_reasoning_make_no_whole_answers(tmp_path: Path, vllm: Vllm, truncated: str) -> None:
+    """vLLM looks for them in the reasoning, too, and says ``finish_reason: stop`` and ``content: null``."""
+    bodies = [{"model": "tiny", "messages": [{"role": "user", "content": text}], **GREEDY, "stop": STOP} for text in TEXTS]
+    choices = [vllm.ask("/v1/chat/completions", body)["choices"][0] for body in bodies]
+    unsaid = [n for n, each in enumerate(choices) if not each["message"]["content"]]
+    stopped = [n for n in unsaid if choices[n]["finish_reason"] == "stop"]
+    assert len(stopped) > len(TEXTS) // 2, "most end at such a string"
+
+    job = a_job(truncated=truncated, stop=STOP, **GREEDY)
+    rows = run(tmp_path, vllm.url, job, {"text": TEXTS})
+
+    empty = [n for n, row in rows.items() if row["dead_reason"] is None and not row["prediction"].strip()]
+    assert sorted(empty) == (unsaid if truncated == "keep" else [])
+    if truncated == "dead_letter":
+        assert {n: dead(rows).get(n) for n in unsaid} == dict.fromkeys(unsaid, "truncated")
+        assert all("request.stop" in rows[n]["dead_message"] for n in stopped)
+
+
 def test_typed_answers_follow_the_reasoning(tmp_path: Path, vllm: Vllm) -> None:
     """One that ends inside it is drawn again; the engine is not to blame."""
     spec = a_job(reasoning="keep", temperature=1, max_tokens=32, json_schema=SCHEMA)

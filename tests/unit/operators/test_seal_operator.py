@@ -60,7 +60,7 @@ def log(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) ->
 
 
 ENGINES = "Several answered them, and may answer the same row differently ("
-CUT = "answers were cut at max_tokens"
+CUT = "answers were cut, at max_tokens or before their text began"
 
 
 def test_a_run_of_one_engine_without_cut_answers_warns_of_nothing(log: Log) -> None:
