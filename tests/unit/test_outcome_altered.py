@@ -277,6 +277,16 @@ def test_the_pods_that_a_quota_still_refuses_are_counted() -> None:
     assert outcome.explanation.startswith("1 pod cannot be created: ")
 
 
+def test_pods_that_a_job_no_longer_needs_are_not_missed() -> None:
+    """Two at once, of which one has succeeded: one more is wanted."""
+    seen = recorded("forbidden")
+    [job] = seen.jobs
+    changed: Any = {**job, "status": {**job["status"], "completedIndexes": "0"}}
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (2, 2)
+
+    assert classify(replace(seen, jobs=(changed,)), starved=True).explanation.startswith("1 pod cannot be created: ")
+
+
 def test_jobs_that_cannot_be_created_say_so() -> None:
     seen = recorded("forbidden")
     events = tuple({**each, "reason": "JobCreationFailed"} for each in seen.events)

@@ -225,3 +225,14 @@ def test_only_events_say_that_a_volume_cannot_be_mounted() -> None:
     for condition in pod["status"]["conditions"]:
         condition["status"] = "True"
     assert pod_now(pod, NOW, events=found.events).why == "", "it was mounted since"
+
+
+def test_of_several_containers_the_one_that_was_started_again_most_often_counts() -> None:
+    [pod] = recorded("sidecar-ends").pods
+    several = [each for part in ("initContainerStatuses", "containerStatuses") for each in pod["status"][part]]
+    assert sorted(each["restartCount"] for each in several)[0] == 0
+
+    several[0]["restartCount"] = 5
+    assert pod_now(pod, NOW).restarts == 5
+    several[0]["restartCount"], several[-1]["restartCount"] = 0, 4
+    assert pod_now(pod, NOW).restarts == 4
