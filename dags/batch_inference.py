@@ -96,10 +96,11 @@ def schedule_of(spec: JobSpec) -> list[Asset] | CronDataIntervalTimetable | None
     return nightly(spec.schedule) if spec.schedule else None
 
 
-def build(spec: JobSpec, project: str, file: Path) -> DAG:
-    """The DAG of the job in this file. `project` holds the destination if its table names no project."""
+def build(spec: JobSpec, settings: Settings, file: Path) -> DAG:
+    """The DAG of the job in this file. Raises SettingsError if the job's name would give its pods another's account."""
+    settings.account_of(spec.job)
     # Also an inlet of plan: Airflow refuses a task whose asset another DAG names otherwise, and this is before any cost.
-    table = table_asset(spec, project)
+    table = table_asset(spec, settings.project)
     with DAG(
         dag_id=spec.job,
         description=spec.description,
@@ -147,7 +148,7 @@ def serve(jobs: Mapping[Path, JobSpec]) -> dict[Path, str]:
     unmade = {}
     for path, job in jobs.items():
         try:
-            globals()[job.job] = build(job, Settings.from_environment().project, path)
+            globals()[job.job] = build(job, Settings.from_environment(), path)
         except Exception as error:  # One job must not take away the DAGs of all others.
             unmade[path] = f"Airflow cannot make its DAG: {type(error).__name__}: {error}"
     return unmade

@@ -30,6 +30,15 @@ _RESERVATION: Final = re.compile(
 )
 JOB_MARK: Final = "{job}"
 """Stands for a job's name in `Settings.service_account`."""
+OTHERS_ACCOUNTS: Final = {
+    "default": "the namespace's own account, which pods without one have",
+    "nightshift-airflow": "Airflow's account (k8s/base/airflow.yaml)",
+    "nightshift-models": "the account that writes the models of all jobs (nightshift render --copy-model)",
+    "nightshift-worker": "the account of all jobs of a deployment without {job} (k8s/base/worker.yaml)",
+}
+"""Kubernetes service accounts of the namespace that are no job's; tests/unit/test_accounts.py finds all that are made."""
+OF_STREAMS: Final = ("-subscriber", "-epp")
+"""Ends of the names of the accounts that a stream's manifests make."""
 _TRACES: Final = re.compile(r"https?://[^/\s]+/?")
 _ACCOUNT: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -104,8 +113,8 @@ class Settings:
         return hashlib.sha256(f"{self.bucket}/{self.dataset}".encode()).hexdigest()[:8]
 
     def account_of(self, job: str) -> str:
-        """Kubernetes service account of the job's pods."""
-        return self.service_account.replace(JOB_MARK, job)
+        """Kubernetes service account of the pods of a job, or of a stream's servers. Raises SettingsError as `account_of`."""
+        return account_of(self.service_account, job)
 
     @property
     def reserved(self) -> dict[str, tuple[str, str]]:
@@ -153,6 +162,23 @@ class Settings:
         if "workers_max" in values:
             values["workers_max"] = workers_max_of(values["workers_max"])
         return cls(**values)
+
+
+def account_of(setting: str, job: str) -> str:
+    """setting: `Settings.service_account`. Raises SettingsError if the name of the job or stream makes it an account that has
+    other rights than a job's: whoever writes the file would have them."""
+    account = setting.replace(JOB_MARK, job)
+    if account == setting:
+        return account
+    whose = OTHERS_ACCOUNTS.get(account)
+    if whose is None and account.endswith(OF_STREAMS):
+        whose = "as a stream's own account is named"
+    if whose is None:
+        return account
+    raise SettingsError(
+        f"job: {job} makes {account} the account of its pods, and that is {whose}. Give the job another name, because it would "
+        f"have that account's rights (NIGHTSHIFT_SERVICE_ACCOUNT is {setting})."
+    )
 
 
 def reservations_of(text: str) -> dict[str, tuple[str, str]]:

@@ -217,8 +217,9 @@ def _cloud_storage(
         # Without `credentials`, the only way to send none: `skip_signature` still looks for a metadata server.
         key = {"gcs_base_url": emulator, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
         config["service_account_key"] = json.dumps(key)
-        if token := os.environ.get("STORAGE_EMULATOR_TOKEN"):
-            credentials = partial(_bearer, token)
+        # Never those of an account of Google's: the emulator's address is a variable's, and not encrypted.
+        token = os.environ.get("STORAGE_EMULATOR_TOKEN")
+        credentials = partial(_bearer, token) if token else None
     try:
         return GCSStore(
             bucket,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import google.auth
 import pytest
 
 from nightshift import exits
-from nightshift.cli import main
+from nightshift.cli import airflow_rest, main
 from nightshift.cli import run as command
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
 from nightshift.cli.follow import _rows as rows_in_words
@@ -522,6 +525,25 @@ def test_a_paused_dag_and_a_conf_that_airflow_refuses(airflow: Airflow, ask: Ask
     assert "is paused in Airflow" in capsys.readouterr().err
 
 
+def as_google(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+    """This machine has a Google account; returns what it asks: (URL, credentials). A stand-in: neither Google nor Composer
+    can be reached here."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Account:
+        token = "google"
+
+        def refresh(self, _request: object) -> None: ...
+
+    def sent(request: urllib.request.Request, timeout: float) -> io.BytesIO:
+        asked.append((request.full_url, request.get_header("Authorization")))
+        return io.BytesIO(b"{}")
+
+    monkeypatch.setattr(google.auth, "default", lambda scopes: (Account(), "project"))
+    monkeypatch.setattr(airflow_rest._OPENER, "open", sent)
+    return asked
+
+
 class TestWhereAndWho:
     def test_the_local_stacks_variables_are_enough(self, airflow: Airflow, ask: Asked, tmp_path: Path) -> None:
         (tmp_path / "passwords").write_text('{"admin": "right"}')
@@ -562,6 +584,44 @@ class TestWhereAndWho:
 
         assert ask() == exits.CONFIG
         assert "a login is before it" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "http://abc-dot-us-central1.composer.googleusercontent.com",
+            "https://airflow.example",
+            "https://composer.googleusercontent.com.example",
+            "https://evilcomposer.googleusercontent.com",
+            "https://x.composer.googleusercontent.com.",
+            "https://x.composer.googleusercontent.com@airflow.example",
+            "https://airflow.example/x.composer.googleusercontent.com",
+        ],
+    )
+    @pytest.mark.parametrize("variable", ["NIGHTSHIFT_AIRFLOW_URL", "AIRFLOW__API__BASE_URL"])
+    def test_googles_token_goes_to_composer_alone(self, url: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = as_google(monkeypatch)
+
+        with pytest.raises(NoAirflow, match=r"Set NIGHTSHIFT_AIRFLOW_TOKEN.*Google token is sent only to Cloud Composer"):
+            AirflowApi.from_environment({variable: url}).get("/dags")
+        assert asked == []
+
+    def test_composer_gets_googles_token(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = as_google(monkeypatch)
+        url = "https://abc-dot-us-central1.composer.googleusercontent.com"
+
+        AirflowApi.from_environment({"NIGHTSHIFT_AIRFLOW_URL": url}).get("/dags")
+
+        assert asked == [(f"{url}/api/v2/dags", "Bearer google")]
+
+    def test_the_stacks_password_goes_to_the_stack_alone(self, airflow: Airflow, tmp_path: Path) -> None:
+        (tmp_path / "passwords").write_text('{"admin": "right"}')
+        local = {
+            "AIRFLOW__API__BASE_URL": "http://127.0.0.1:8080",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "passwords"),
+        }
+
+        assert AirflowApi.from_environment(local).login == ("admin", "right")
+        assert AirflowApi.from_environment({**local, "NIGHTSHIFT_AIRFLOW_URL": airflow.url}).login is None
 
     @pytest.mark.parametrize("url", ["ftp://host", "host.example", "https://"])
     def test_what_is_no_address(self, url: str) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from nightshift.batch import paths
 from nightshift.batch import source as sources
@@ -43,6 +44,9 @@ class Prepared:
 def prepared(options: Options) -> Iterator[Prepared]:
     """Reads the input once. Raises Usage, WrongEngine, InputChanged, StoreUnavailable, OSError."""
     server = Server(base_of(options.base_url), options.api_key, options.timeout_s)
+    where = urlsplit(options.base_url)
+    if options.api_key and where.scheme == "http" and where.hostname not in ("localhost", "127.0.0.1", "::1"):
+        say(f"OPENAI_API_KEY goes to {where.hostname} unencrypted. Write https:// in --base-url, or unset it")
     with _named("-i", options.input):
         is_file = _is_file(options.input)
     with _named("-o", options.output):

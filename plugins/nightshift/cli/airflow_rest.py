@@ -2,13 +2,15 @@
 Cloud Composer google-auth.
 
 The address is NIGHTSHIFT_AIRFLOW_URL, else Airflow's own setting ``[api] base_url`` from its variable, as in the local stack.
-Who asks: NIGHTSHIFT_AIRFLOW_TOKEN; else ``USER:PASSWORD@`` in the address; else the file of passwords of Airflow's simple auth
-manager, if Airflow's variables name one; else this machine's Google account, as Cloud Composer takes it.
+Who asks: NIGHTSHIFT_AIRFLOW_TOKEN; else ``USER:PASSWORD@`` in the address; else, at the address in Airflow's own setting, the
+file of passwords of its simple auth manager, if its variables name one; else, at Cloud Composer, this machine's Google account.
+Its token allows whatever the account may do, so it goes only to hosts of Composer's own, and encrypted.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -22,6 +24,7 @@ from nightshift.cli.trouble import beside_the_stack
 TIMEOUT_S: Final = 30.0
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 BASE_URL: Final = "AIRFLOW__API__BASE_URL"
+_COMPOSER: Final = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.composer\.googleusercontent\.com")
 PASSWORDS: Final = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"
 
 
@@ -83,7 +86,8 @@ class AirflowApi:
             return cls(base, token=token)
         if parts.username and parts.password:
             return cls(base, login=(unquote(parts.username), unquote(parts.password)))
-        return cls(base, login=_simple_login(environment.get(PASSWORDS)))
+        own = environment.get(BASE_URL, "").strip().rstrip("/") == url.strip().rstrip("/")
+        return cls(base, login=_simple_login(environment.get(PASSWORDS) if own else None))
 
     def get(self, path: str, **query: Any) -> Any:
         """path: below /api/v2. Raises Refused, Unreachable, NoAirflow."""
@@ -130,6 +134,13 @@ class AirflowApi:
             raise NoAirflow(f"{self.base} does not accept the user {user} and its password: {error}.") from error
 
     def _google_token(self) -> str:
+        where = urlsplit(self.base)
+        if where.scheme != "https" or not _COMPOSER.fullmatch(where.hostname or ""):
+            raise NoAirflow(
+                f"It is not known as whom to ask Airflow at {self.base}. Set NIGHTSHIFT_AIRFLOW_TOKEN, or write "
+                "NIGHTSHIFT_AIRFLOW_URL as https://USER:PASSWORD@HOST. This machine's Google token is sent only to Cloud "
+                "Composer: https://NAME.composer.googleusercontent.com."
+            )
         try:
             import google.auth
             from google.auth.exceptions import GoogleAuthError

@@ -10,6 +10,7 @@ from typing import Final
 
 from nightshift import exits
 from nightshift.fields.arguments import option
+from nightshift.settings import SettingsError, account_of
 from nightshift.spec import JobSpec, engine_checks, load_files, notifiers, sql
 from nightshift.spec.folder import job_files
 
@@ -28,9 +29,14 @@ def run(options: Options) -> int:
     folders = {path: job_files(path) for path in options.files if path.is_dir()}
     specs, errors = load_files(file for path in options.files for file in folders.get(path, [path]))
     jobs = {path: spec for path, spec in specs.items() if isinstance(spec, JobSpec)}
-    # What is wrong with a job's notifiers, where the operator's file is known.
-    operators = os.environ.get(notifiers.SETTING)
+    # What is wrong with a job's notifiers and account, where the deployment's settings are known.
+    operators, accounts = os.environ.get(notifiers.SETTING), os.environ.get("NIGHTSHIFT_SERVICE_ACCOUNT", "")
     wrong = {path: list(notifiers.wrong(path, job, operators)) for path, job in jobs.items()} if operators else {}
+    for path, spec in specs.items():
+        try:
+            account_of(accounts, spec.job)
+        except SettingsError as error:
+            wrong.setdefault(path, []).append(f"{path}: {error}")
     for file, spec in specs.items():
         if wrong.get(file):
             continue

@@ -16,7 +16,7 @@ from nightshift.doctor import fixes
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.run.names import WORKERS
-from nightshift.settings import JOB_MARK
+from nightshift.settings import JOB_MARK, SettingsError
 
 NAME: Final = "workers' rights"
 BREAKS: Final = "the proof: a pod that was taken over could write plans, manifests and other jobs' chunks"
@@ -41,6 +41,11 @@ def rights(here: Surroundings) -> Iterator[Finding]:
     if here.settings.local_folder:
         yield Skipped(NAME, "pods of the local runtime have no account")
         return
+    try:
+        whose = _whose(here)
+    except SettingsError as error:
+        yield Failed(NAME, str(error), BREAKS, "write another name as job: in its file")
+        return
     reply = here.connections.google().ask(
         "GET", f"{here.storage}/storage/v1/b/{quote(bucket, safe='')}/iam?optionsRequestedPolicyVersion=3"
     )
@@ -52,11 +57,23 @@ def rights(here: Surroundings) -> Iterator[Finding]:
     bindings = json.loads(reply.body).get("bindings", ())
     held = [(binding, member) for binding in bindings for member in binding["members"] if _is_worker(here, member)]
     if not held:
-        who = here.settings.account_of(JOB_MARK)
+        who = here.settings.service_account
         yield Skipped(NAME, f"the policy of gs://{bucket} names no account {who} of namespace {here.settings.namespace}")
         return
     found = [finding for binding, member in held if (finding := _judged(here, binding, member)) is not None]
-    yield from found or (Ok(NAME, f"below gs://{bucket}/{_prefix(here)} only"),)
+    yield from found or (Ok(NAME, f"{whose} below gs://{bucket}/{_prefix(here)} only"),)
+
+
+def _whose(here: Surroundings) -> str:
+    """Which account writes, and for whom. Raises SettingsError if it is that of something else."""
+    name = here.settings.service_account
+    if JOB_MARK not in name:
+        return f"{name}, the account of all jobs, writes"
+    return (
+        f"{here.settings.account_of(here.job.job)}, the account of {here.job.job} alone, writes"
+        if here.job
+        else f"each {name} writes"
+    )
 
 
 def _judged(here: Surroundings, binding: Mapping[str, Any], member: str) -> Finding | None:

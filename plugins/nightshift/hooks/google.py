@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from nightshift.doctor.context import Reply
 
 TIMEOUT_S: Final = 20.0
+_GOOGLES: Final = re.compile(r"https://([a-z0-9-]+\.)*(googleapis\.com|pkg\.dev|gcr\.io)/.*")
+"""Addresses that get the account's token. An emulator, whose address is a variable's, does not."""
 
 
 class GoogleAccount:
@@ -44,11 +47,11 @@ class GoogleAccount:
         return None if isinstance(self._credentials, AnonymousCredentials) else str(self._credentials.token)
 
     def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
-        """One request. headers: in addition to the token. Raises OSError, as requests does."""
+        """One request. headers: in addition to the token, which only Google gets. Raises OSError, as requests does."""
         from nightshift.doctor.context import Reply
 
         sent = dict(headers or {})
-        if self.token is not None:
+        if self.token is not None and _GOOGLES.fullmatch(url):
             sent["Authorization"] = f"Bearer {self.token}"
         reply = self._session.request(method, url, headers=sent, timeout=TIMEOUT_S, allow_redirects=False)
         return Reply(reply.status_code, reply.content)

@@ -40,10 +40,13 @@ def trial_for(settings: Settings) -> Trial:
 def _client(settings: Settings) -> Client:
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
 
-    from nightshift.hooks.credentials import explained, refresh
+    from nightshift.hooks.credentials import explained, refresh, unless_emulated
     from nightshift.warehouse import WarehouseUnavailable
 
     with explained(settings.gcp_conn_id, WarehouseUnavailable):
         hook = BigQueryHook(gcp_conn_id=settings.gcp_conn_id, location=settings.location, use_legacy_sql=False)
         refresh(hook.get_credentials())
+        credentials = unless_emulated(hook.get_credentials(), "BIGQUERY_EMULATOR_HOST")
+    # The hook's own client, but for these.
+    hook.get_credentials = lambda: credentials  # type: ignore[method-assign]
     return hook.get_client(project_id=settings.project, location=settings.location)

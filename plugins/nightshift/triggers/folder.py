@@ -32,9 +32,10 @@ def storage_client(settings: Settings) -> Client:
     """
     from google.cloud.storage import Client
 
-    from nightshift.hooks.credentials import credentials_of
+    from nightshift.hooks.credentials import credentials_of, unless_emulated
 
-    return Client(project=settings.project, credentials=credentials_of(settings.gcp_conn_id, StoreUnavailable))
+    credentials = credentials_of(settings.gcp_conn_id, StoreUnavailable)
+    return Client(project=settings.project, credentials=unless_emulated(credentials, "STORAGE_EMULATOR_HOST"))
 
 
 def created(client: Client, url: str, since: datetime) -> Iterator[datetime]:

@@ -197,7 +197,7 @@ def test_the_account_sends_its_token_and_follows_nobody(monkeypatch: pytest.Monk
         reply = account.ask("HEAD", f"{url}/here")
 
     assert (reply.status, account.email, account.token) == (302, Account.service_account_email, "a-token")
-    assert sent == [("HEAD", "/here", "Bearer a-token")]
+    assert sent == [("HEAD", "/here", None)], "only Google gets the token"
 
 
 def test_the_streams_database_is_that_of_airflows_connection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,11 @@ def below(prefix: str) -> str:
     return f'resource.name.startsWith("projects/_/buckets/runs/objects/{prefix}")'
 
 
-def asked(*bindings: dict[str, Any], account: str = "", job: bool = False, runtime: str = "") -> Surroundings:
-    found = here(FakeConnections(account=google(policy=(200, {"bindings": list(bindings)}))), job=a_spec() if job else None)
+def asked(
+    *bindings: dict[str, Any], account: str = "", job: bool = False, runtime: str = "", named: str = "job"
+) -> Surroundings:
+    spec = a_spec(job=named) if job else None
+    found = here(FakeConnections(account=google(policy=(200, {"bindings": list(bindings)}))), job=spec)
     settings = dataclasses.replace(
         found.settings,
         service_account=account or found.settings.service_account,
@@ -42,7 +45,9 @@ def asked(*bindings: dict[str, Any], account: str = "", job: bool = False, runti
 def test_rights_that_end_at_the_prefix_are_well() -> None:
     reading = bound("roles/storage.objectViewer", ACCOUNT)
 
-    assert only(workers.rights, asked(OWN_PREFIX, reading)) == Ok("workers' rights", "below gs://runs/_workers/ only")
+    assert only(workers.rights, asked(OWN_PREFIX, reading)) == Ok(
+        "workers' rights", "nightshift-worker, the account of all jobs, writes below gs://runs/_workers/ only"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,13 @@ class TestOneForEachJob:
 
         found = only(workers.rights, asked(binding, account="nightshift-{job}", job=True))
 
-        assert found == Ok("workers' rights", "below gs://runs/_workers/job/ only")
+        whose = "nightshift-job, the account of job alone, writes"
+        assert found == Ok("workers' rights", f"{whose} below gs://runs/_workers/job/ only")
+
+    def test_a_name_that_makes_it_anothers_account_is_wrong(self) -> None:
+        found = problem(workers.rights, asked(account="nightshift-{job}", job=True, named="models"))
+
+        assert "makes nightshift-models the account of its pods" in found.problem
 
     def test_the_prefix_of_all_is_too_wide(self) -> None:
         binding = bound(CREATOR, f"{WORKER}/nightshift-job", below("_workers/"))

@@ -27,14 +27,17 @@ class Prometheus:
     def __init__(self, place: Place) -> None:
         self.place = place
         self._url = place.url.rstrip("/")
-        google = urllib.parse.urlsplit(self._url).hostname == GOOGLE_HOST
-        self._headers = {"Authorization": f"Bearer {_token()}"} if google else {}
+        where = urllib.parse.urlsplit(self._url)
+        self._bearer = f"Bearer {_token()}" if (where.scheme, where.hostname) == ("https", GOOGLE_HOST) else ""
 
     def ask(self, query: str) -> float | None:
         """The number that an instant query has now; None if there is none. Raises NoAnswer."""
         url = f"{self._url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=self._headers), timeout=TIMEOUT_S) as reply:
+            request = urllib.request.Request(url)
+            if self._bearer:
+                request.add_unredirected_header("Authorization", self._bearer)
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
                 result = json.load(reply)["data"]["result"]
             value = float(result[0]["value"][1]) if result else math.nan
         except urllib.error.HTTPError as error:
