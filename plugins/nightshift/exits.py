@@ -25,7 +25,8 @@ RESUME: Final = 75
 reached, or with an engine that answers nobody. Run the same command again."""
 
 CONFIG: Final = 78
-"""Not retryable (EX_CONFIG): a spec, plan or model that does not fit. The index of a JobSet fails immediately."""
+"""Not retryable (EX_CONFIG): a spec, plan or model that does not fit, or a right that is missing. The index of a JobSet fails
+immediately."""
 
 INTERRUPTED: Final = 130
 """Ctrl-C, as shells have it."""

@@ -12,10 +12,11 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import obstore
 from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
@@ -133,16 +134,63 @@ def first_words(error: Exception | str) -> str:
     return str(error).partition("\n\nDebug source")[0]
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """401 or 403: an account lacks a right, and no repeat gives it one: no outage. name: of the object, or how its name begins.
+    account, bucket, name: "" if unknown."""
+
+    status: int
+    permission: str
+    account: str = ""
+    bucket: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        """The one sentence for it, in tasks, drivers, commands and the doctor."""
+        who, where = self.account or "the account", f"gs://{self.bucket}/{self.name}".rstrip("/")
+        if not self.bucket:
+            return f"{who} may not do that there ({self.status})"
+        if self.status == 401:
+            return f"Cloud Storage does not accept the credentials of {who}, which needs {self.permission} on {where} (401)"
+        return f"{who} does not have {self.permission} on {where} (403)"
+
+    @property
+    def remedy(self) -> str:
+        """It names the least of Google's roles."""
+        role = {"create": "Creator", "delete": "User"}.get(self.permission.rpartition(".")[2], "Viewer")
+        right = f"roles/storage.object{role}" if self.bucket else "the right to read and write"
+        return f"Give this account {right} there, or use another account"
+
+
+_VERBS: Final = {"PUT": "create", "DELETE": "delete"}
+_ASKED: Final = re.compile(r"Error performing ([A-Z]+) (https?://\S+) in ")
+_LACKING: Final = re.compile(r"([^\s<>]+) does not have (storage\.objects\.[a-z]+) access")
+
+
+def refusal_of(error: BaseException | None) -> Refusal | None:
+    """Whether an error is, or was caused by, a refusal: the one rule for it. None for an outage, and for any other error."""
+    while error is not None and not (isinstance(error, Exception) and status_of(error) in (401, 403)):
+        error = error.__cause__
+    if not isinstance(error, Exception):
+        return None
+    asked, lacking = _ASKED.search(str(error)), _LACKING.search(first_words(error))
+    method, url = (asked[1], urlsplit(asked[2])) if asked else ("GET", urlsplit(""))
+    verb = "list" if "list-type=" in url.query else _VERBS.get(method, "get")
+    bucket, _, name = unquote(url.path).lstrip("/").partition("/")
+    permission, account = (lacking[2], lacking[1]) if lacking else (f"storage.objects.{verb}", "")
+    return Refusal(status_of(error) or 403, permission, account, bucket, name or parse_qs(url.query).get("prefix", [""])[0])
+
+
 def what_to_do(error: BaseException | None) -> str | None:
     """What a person can do about an error of obstore that is not retryable; None if it may."""
+    if refusal := refusal_of(error):
+        return f"{refusal}. {refusal.remedy}"
     if not isinstance(error, Exception) or not isinstance(error, (obstore.exceptions.BaseError, FileNotFoundError)):
         return None
     said, status = first_words(error), status_of(error)
     if said.startswith((_NO_TOKEN, _TOKEN_REQUEST)):
         refused = "Server returned non-2xx status code: 4" in said
         return "Log in with `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS" if refused else None
-    if status in (401, 403):
-        return "Give this account the right to read and write there, or use another account"
     # A local folder that is gone has the same class, and is not refused by a server.
     return "Check the name of the bucket" if status == 404 and "Error performing" in said else None
 
@@ -318,6 +366,10 @@ class StoreUnavailable(Exception):
 
     def __init__(self, problem: str) -> None:
         super().__init__(first_words(problem))
+
+
+class StoreRefused(StoreUnavailable):
+    """The store has refused for so long that it goes on refusing (`nightshift.driver.backoff.Refusals`)."""
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def commits_to(store: ObjectStore, stats: Stats, ours: list[bool]) -> Commits:
         stats,
         ended=lambda _, mine: ours.append(mine),
         failed=lambda number: pytest.fail(f"chunk {number} can be encoded"),
-        given_up=lambda: pytest.fail("the store is there"),
+        given_up=lambda _: pytest.fail("the store is there"),
         changed=lambda: None,
     )
 

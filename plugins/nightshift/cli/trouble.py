@@ -13,7 +13,7 @@ import obstore
 
 import nightshift
 from nightshift import exits
-from nightshift.store import StoreUnavailable, open_store, status_of, what_to_do
+from nightshift.store import StoreUnavailable, open_store, refusal_of, what_to_do
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -55,10 +55,9 @@ def beside_the_stack() -> str:
 def of_store(error: StoreUnavailable) -> tuple[str, int]:
     """What a command says of a store that it cannot use, and its exit code: CONFIG if trying again cannot help."""
     cause = error.__cause__
-    advice = what_to_do(cause)
-    if advice and isinstance(cause, Exception) and (status := status_of(cause)):
-        return f"the store refuses ({status}): {advice}. Its words: {error}", exits.CONFIG
-    if advice:
+    if advice := what_to_do(cause):
+        if refusal_of(cause):
+            return f"the store refuses: {advice}. Its words: {error}", exits.CONFIG
         return f"the store gets no credentials: {advice}.{beside_the_stack()} Its words: {error}", exits.CONFIG
     emulator = os.environ.get(EMULATORS[0])
     if emulator and isinstance(cause, obstore.exceptions.GenericError):

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from nightshift.doctor import fixes
 from nightshift.doctor.context import Reply, Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
+from nightshift.store import Refusal, refusal_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -48,7 +49,7 @@ def there(here: Surroundings) -> Iterator[Finding]:
         )
         yield Failed(NAME, f"gs://{bucket} (NIGHTSHIFT_BUCKET) does not exist", breaks, create)
     elif reply.status in (401, 403):
-        fix = fixes.bucket_role(here.settings, "storage.legacyBucketReader", here.connections.google().email)
+        fix = fixes.bucket_role(here.settings.bucket, "storage.legacyBucketReader", here.connections.google().email)
         yield Failed(NAME, f"the account may not read gs://{bucket} itself (HTTP {reply.status})", breaks, fix)
     else:
         yield Failed(NAME, f"Cloud Storage answers HTTP {reply.status} for gs://{bucket}", breaks, "nightshift doctor")
@@ -69,12 +70,18 @@ def permissions(here: Surroundings) -> Iterator[Finding]:
         yield from (Skipped(each, because, needs=PERMISSIONS) for each in NEEDED)
         return
     held = json.loads(reply.body).get("permissions", ())
-    for permission, (role, purpose) in NEEDED.items():
+    for permission, (_, purpose) in NEEDED.items():
         if permission in held:
             yield Ok(permission, f"on gs://{here.settings.bucket}")
         else:
-            wrong = f"the account does not have it on gs://{here.settings.bucket}"
-            yield Failed(permission, wrong, purpose, fixes.bucket_role(here.settings, role, google.email))
+            refusal = Refusal(403, permission, google.email or "", here.settings.bucket)
+            yield Failed(permission, str(refusal), purpose, fix_of(refusal))
+
+
+def fix_of(refusal: Refusal) -> str:
+    """The command that gives Airflow's account what it lacks. For tasks, too, which say a refusal as the doctor does."""
+    role = NEEDED[refusal.permission][0] if refusal.permission in NEEDED else "storage.objectUser"
+    return fixes.bucket_role(refusal.bucket, role, refusal.account or None)
 
 
 def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
@@ -87,11 +94,11 @@ def first_writer_wins(here: Surroundings) -> Iterator[Finding]:
     path = f"{PREFIX}/{uuid.uuid4().hex}"
     store = open_store(f"gs://{bucket}", credentials=here.connections.storage_credentials())
     breaks = "plan, extract, seal and publish"
-    fix = fixes.bucket_role(here.settings, "storage.objectUser", here.connections.google().email)
+    fix = fixes.bucket_role(here.settings.bucket, "storage.objectUser", here.connections.google().email)
     try:
         wrong = _tried(store, path)
     except (obstore.exceptions.BaseError, OSError) as error:
-        words = str(error).partition("\n")[0]
+        words = refusal_of(error) or str(error).partition("\n")[0]
         # A create whose reply was lost may have happened.
         cleared = _deleted(store, path)
         rest = "" if cleared else f"; gs://{bucket}/{path} may be left behind"

@@ -24,8 +24,8 @@ def setting(name: str, value: str) -> str:
     )
 
 
-def bucket_role(settings: Settings, role: str, email: str | None) -> str:
-    return f"gcloud storage buckets add-iam-policy-binding gs://{settings.bucket} {_granted(role, email)}"
+def bucket_role(bucket: str, role: str, email: str | None) -> str:
+    return f"gcloud storage buckets add-iam-policy-binding gs://{bucket} {_granted(role, email)}"
 
 
 def own_prefix(settings: Settings, member: str, role: str, prefix: str) -> str:
@@ -48,7 +48,10 @@ def enable(service: str, project: str) -> str:
 
 
 def _granted(role: str, email: str | None) -> str:
-    return f"--member=serviceAccount:{email or 'ACCOUNT'} --role=roles/{role} --condition=None"
+    """email: or the name of a workload's identity, as Cloud Storage's refusals have it, which begins with ``//``."""
+    known = email or "ACCOUNT"
+    kind = "principal" if known.startswith("//") else "serviceAccount"
+    return f"--member={kind}:{known} --role=roles/{role} --condition=None"
 
 
 def dataset_role(settings: Settings, dataset: str, role: str, email: str | None) -> str:

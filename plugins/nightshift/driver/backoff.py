@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from nightshift.store import StoreUnavailable
+from nightshift.store import StoreRefused, StoreUnavailable, refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +19,33 @@ BACKOFF_S: Final = 0.5
 BACKOFF_MAX_S: Final = 20.0
 STORE_BUDGET_S: Final = 600.0
 """How long the store may be unreachable before the worker makes way for a new one."""
+
+REFUSED_S: Final = 120.0
+"""How long a refusal may last. IAM makes a grant known everywhere "typically within 2 minutes" (its page "Access change
+propagation"); after that no repeat helps, while the machine is paid."""
+
+
+class Refusals:
+    """How long the store has refused. An outage in between says nothing about rights; only an answer ends it."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def over(self) -> None:
+        self._since = None
+
+    def judge(self, error: BaseException) -> bool:
+        """Whether the error is a refusal. Raises StoreRefused if they have lasted for `REFUSED_S`."""
+        if (refusal := refusal_of(error)) is None:
+            return False
+        now = asyncio.get_running_loop().time()
+        self._since = now if self._since is None else self._since
+        if now - self._since >= REFUSED_S:
+            raise StoreRefused(
+                f"{refusal}, for {now - self._since:.0f} s now. {refusal.remedy} (k8s/README.md, step 10; `nightshift doctor` "
+                "compares the bucket's policy with it)"
+            ) from error
+        return True
 
 
 class Backoff:
@@ -42,18 +69,19 @@ class Backoff:
         return self._rng.uniform(0, min(BACKOFF_S * 2 ** min(tries, 10), BACKOFF_MAX_S))
 
     async def outlast(self, call: Callable[[], Awaitable[T]], what: str) -> T:
-        """Repeats a call to the store until it is answered. Raises StoreUnavailable when the budget is used up.
+        """Repeats a call to the store until it is answered. Raises StoreUnavailable when the budget is used up; StoreRefused.
 
         After `stop` it retries faster: what a drain saves is worth every try, and the drain cuts it off in time.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STORE_BUDGET_S
-        tries = 0
+        tries, refusals = 0, Refusals()
         while True:
             try:
                 return await call()
             except StoreUnavailable as error:
                 log.warning("store did not answer", extra={"fields": {"what": what, "error": str(error)}})
+                refusals.judge(error)
                 if loop.time() > deadline:
                     raise
             tries += 1
@@ -61,6 +89,18 @@ class Backoff:
                 await asyncio.sleep(BACKOFF_S)
             else:
                 await self.pause(self.jitter(tries))
+
+    async def until_granted(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeats a call as long as the store refuses it: a right may have been granted a moment ago. Raises StoreRefused, and
+        at once whatever else the call raises."""
+        refusals = Refusals()
+        while True:
+            try:
+                return await call()
+            except Exception as error:
+                if not refusals.judge(error) or self.stop.is_set():
+                    raise
+            await self.pause(BACKOFF_MAX_S)
 
 
 class Silence:

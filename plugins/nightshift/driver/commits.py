@@ -44,7 +44,7 @@ class Commits:
 
     ended(chunk, ours): called when the chunk is in the ledger, written by this worker or by another. failed(number): called
     when the chunk can neither be encoded nor committed here, for an unforeseen reason; the next attempt then does it.
-    given_up(): called when the store did not take a chunk in time. changed(): called after each of them.
+    given_up(error): called when the store did not take a chunk in time, or refuses it. changed(): called after each of them.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Commits:
         *,
         ended: Callable[[OpenChunk, bool], None],
         failed: Callable[[int], object],
-        given_up: Callable[[], None],
+        given_up: Callable[[StoreUnavailable], None],
         changed: Callable[[], None],
     ) -> None:
         self._ledger = ledger
@@ -116,8 +116,8 @@ class Commits:
             body = await asyncio.to_thread(self._codec.encode, chunk, keys)
             try:
                 ours = await self._patience.outlast(lambda: self._ledger.commit(chunk.number, body), f"chunk {chunk.number}")
-            except StoreUnavailable:
-                self._given_up()
+            except StoreUnavailable as error:
+                self._given_up(error)
                 return
         if ours:
             self._stats.chunks_committed += 1

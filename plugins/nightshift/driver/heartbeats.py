@@ -1,7 +1,10 @@
 """The heartbeats that an attempt leaves in its run's folder (`nightshift.run.heartbeats`), beside the work.
 
-Nothing here delays the work or fails it. A heartbeat that the store does not take is counted and not tried again: the next
-one, a period later, says more. The last one, at the end, may take `LAST_S`.
+Nothing here delays the work. A heartbeat that the store does not take is counted and not tried again: the next one, a period
+later, says more. The last one, at the end, may take `LAST_S`.
+
+They are the first that an attempt writes, with the right that its chunks need: if the store refuses them for two minutes, the
+attempt ends, while its engine starts, before it computes what it cannot keep.
 """
 
 from __future__ import annotations
@@ -11,18 +14,21 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from nightshift.driver.backoff import Refusals
 from nightshift.driver.stats import Stats
 from nightshift.run.heartbeats import Ended, Heartbeat, period_s
 from nightshift.run.names import Work
-from nightshift.store import Objects
+from nightshift.store import Objects, StoreRefused
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 WRITE_S: Final = 30.0
 """How long a heartbeat may take."""
@@ -60,6 +66,8 @@ class Heartbeats:
         self._engine_answered: float | None = None
         self._number = 0
         self._not_saved = 0
+        self._refusals = Refusals()
+        self._refused: asyncio.Future[StoreRefused] = asyncio.get_running_loop().create_future()
 
     @contextlib.asynccontextmanager
     async def kept(self, ended: Callable[[BaseException | None], Ended]) -> AsyncIterator[None]:
@@ -74,6 +82,20 @@ class Heartbeats:
         finally:
             keeping.cancel()
             await self._write(ended(failure), LAST_S)
+
+    async def unless_refused(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work returns. If the store refuses heartbeats meanwhile, the work is cancelled. Raises StoreRefused then."""
+        task = asyncio.get_running_loop().create_task(work)
+        try:
+            either: set[asyncio.Future[Any]] = {task, self._refused}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if task.cancelled():
+            raise self._refused.result()
+        return task.result()
 
     def engine_answers(self) -> None:
         """The engine has answered its first health check."""
@@ -92,10 +114,16 @@ class Heartbeats:
         try:
             async with asyncio.timeout(seconds):
                 await self._objects.create(path, self._mark(ended).to_bytes())
+            self._refusals.over()
         except Exception as error:
             self._not_saved += 1
             if self._not_saved == 1:
                 log.warning("heartbeat not saved", extra={"fields": {"error": f"{type(error).__name__}: {error}"}})
+            try:
+                self._refusals.judge(error)
+            except StoreRefused as refused:
+                if not self._refused.done():
+                    self._refused.set_result(refused)
 
     def _mark(self, ended: Ended | None) -> Heartbeat:
         stats, times = self._stats, self._stats.times

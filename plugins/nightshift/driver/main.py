@@ -20,6 +20,7 @@ from obstore.store import ObjectStore
 
 from nightshift import exits
 from nightshift.driver import compile_cache
+from nightshift.driver.backoff import Backoff
 from nightshift.driver.bootstrap import first_window, meet, version_of
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
@@ -46,7 +47,7 @@ from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.spec.columns import REASONING
-from nightshift.store import ObjectStorage, StoreUnavailable, open_store
+from nightshift.store import ObjectStorage, StoreRefused, StoreUnavailable, open_store
 from nightshift.tasks import Rendering
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 
@@ -63,6 +64,7 @@ _HOPELESS: Final = (
     InputChanged,
     NoSuchRun,
     NoWeights,
+    StoreRefused,
     ToleranceExceeded,
     WeightsChanged,
     WrongEngine,
@@ -82,13 +84,14 @@ async def work(config: DriverConfig) -> int:
     except ValueError as error:
         raise ConfigError(f"NIGHTSHIFT_RUN_URL: {error}") from error
     stats = Stats()
-    loaded = await asyncio.to_thread(_load, store, run)
+    patience = Backoff(random.Random(), drain.asked)
+    loaded = await patience.until_granted(lambda: asyncio.to_thread(_load, store, run))
     heartbeats = Heartbeats(ObjectStorage(store), run.work(loaded.plan.uid), config.birth(), stats)
     code = exits.RESUME
     async with heartbeats.kept(lambda error: _ended(error, code, drained=drain.asked.is_set())):
         traces = _traces(run)
         try:
-            code = await _work(config, drain, store, loaded, stats, heartbeats, traces)
+            code = await heartbeats.unless_refused(_work(config, drain, store, loaded, stats, heartbeats, traces))
         finally:
             if traces is not None:
                 await asyncio.to_thread(traces.flush)

@@ -33,6 +33,7 @@ from nightshift.run import tolerance
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Chunks, Ledger
 from nightshift.run.plan import Plan
+from nightshift.store import StoreRefused, StoreUnavailable
 from nightshift.tasks.base import TaskKind
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Worker:
             ended=self._ended,
             # It stays open, so it is not chosen again here, but nothing of it is kept.
             failed=lambda number: self._inputs.pop(number, None),
-            given_up=self.drain,
+            given_up=self._store_given_up,
             changed=lambda: self._pump.run(),
         )
         self._pump = self._make_pump(kind, engines)
@@ -175,6 +176,12 @@ class Worker:
         self._send_no_more()
         self._life.end()
 
+    def _store_given_up(self, error: StoreUnavailable) -> None:
+        if isinstance(error, StoreRefused):
+            self._life.end(error)
+        else:
+            self.drain()
+
     def _send_no_more(self) -> None:
         self._stop.set()
         self._pump.forgive()
@@ -183,7 +190,8 @@ class Worker:
     async def run(self) -> int:
         """Works until everything is committed or the worker must stop; returns the exit code.
 
-        Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded.
+        Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded,
+        StoreRefused.
         """
         loop = asyncio.get_running_loop()
         parts = (self._feed(), *self._pump.watches(), self._keep_house(), self._report())

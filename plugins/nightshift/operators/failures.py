@@ -125,7 +125,9 @@ def is_permanent(error: BaseException) -> bool:
 
 def told(error: BaseException | str, entry: Entry) -> Iterator[str]:
     """The last lines of a log, none longer than `WIDTH`."""
-    yield from lines(harmless((str(error) or type(error).__name__)[:MOST]))
+    from nightshift.store import first_words
+
+    yield from lines(harmless((first_words(str(error)) or type(error).__name__)[:MOST]))
     yield f"More: {RUNBOOK}#{entry}"
 
 

@@ -42,6 +42,7 @@ class PauseOperator(BaseOperator):
         from nightshift.jobset.fleet.pause import apply, tell
         from nightshift.operators.deployment import deployment_for
         from nightshift.operators.jobset_errors import runtime_failures
+        from nightshift.operators.run import permanent_failures
         from nightshift.run.names import RunRef
         from nightshift.run.pauses import NotPausable, record
         from nightshift.store import open_store
@@ -53,7 +54,8 @@ class PauseOperator(BaseOperator):
             bucket = f"gs://{settings.bucket}"
             run = RunRef.from_prefix(self.run.strip().removeprefix(bucket))
             store = open_store(bucket, credentials=storage_credentials(settings))
-            request = record(store, run, paused=self.action == "pause", by=_who(context))
+            with permanent_failures():
+                request = record(store, run, paused=self.action == "pause", by=_who(context))
         except (NotPausable, SettingsError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
         self.log.info("%s is %s", run.prefix, request)

@@ -135,7 +135,8 @@ class PlanOperator(RunOperator):
         from nightshift.run.redo import NothingToRedo
         from nightshift.spec import JobSpec
 
-        partition = self._partition(context)
+        with permanent_failures():
+            partition = self._partition(context)
         self._await_due(context, partition)
         asked_for = context["params"].get("republish")
         with permanent_failures():
@@ -158,10 +159,10 @@ class PlanOperator(RunOperator):
             self._warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
             decision = None if asked_for else self._decide(spec, run, rows)
             path = save_decision(self.store, run, decision) if decision else None
+            about = (left_out(self.store, spec, partition, context), not_over(spec, partition))
         self.keep_lineage()
         for reason in decision.reasons if decision else ():
             self.tell(f"Decided: {reason}")
-        about = (left_out(self.store, spec, partition, context), not_over(spec, partition))
         for warning in (*filter(None, about), *loose_ends(spec, self.record.pins, self.settings)):
             self.tell(warning, warns=True)
         for name, value in self.record.pins.to_json().items():

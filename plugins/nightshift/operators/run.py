@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.fields.terminal import harmless
 from nightshift.fields.text import lines
-from nightshift.operators.failures import ERROR_KEY, MOST, NightFailed, entry_of, is_permanent, say
+from nightshift.operators.failures import ERROR_KEY, MOST, Entry, NightFailed, entry_of, is_permanent, say
 from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
@@ -203,10 +203,21 @@ def permanent_failures() -> Iterator[None]:
         yield
     except Exception as error:
         if not is_permanent(error):
-            raise
+            if (refused := _refusal(error)) is None:
+                raise
+            raise NightFailed(refused, Entry.STORE) from None
         # Without the stack of where it was noticed, which says nothing to who reads the log. The frames of Airflow's own task
         # runner stay: it logs every error with all that it passed through. `keep_error` ends the log with the sentence instead.
         raise NightFailed(str(error), entry_of(error)) from None
+
+
+def _refusal(error: BaseException) -> str | None:
+    """What Cloud Storage refuses, in the doctor's words; None if it is not that. An outage passes; a refusal does not, however
+    often a task is repeated."""
+    from nightshift.doctor.bucket import fix_of
+    from nightshift.store import refusal_of
+
+    return f"{refusal}. Fix: {fix_of(refusal)}" if (refusal := refusal_of(error)) else None
 
 
 def keep_error(context: Context) -> None:

@@ -29,7 +29,7 @@ from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
 from nightshift.preview.results import ordered
 from nightshift.run.names import split_run_url
 from nightshift.spec import JobSpec
-from nightshift.store import ObjectStorage, StoreUnavailable, open_store
+from nightshift.store import ObjectStorage, StoreUnavailable, open_store, refusal_of
 
 log = logging.getLogger("nightshift.preview")
 
@@ -113,8 +113,9 @@ def main() -> NoReturn:
     try:
         code = asyncio.run(_work())
     except StoreUnavailable as error:
-        log.error("stopping", extra={"fields": {"error": str(error)}})
-        code = exits.RESUME
+        refusal = refusal_of(error)
+        log.error("stopping", extra={"fields": {"error": f"{refusal}. {refusal.remedy}" if refusal else str(error)}})
+        code = exits.CONFIG if refusal else exits.RESUME
     except Exception:
         log.exception("unexpected error")
         code = exits.RESUME

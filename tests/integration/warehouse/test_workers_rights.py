@@ -14,6 +14,7 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from obstore.exceptions import PermissionDeniedError
 from obstore.store import ObjectStore
 
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.operators.seal import SealOperator
 from nightshift.run import pauses
 from nightshift.run.inputs import InputReader
@@ -178,6 +179,28 @@ def test_nothing_that_airflow_decides_can_be_forged(guarded: Job, as_worker: Cal
     assert table(guarded) == TRUE
     with pytest.raises(StoreUnavailable, match=r"storage\.objects\.create"):
         pauses.request_pause(worker, run, paused=True, by="a worker")
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(("role", "permission"), [("storage.objectViewer", "create"), ("storage.objectCreator", "list")])
+def test_airflows_account_without_a_right_fails_plan_at_once(
+    guarded: Job, storage_client: StorageClient, role: str, permission: str
+) -> None:
+    """In the doctor's words: no outage, so no retry."""
+    bucket = storage_client.bucket(guarded.night.settings.bucket)
+    grant(bucket, (role, AIRFLOW, None))
+
+    with pytest.raises(NightFailed) as failed:
+        guarded.prepare()
+
+    who = AIRFLOW.partition(":")[2]
+    start = f"{who} does not have storage.objects.{permission} on gs://{bucket.name}/"
+    assert str(failed.value).startswith(start)
+    assert str(failed.value).endswith(
+        f"Fix: gcloud storage buckets add-iam-policy-binding gs://{bucket.name} --member={AIRFLOW} "
+        "--role=roles/storage.objectUser --condition=None"
+    )
+    assert failed.value.entry == Entry.STORE
 
 
 def odd(work: Work) -> list[str]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import obstore
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.definitions.asset import AssetUniqueKey
 from airflow.sdk.exceptions import AirflowFailException, AirflowInactiveAssetInInletOrOutletException
 
+from nightshift.doctor import bucket
+from nightshift.doctor.findings import Failed
 from nightshift.formats import XCOM
 from nightshift.operators.bigquery_jobs import BigQueryJobFailed, finished_jobs
+from nightshift.operators.failures import Entry, NightFailed, told
 from nightshift.operators.links import RunFolderLink
 from nightshift.operators.run import permanent_failures
 from nightshift.operators.seal import SealOperator
@@ -23,6 +27,7 @@ from nightshift.settings import SettingsError
 from nightshift.store import StoreUnavailable
 from nightshift.triggers.bigquery import jobs_event
 from nightshift.warehouse import JobState, WarehouseError, WarehouseUnavailable
+from tests.unit.doctor.fakes import FakeConnections, google, here
 
 pytestmark = pytest.mark.unit
 
@@ -48,8 +53,8 @@ class TestWhatTheAuditRowSays:
             seal = SealOperator(task_id="seal", **options)
         pushed: dict[str, Any] = {}
         context: Any = {"exception": error, "ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
-        for told in seal.on_failure_callback:
-            told(context)
+        for callback in seal.on_failure_callback:
+            callback(context)
         return pushed
 
     def test_our_own_words(self) -> None:
@@ -81,6 +86,48 @@ class TestWhatTheAuditRowSays:
         for others in (seen.append, [seen.append]):
             assert self.kept(AirflowFailException("no"), on_failure_callback=others) == {"error": "no"}
         assert len(seen) == 2
+
+
+class TestARefusalOfTheStore:
+    """It is no outage: no task repeats it, and each says it as the doctor does."""
+
+    DENIED = obstore.exceptions.PermissionDeniedError(
+        "The operation lacked the necessary privileges to complete for path x: Error performing PUT "
+        "https://storage.googleapis.com/runs/job%2Fx in 2ms - Server returned non-2xx status code: 403 Forbidden: <Details>"
+        "airflow@acme.iam.gserviceaccount.com does not have storage.objects.create access to the Google Cloud Storage object."
+        "</Details>\n\nDebug source:\nPermissionDenied {\n    path: x,\n}"
+    )
+    SAID = (
+        "airflow@acme.iam.gserviceaccount.com does not have storage.objects.create on gs://runs/job/x (403). Fix: gcloud "
+        "storage buckets add-iam-policy-binding gs://runs --member=serviceAccount:airflow@acme.iam.gserviceaccount.com "
+        "--role=roles/storage.objectUser --condition=None"
+    )
+
+    @pytest.mark.parametrize("mapped", [False, True])
+    def test_fails_a_task_for_good_with_right_and_command(self, mapped: bool) -> None:
+        error: Exception = self.DENIED
+        if mapped:
+            error = StoreUnavailable(f"write x: {self.DENIED}")
+            error.__cause__ = self.DENIED
+        with pytest.raises(NightFailed) as failed, permanent_failures():
+            raise error
+
+        assert (str(failed.value), failed.value.entry) == (self.SAID, Entry.STORE)
+        assert TestWhatTheAuditRowSays.kept(failed.value) == {"error": self.SAID}
+
+    def test_the_doctor_says_the_same(self) -> None:
+        held = {"permissions": sorted(set(bucket.NEEDED) - {"storage.objects.create"})}
+        account = google(permissions=(200, held))
+        (found,) = [each for each in bucket.permissions(here(FakeConnections(account=account))) if isinstance(each, Failed)]
+
+        assert f"{found.problem}. Fix: {found.fix}" == self.SAID.replace("/job/x", "")
+
+    def test_an_outage_is_left_to_the_retries_and_said_without_a_dump(self) -> None:
+        away = obstore.exceptions.GenericError("Generic GCS error: 503\n\nDebug source:\nlots\nof\nlines")
+        with pytest.raises(obstore.exceptions.GenericError), permanent_failures():
+            raise away
+
+        assert list(told(away, Entry.STORE)) == ["Generic GCS error: 503", "More: docs/operate/runbook.md#store"]
 
 
 class TestWhatPlanHandsOn:

@@ -17,7 +17,7 @@ from nightshift.plugin.pages.errors import PageError
 from nightshift.plugin.pages.html import error_page
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import PlanError
-from nightshift.store import StoreUnavailable
+from nightshift.store import StoreUnavailable, refusal_of
 
 log = logging.getLogger(__name__)
 
@@ -83,4 +83,6 @@ async def _not_there(request: Request, error: Exception) -> HTMLResponse:
 
 async def _no_answer(request: Request, error: Exception) -> HTMLResponse:
     log.warning("The bucket does not answer: %s", error)
+    if refusal := refusal_of(error):
+        return error_page(request, 500, f"The bucket refuses the account of Airflow's web server: {refusal}. {refusal.remedy}.")
     return error_page(request, 503, f"The bucket does not answer: {error}. The page tries again by itself.")
