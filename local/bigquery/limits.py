@@ -16,7 +16,7 @@ from typing import Any, Final
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from local_bigquery import errors
-from local_bigquery.catalog import tables
+from local_bigquery.catalog import names, tables
 from local_bigquery.errors import BigQueryError
 from local_bigquery.jobs import query, runner
 from local_bigquery.sql.translate import translate
@@ -39,6 +39,9 @@ class TableLimits:
     dml_running, dml_queued: UPDATE, DELETE, MERGE and TRUNCATE outside of transactions.
     rows_sorted: of an EXPORT DATA with an ORDER BY that reads the table; BigQuery's limit is one of memory, and not a number.
     conflict_wait_s: the emulator's own: how long such a statement waits for a table that a transaction has changed.
+    data_updates: whether the caller has ``bigquery.tables.updateData`` on them, which DML needs ("BigQuery roles and
+        permissions"); the emulator has no other rights. That a dry run asks for it too is not documented (`local.smoke`).
+    upserts: whether rows were written by UPSERT streams: then UPDATE, DELETE and MERGE are refused ("Change data capture").
     """
 
     writes_per_day: int = 1_500
@@ -47,6 +50,8 @@ class TableLimits:
     dml_queued: int = 20
     rows_sorted: int | None = None
     conflict_wait_s: float = 60
+    data_updates: bool = True
+    upserts: bool = False
 
 
 _lock = threading.Lock()
@@ -62,6 +67,7 @@ def install() -> None:
 
     def run_what_can_be_sorted(cursor: Any, tree: Any, context: Any, *rest: Any) -> Any:
         _check_sorted(cursor, tree, context)
+        _check_changes(tree, context)
         return run(cursor, tree, context, *rest)
 
     def write_few_partitions(
@@ -161,6 +167,22 @@ def _check_sorted(cursor: Any, tree: Any, context: Any) -> None:
             "Resources exceeded during query execution: The query could not be executed in the allotted memory. Peak usage: "
             "130% of limit. Top memory consumer(s): ORDER BY operations: 99% other/unattributed: 1%",
         )
+
+
+def _check_changes(tree: Any, context: Any) -> None:
+    """Of DML, in a dry run too."""
+    if not isinstance(tree, exp.Delete | exp.Insert | exp.Merge | exp.Update):
+        return
+    target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+    if not isinstance(target, exp.Table) or (not target.db and target.name.casefold() in context.temporary):
+        return
+    table = names.reference(target, context.project_id, context.dataset_id)
+    limits, named = of(table), f"{table[0]}:{table[1]}.{table[2]}"
+    if not limits.data_updates:
+        denied = f"Permission bigquery.tables.updateData denied on table {named} (or it may not exist)."
+        raise BigQueryError("accessDenied", f"Access Denied: Table {named}: {denied}")
+    if limits.upserts and not isinstance(tree, exp.Insert):
+        raise BigQueryError("invalidQuery", "DELETE/UPDATE/MERGE DMLs are not supported over tables that had UPSERT streams.")
 
 
 def _check_partitions(cursor: Any, query: str, params: Any, reference: tuple[str, str, str], config: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from google.api_core.exceptions import BadRequest, Conflict, GoogleAPICallError, PreconditionFailed
+from google.api_core.exceptions import BadRequest, Conflict, Forbidden, GoogleAPICallError, NotFound, PreconditionFailed
 from google.cloud import bigquery
 
 from local.smoke.place import JOB_S, Place, reason
@@ -186,6 +186,19 @@ def one_job_an_id(place: Place) -> Answer:
     return Answer("the id was taken twice", documented=False, works=False)
 
 
+def dry_run_of_dml(place: Place) -> Answer:
+    """Whether plan can find a right to update that is missing: a public table, to which this account may not write."""
+    table = "bigquery-public-data.usa_names.usa_1910_current"
+    config = bigquery.QueryJobConfig(dry_run=True, use_query_cache=False)
+    try:
+        place.bigquery.query(f"DELETE FROM `{table}` WHERE FALSE", config, location="US", job_retry=None)
+    except GoogleAPICallError as error:
+        # The emulator has no such table, which leaves it open.
+        return Answer(reason(error), documented=True, works=isinstance(error, Forbidden | NotFound))
+    # No document says so; plan cannot find it then, and publish is refused.
+    return Answer("taken without the right to update", documented=False, works=True)
+
+
 OPEN_QUESTIONS: Final = (
     Question("How is a TIMESTAMP exported to Parquet?", "extract: the driver cannot read the keys", timestamps),
     Question("How is an ARRAY exported to Parquet?", "infer: image and list columns cannot be read", arrays),
@@ -200,6 +213,11 @@ OPEN_QUESTIONS: Final = (
     Question("How does one of two transactions on a table fail?", "publish: days of a backfill fail for good", conflict),
     Question(
         "Does a second create-only write leave the object?", "infer: two workers overwrite each other's chunk", create_only
+    ),
+    Question(
+        "Does a dry run of a DELETE ask for bigquery.tables.updateData?",
+        "plan: a right that is missing shows only in publish, behind the accelerators",
+        dry_run_of_dml,
     ),
     Question("Is a job id refused the second time?", "extract, publish: a retry does the work twice", one_job_an_id),
 )

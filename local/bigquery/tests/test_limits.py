@@ -72,6 +72,35 @@ def test_a_table_is_written_so_often_a_day(warehouse: Warehouse, bucket: Bucket)
     assert warehouse.load_uris("other", [uri], load_config()) == 2
 
 
+@pytest.mark.gate
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("statement", ["DELETE FROM `{}` WHERE FALSE", "INSERT INTO `{}` (n) SELECT n FROM `{}` WHERE FALSE"])
+def test_dml_needs_the_right_to_update(warehouse: Warehouse, statement: str, dry_run: bool) -> None:
+    warehouse.run(f"CREATE TABLE `{warehouse.name('t')}` AS SELECT 1 AS n")
+    sql, config = statement.format(warehouse.name("t"), warehouse.name("t")), bigquery.QueryJobConfig(dry_run=dry_run)
+    warehouse.limit(data_updates=False)
+
+    with pytest.raises(Forbidden, match=r"Permission bigquery\.tables\.updateData denied on table") as refused:
+        warehouse.client.query(sql, config, job_retry=None).result()
+
+    assert refused.value.errors[0]["reason"] == "accessDenied"
+    assert warehouse.count("t") == 1
+    warehouse.limit()
+    warehouse.client.query(sql, config, job_retry=None)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_rows_of_upsert_streams_take_no_delete(warehouse: Warehouse, dry_run: bool) -> None:
+    """An INSERT is taken."""
+    warehouse.run(f"CREATE TABLE `{warehouse.name('t')}` AS SELECT 1 AS n")
+    config = bigquery.QueryJobConfig(dry_run=dry_run)
+    warehouse.limit(upserts=True)
+
+    with pytest.raises(BadRequest, match="are not supported over tables that had UPSERT streams"):
+        warehouse.client.query(f"DELETE FROM `{warehouse.name('t')}` WHERE n = 1", config, job_retry=None).result()
+    warehouse.client.query(f"INSERT INTO `{warehouse.name('t')}` VALUES (2)", config, job_retry=None)
+
+
 def test_the_text_of_a_query_has_at_most_a_million_characters(warehouse: Warehouse) -> None:
     most = 1 << 20
     query = "SELECT 1 -- "

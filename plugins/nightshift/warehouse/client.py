@@ -310,7 +310,9 @@ class Warehouse:
     def check_destination(self, spec: JobSpec, source: ExportedSource) -> None:
         """Raises WarehouseError for a destination that the query reads, or that cannot take the predictions.
 
-        The table may be missing, because publish creates it; its dataset may not.
+        The table may be missing, because publish creates it; its dataset may not. If it is there, a DELETE and an INSERT of no
+        rows are tried by dry runs, which are free: a right that is missing, or a table that takes no DML, is found now and not
+        behind the accelerators.
         """
         from google.api_core.exceptions import NotFound
 
@@ -333,6 +335,9 @@ class Warehouse:
         destination = spec.destination
         fields = schema.destination_fields(spec, source.columns)
         schema.check_compatible(table, fields, (destination.column, REASONING), destination.partition_column)
+        for statement in publish.trials(spec, self._settings, [field.name for field in fields]):
+            with translated(f"The destination {name} cannot be published to (a dry run of {statement.partition(' ')[0]})"):
+                self._statements.submit(statement, [], dry_run=True)
 
     def _check_location(self, destination: str, location: str | None) -> None:
         """One BigQuery job reads and writes in one location. Better to refuse before the night than at its end."""

@@ -117,6 +117,17 @@ COMMIT TRANSACTION;
 """
 
 
+def trials(spec: JobSpec, settings: Settings, columns: Sequence[str]) -> tuple[str, str]:
+    """Statements that need of the destination what the script needs there, and change nothing. columns: its own."""
+    destination, names = quoted(schema.destination_table(spec, settings)), ", ".join(map(quoted, columns))
+    # A table may ask for a filter over its partitions.
+    day = f"{quoted(spec.destination.partition_column)} = {'TIMESTAMP' if spec.every else 'DATE'} '2000-01-01'"
+    return (
+        f"DELETE FROM {destination} WHERE {day}",
+        f"INSERT INTO {destination} ({names}) SELECT {names} FROM {destination} WHERE {day} AND FALSE",
+    )
+
+
 def _insert_predictions(spec: JobSpec, settings: Settings, staged: str, suffix: str) -> str:
     """staged: a FROM clause. suffix: of the parameters run_id and predictions."""
     from nightshift.spec.columns import REASONING

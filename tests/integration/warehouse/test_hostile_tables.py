@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import requests
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
@@ -15,7 +16,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.seal import merkle_root
 from nightshift.run.sealed_objects import SealBroken, check_sealed
 from nightshift.store import open_store
-from nightshift.warehouse import publications, publish, schema
+from nightshift.warehouse import WarehouseError, publications, publish, schema
 from nightshift.warehouse.statements import Statements
 from tests.integration.warehouse.conftest import PARTITION, Night, prediction
 
@@ -205,6 +206,42 @@ def test_a_manifest_that_was_edited_or_copied_is_not_published(night: Night, alt
 
     with pytest.raises(SealBroken, match=r"manifest.json is not what the task 'seal' wrote.*Nothing is published"):
         check_sealed(night.store, night.run, altered)
+
+
+def limited(night: Night, **limits: bool) -> None:
+    url = f"{night.client._connection.API_BASE_URL}/limits/{night.settings.bucket}"
+    requests.put(url, json=limits, timeout=60).raise_for_status()
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (
+            {"data_updates": False},
+            r"a dry run of DELETE\): Access Denied: .*tables\.updateData denied .* Grant the connection's service account",
+        ),
+        ({"upserts": True}, r"a dry run of DELETE\): DELETE/UPDATE/MERGE DMLs are not supported over tables that had UPSERT"),
+    ],
+)
+def test_a_destination_that_takes_no_dml_is_refused_before_the_night(night: Night, limits: dict[str, bool], words: str) -> None:
+    """By `plan` and the doctor, which both ask this: its metadata is as it should be."""
+    night.publish(night.run, night.seal(night.run, NAMES))
+    before = night.shown()
+    limited(night, **limits)
+
+    with pytest.raises(WarehouseError, match=words):
+        night.warehouse.check_destination(night.spec, night.source)
+    limited(night)
+    night.warehouse.check_destination(night.spec, night.source)
+    assert night.shown() == before
+
+
+def test_a_destination_that_wants_a_filter_over_its_partitions_can_be_tried(night: Night) -> None:
+    night.publish(night.run, night.seal(night.run, NAMES))
+    night.rows(f"ALTER TABLE `{night.destination}` SET OPTIONS (require_partition_filter = TRUE)")
+
+    night.warehouse.check_destination(night.spec, night.source)
 
 
 def test_columns_in_other_letters_are_the_same_columns(night: Night) -> None:
