@@ -20,6 +20,7 @@ from nightshift.settings import JOB_MARK, SettingsError
 
 NAME: Final = "workers' rights"
 BREAKS: Final = "the proof: a pod that was taken over could write plans, manifests and other jobs' chunks"
+LACKING: Final = "infer: no worker could keep what it computes"
 WRITING: Final = frozenset(
     f"roles/{name}"
     for name in (
@@ -61,6 +62,14 @@ def rights(here: Surroundings) -> Iterator[Finding]:
         yield Skipped(NAME, f"the policy of gs://{bucket} names no account {who} of namespace {here.settings.namespace}")
         return
     found = [finding for binding, member in held if (finding := _judged(here, binding, member)) is not None]
+    writing = [binding for binding, _ in held if binding["role"] not in READING]
+    if not writing:
+        yield Skipped(NAME, f"the policy of gs://{bucket} gives {held[0][1]} no role that creates objects; its project may")
+        return
+    if not any(_reaches(here, binding) for binding in writing):
+        member = held[0][1]
+        wrong = f"{member} may not create objects below gs://{bucket}/{_prefix(here)}: its conditions name other prefixes"
+        found = [Failed(NAME, wrong, LACKING, fixes.own_prefix(here.settings, member, "", _prefix(here)))]
     yield from found or (Ok(NAME, f"{whose} below gs://{bucket}/{_prefix(here)} only"),)
 
 
@@ -94,6 +103,17 @@ def _judged(here: Surroundings, binding: Mapping[str, Any], member: str) -> Find
         wrong = f"{member} may write other jobs' chunks: its condition names {WORKERS}/, not {_prefix(here)}"
         return Failed(NAME, wrong, BREAKS, fixes.own_prefix(here.settings, member, "", _prefix(here)))
     return Skipped(NAME, f"whether {role} of {member} ends at {_prefix(here)} cannot be told from its condition: {expression}")
+
+
+def _reaches(here: Surroundings, binding: Mapping[str, Any]) -> bool:
+    """Whether a binding may let a worker write what it commits: not if its condition is one that names another prefix."""
+    expression = re.sub(r"\s", "", (binding.get("condition") or {}).get("expression") or "").replace("'", '"')
+    start, end = _condition(here.settings.bucket, "\0").split("\0")
+    if not expression.startswith(start) or not expression.endswith(end) or '"' in (named := expression[len(start) : -len(end)]):
+        return True
+    if here.job is None:
+        return f"{WORKERS}/".startswith(named) or named.startswith(f"{WORKERS}/")
+    return f"{WORKERS}/{here.job.job}/".startswith(named)
 
 
 def _prefix(here: Surroundings) -> str:

@@ -19,6 +19,7 @@ from nightshift.operators.file_periods import began_by_files, periods_of_events,
 from nightshift.operators.params import only_params
 from nightshift.operators.partition import has_run, left_out, not_over, partition_of, why
 from nightshift.operators.run import RunOperator, permanent_failures
+from nightshift.operators.workers_rights import check_workers
 from nightshift.spec import periods
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ class PlanOperator(RunOperator):
         from nightshift.run.opening import open_run
 
         reservation.check(spec, self.settings)
+        check_workers(spec, self.settings, self.tell)
         fresh = bool(context["params"].get("fresh"))
         source = self._warehouse.check_query(spec, partition)
         rows = self._count(spec, partition, source).rows

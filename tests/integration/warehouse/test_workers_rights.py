@@ -16,13 +16,14 @@ from obstore.store import ObjectStore
 
 from nightshift.operators.failures import Entry, NightFailed
 from nightshift.operators.seal import SealOperator
+from nightshift.operators.workers_rights import check_workers
 from nightshift.run import pauses
 from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef, Work
 from nightshift.run.plan import load_plan
 from nightshift.store import StoreUnavailable, open_store
 from tests.integration.driver.canned import vector_of
-from tests.integration.emulators import AIRFLOW, OTHER_WORKER, WORKER, below, grant
+from tests.integration.emulators import AIRFLOW, ANONYMOUS_CONNECTION, OTHER_WORKER, WORKER, below, grant
 from tests.integration.warehouse.conftest import Night, _chunk, prediction
 from tests.integration.warehouse.test_plan_operator import planner as planner
 from tests.integration.warehouse.test_redo_night import DAY, Job
@@ -201,6 +202,29 @@ def test_airflows_account_without_a_right_fails_plan_at_once(
         "--role=roles/storage.objectUser --condition=None"
     )
     assert failed.value.entry == Entry.STORE
+
+
+@pytest.mark.gate
+def test_a_condition_that_misses_the_workers_prefix_fails_plan_before_a_machine_is_asked_for(
+    guarded: Job, storage_client: StorageClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Airflow's account may read the policy; else plan says that it does not know."""
+    bucket, said = storage_client.bucket(guarded.night.settings.bucket), list[str]()
+    monkeypatch.setenv("AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT", ANONYMOUS_CONNECTION)
+    reading = [("storage.objectViewer", WORKER, None), ("storage.admin", AIRFLOW, None)]
+    grant(bucket, *reading, ("storage.objectCreator", WORKER, below(bucket.name, "_worker/")))
+
+    with pytest.raises(
+        NightFailed, match=r"sa/nightshift-worker may not create objects below .*/_workers/.* Fix: gcloud storage"
+    ):
+        check_workers(guarded.night.spec, guarded.night.settings, said.append)
+    grant(bucket, *reading, ("storage.objectCreator", WORKER, below(bucket.name, "_workers/")))
+    check_workers(guarded.night.spec, guarded.night.settings, said.append)
+
+    assert said == []
+    grant(bucket, *reading)
+    check_workers(guarded.night.spec, guarded.night.settings, said.append)
+    assert [each.partition(":")[0] for each in said] == ["Whether workers may write is not known"]
 
 
 def odd(work: Work) -> list[str]:

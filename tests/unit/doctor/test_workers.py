@@ -90,6 +90,40 @@ def test_another_condition_is_not_understood(expression: str) -> None:
     assert expression in found.because
 
 
+@pytest.mark.parametrize("prefix", ["_worker/", "_workers/other/", "_workers2/"])
+def test_a_condition_that_misses_its_prefix_lets_no_worker_write(prefix: str) -> None:
+    """A letter too few, and the whole fleet computes for nothing."""
+    reading = bound("roles/storage.objectViewer", ACCOUNT)
+
+    found = problem(workers.rights, asked(reading, bound(CREATOR, ACCOUNT, below(prefix)), job=True))
+
+    assert found.problem.startswith(f"{ACCOUNT} may not create objects below gs://runs/_workers/: ")
+    assert found.affects == workers.LACKING
+    assert below("_workers/") in found.fix
+
+
+@pytest.mark.parametrize("job", [True, False])
+def test_one_that_names_this_job_alone_does(job: bool) -> None:
+    found = list(workers.rights(asked(bound(CREATOR, ACCOUNT, below("_workers/job/")), job=job)))
+
+    assert [type(each) for each in found] == [Skipped]
+
+
+def test_one_of_several_that_reaches_it_is_enough() -> None:
+    missing = bound(CREATOR, ACCOUNT, below("models/"))
+
+    found = list(workers.rights(asked(OWN_PREFIX, missing)))
+
+    assert [type(each) for each in found] == [Skipped], "what the other one allows is not known"
+
+
+def test_without_a_role_that_writes_nothing_is_known() -> None:
+    found = only(workers.rights, asked(bound("roles/storage.objectViewer", ACCOUNT)))
+
+    assert isinstance(found, Skipped)
+    assert "no role that creates objects" in found.because
+
+
 def test_a_role_of_ones_own_is_not_understood() -> None:
     found = only(workers.rights, asked(OWN_PREFIX, bound("projects/acme/roles/writer", ACCOUNT)))
 
