@@ -128,6 +128,9 @@ class Engine:
     async def healthy(self) -> bool:
         return True
 
+    def ask_restart(self) -> None:
+        pass
+
     async def load(self) -> Load | None:
         return None
 

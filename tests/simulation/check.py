@@ -216,10 +216,13 @@ class EngineAudit(EngineEvents):
         self._pod.answered(ordinals, outcome, self._number)
 
     def hung_up(self, ordinals: list[int]) -> None:
-        self._pod.hung_up(ordinals)
+        self._pod.hung_up(ordinals, self._number)
 
     def died(self, why: str) -> None:
         self._pod.died(why, self._number)
+
+    def asked_restart(self) -> None:
+        self._pod.asked_restart(self._number)
 
 
 class PodAudit(ClientEvents):
@@ -258,10 +261,18 @@ class PodAudit(ClientEvents):
         self._still_until = -math.inf
         """Until when it was frozen."""
         self._drained_at: float | None = None
-        self._canary: list[int] | None = None
-        """The rows of a request that is only to show whether the engine answers."""
+        self._canaries: dict[int, list[int]] = {}
+        """By engine, the rows of a request that is only to show whether it answers."""
+        self.asked: dict[int, list[float]] = {}
+        """By engine, when the worker asked for it to be started again."""
+        self._failed_at: dict[int, int] = {}
+        """Rows that an engine did not answer, and which one it was."""
+        self.carried_until: dict[int, float] = {}
+        """By engine, when it last had a row, or one that it had not answered went to another engine."""
         self._faults: dict[int, float] = {}
         """Engines of which a request has failed since their last answer, and since when."""
+        self._turned_away: dict[int, int] = {}
+        """Rows that were turned away last, and at which engine."""
         self._flying: Counter[int] = Counter()
         """Rows in flight, by ordinal."""
         self._last_answer = audit.clock()
@@ -362,7 +373,7 @@ class PodAudit(ClientEvents):
     def sent(self, ordinals: list[int], engine: int, *, canary: bool) -> None:
         if canary:
             self._judge_canary(ordinals, engine)
-            self._canary = ordinals
+            self._canaries[engine] = ordinals
             self._audit.seen["canaries"] += 1
             self._audit.say(self.name, f"sends {_named(ordinals)} as canary{f' to engine {engine}' if engine else ''}")
             return
@@ -375,6 +386,8 @@ class PodAudit(ClientEvents):
         if twice := [ordinal for ordinal in ordinals if self._flying[ordinal]]:
             self._audit.fail("recomputed", f"{self.name} sends rows {twice}, which an engine has already")
         self._fly(ordinals, 1)
+        for left in [self._failed_at.pop(ordinal, engine) for ordinal in ordinals]:
+            self.carried_until[left] = self._audit.clock()
         # As payload and in the request's body.
         self._held[tuple(ordinals)] = 2 * sum(len(self._audit.scenario.rows.text(ordinal)) for ordinal in ordinals)
         self._audit.say(self.name, f"sends {_named(ordinals)}{f' to engine {engine}' if engine else ''}")
@@ -399,7 +412,9 @@ class PodAudit(ClientEvents):
         no other was answered since."""
         # What is committed may be known from the pages of a listing that goes on.
         known = all(n in self._finished or self._audit.durable(n) for n in ordinals)
-        if not (known and engine in self._faults and self._canary is None):
+        # An answer to one that was let in before says nothing of what is turned away.
+        failed = engine in self._faults or engine in self._turned_away.values()
+        if not (known and failed and engine not in self._canaries):
             self._audit.fail("recomputed", f"{self.name} sends rows {ordinals} again as a canary, for no reason")
 
     def _fly(self, ordinals: list[int], copies: int) -> None:
@@ -414,12 +429,15 @@ class PodAudit(ClientEvents):
         if _is_answer(outcome):
             self._last_answer, self._losses = self._audit.clock(), 0
         self._losses += isinstance(outcome, Gone)
-        if ordinals == self._canary:
-            self._canary = None
+        if ordinals == self._canaries.get(engine):
+            del self._canaries[engine]
             self._audit.say(self.name, f"gets {_shown(outcome)} for the canary {_named(ordinals)}")
             return
-        self._fly(ordinals, -1)
-        del self._held[tuple(ordinals)]
+        self._lands(ordinals, engine)
+        for ordinal in ordinals:
+            self._turned_away.pop(ordinal, None)
+        if isinstance(outcome, Failed) and outcome.lasting:
+            self._turned_away.update(dict.fromkeys(ordinals, engine))
         if _is_answer(outcome):
             self._faults.pop(engine, None)
         elif not isinstance(outcome, Refused | Unsent):
@@ -440,13 +458,18 @@ class PodAudit(ClientEvents):
             if self._finished_in[chunk] == len(self._audit.scenario.plan.chunk_range(chunk)) and chunk not in self._seen:
                 self._waiting[chunk] = self._audit.clock()
 
-    def hung_up(self, ordinals: list[int]) -> None:
-        if ordinals == self._canary:
-            self._canary = None
-            return
-        self._judge_hanging_up(ordinals)
+    def _lands(self, ordinals: list[int], engine: int) -> None:
         self._fly(ordinals, -1)
         del self._held[tuple(ordinals)]
+        self._failed_at.update(dict.fromkeys(ordinals, engine))
+        self.carried_until[engine] = self._audit.clock()
+
+    def hung_up(self, ordinals: list[int], engine: int) -> None:
+        if ordinals == self._canaries.get(engine):
+            del self._canaries[engine]
+            return
+        self._judge_hanging_up(ordinals)
+        self._lands(ordinals, engine)
         self._audit.say(self.name, f"gives up waiting for {_named(ordinals)}")
 
     def _judge_hanging_up(self, ordinals: list[int]) -> None:
@@ -465,6 +488,10 @@ class PodAudit(ClientEvents):
         self._audit.seen["engine: deaths"] += 1
         self._audit.seen["engine: deaths beside another"] += self._audit.scenario.engines > 1
         self._audit.say(self.name, f"ENGINE{f' {engine}' if engine else ''} DIES ({why})")
+
+    def asked_restart(self, engine: int) -> None:
+        self.asked.setdefault(engine, []).append(self._audit.clock())
+        self._audit.say(self.name, f"asks for engine {engine} to be started again")
 
     def drained(self) -> None:
         """The worker has just been told to drain, for the first time."""

@@ -32,25 +32,37 @@ class Fails(StrEnum):
     BUSY = "busy"
     ABORT = "abort"
     RESET = "reset"
+    HANG = "hang"
+    """It answers no request, nor the ones that it has."""
+    LATE = "late"
+    """It computes longer than anybody waits."""
+    SLOW = "slow"
+    """It computes long, but not as long as that, for a seat and in it."""
+    WRONG = "wrong model"
 
 
+OUTAGES: Final = (Fails.ERROR, Fails.GARBAGE, Fails.BUSY, Fails.ABORT, Fails.RESET)
+"""Those that are drawn."""
+LONG: Final = {Fails.LATE: 1.1, Fails.SLOW: 0.45}
+"""Parts of the time that a request may take."""
 FAILS: Final[dict[Fails, SendResult]] = {
     Fails.ERROR: Failed("internal error", status=500),
     Fails.GARBAGE: Replied(GARBAGE),
     Fails.BUSY: Busy("429", 1.0),
     Fails.ABORT: Replied(ABORTED),
     Fails.RESET: Gone("connection reset by peer"),
+    Fails.WRONG: Failed("The model `m` does not exist.", Reason.REJECTED, 404, lasting=True),
 }
 
 
 @dataclass(frozen=True)
 class Failing:
-    """From `start` to `end` (seconds) every request fails, or of each pod's engines only those to the first one."""
+    """From `start` to `end` (seconds) every request fails; first: of each pod's engines only those to so many, 0: to all."""
 
     start: float
     end: float
     how: Fails
-    first: bool = False
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,7 @@ class Climate:
     row_s: of a request, however many rows it has; uneven: by how much of it engines differ. seats: rows computed at once.
     timeout_s: after which a request is given up (the driver's own limit).
     downtime_s: of a restart. metrics: whether it tells its load. connections: for how many at once the worker has descriptors.
+    supervised: whether an engine is started again, and well then, if its worker asks for that.
     """
 
     row_s: float = 0.2
@@ -77,6 +90,7 @@ class Climate:
     reset: float = 0.0
     storms: tuple[tuple[float, float], ...] = ()
     failing: tuple[Failing, ...] = ()
+    supervised: bool = False
 
     def faults(self) -> str:
         """The faults that can happen, in words."""
@@ -90,7 +104,7 @@ class Climate:
 
     def fails_everybody(self, now: float, engine: int) -> Fails | None:
         """How every request ends now at the engine with this number; None if they do not all end badly."""
-        spans = (span for span in self.failing if not (span.first and engine))
+        spans = (span for span in self.failing if not 0 < span.first <= engine)
         return next((span.how for span in spans if span.start <= now < span.end), None)
 
 
@@ -111,6 +125,9 @@ class EngineEvents:
 
     def died(self, why: str) -> None:
         """The engine is gone for a while."""
+
+    def asked_restart(self) -> None:
+        """The worker says that it is ill."""
 
 
 @dataclass(eq=False, slots=True)
@@ -150,6 +167,7 @@ class SimulatedEngine:
         self._preemptions = 0
         self._hurt: Counter[int] = Counter()
         self._alone_deaths: Counter[int] = Counter()
+        self._cured = False
         self.deaths = 0
 
     async def send(self, path: str, body: bytes, *, canary: bool = False, headers: object = None) -> SendResult:
@@ -182,11 +200,17 @@ class SimulatedEngine:
         await asyncio.sleep(self._wire())
         # One that resets every connection and fails its health check as well is dead, by all that can be told from outside, and
         # a row that is alone with it would be condemned.
-        resets = self._climate().fails_everybody(self._loop.time(), self._number) is Fails.RESET
+        resets = self._fails is Fails.RESET
         if self._stalled_until > self._loop.time() and self._rng.random() < 0.5 and not resets:
             await asyncio.sleep(5.0)
             return False
         return self.up
+
+    def ask_restart(self) -> None:
+        self._events.asked_restart()
+        if self._climate().supervised:
+            self.die("restarted", self._climate().downtime_s)
+            self._cured = True
 
     async def load(self) -> Load | None:
         # At once: it is asked twice a second, and a delay of it would only make the simulation slower.
@@ -195,6 +219,11 @@ class SimulatedEngine:
             return None
         waiting = sum(len(request.ordinals) for request in self._queue)
         return Load(self._computing, waiting, min(1.0, self._computing / climate.seats) * 0.9, self._preemptions)
+
+    @property
+    def _fails(self) -> Fails | None:
+        """How it ends every request now."""
+        return None if self._cured else self._climate().fails_everybody(self._loop.time(), self._number)
 
     @property
     def up(self) -> bool:
@@ -233,7 +262,9 @@ class SimulatedEngine:
             self._reply(request, Gone("connection refused", reached=False))
             return
         self._requests[request] = None
-        if how := climate.fails_everybody(now, self._number):
+        if (how := self._fails) is Fails.HANG:
+            return
+        if how in FAILS:
             self._reply(request, FAILS[how])
             return
         refused = [REFUSED[nature] for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal)) in REFUSED]
@@ -272,6 +303,8 @@ class SimulatedEngine:
             self._computing += len(request.ordinals)
             self._events.computing(request.ordinals)
             seconds = self._pace * self._climate().row_s * self._rng.choice((0.5, 1.0, 1.0, 2.0)) * self._rng.uniform(0.8, 1.2)
+            if (how := self._fails) in LONG:
+                seconds = LONG[how] * self._climate().timeout_s
             self._loop.after(seconds, self._finish, request)
 
     def _finish(self, request: _Request) -> None:
@@ -284,7 +317,9 @@ class SimulatedEngine:
         natures = [nature for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal))]
         # A bad row that was computed alone fails for its own reason, as in `_draw_fault`.
         alone = len(request.ordinals) == len(natures) == 1
-        if not alone and (how := self._climate().fails_everybody(self._loop.time(), self._number)):
+        if (how := self._fails) is Fails.HANG:
+            return
+        if not alone and how in FAILS:
             self._reply(request, FAILS[how])
         elif Nature.POISON in natures:
             self.die("poison", self._rng.uniform(0.5, 1.5) * self._climate().downtime_s)

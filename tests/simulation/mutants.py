@@ -17,7 +17,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from nightshift.driver import commits, worker
-from nightshift.driver.attribution import Attribution
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
@@ -30,6 +29,7 @@ from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.request_loop import RequestLoop
 from nightshift.driver.scheduler import DeadLetterCause, Group, Scheduler
 from nightshift.driver.sender import Sender
+from nightshift.driver.trial import Trial
 from nightshift.driver.window import Window
 from nightshift.driver.work_stealing import Ranges
 from nightshift.driver.worker import Worker
@@ -339,17 +339,17 @@ def _partials_ignored() -> tuple[Change, ...]:
 
 
 def _rows_are_blamed() -> tuple[Change, ...]:
-    async def verdict(self: Attribution, group: Group, error: str) -> Verdict:
+    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
         return Verdict.ROWS
 
-    return ((Attribution, "verdict", verdict),)
+    return ((Trial, "verdict", verdict),)
 
 
 def _engine_is_blamed() -> tuple[Change, ...]:
-    async def verdict(self: Attribution, group: Group, error: str) -> Verdict:
+    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
         return Verdict.ENGINE
 
-    return ((Attribution, "verdict", verdict),)
+    return ((Trial, "verdict", verdict),)
 
 
 def _given_up_for_a_descriptor() -> tuple[Change, ...]:
@@ -422,13 +422,13 @@ def _first_engine_drained() -> tuple[Change, ...]:
 
 
 def _engines_are_one() -> tuple[Change, ...]:
-    heard = Attribution.heard
+    heard = Trial.heard
 
-    def everywhere(self: Attribution, sent: float, _: Engine) -> None:
+    def everywhere(self: Trial, sent: float, _: Engine) -> None:
         for engine in self._engines:
             heard(self, sent, engine)
 
-    return ((Attribution, "heard", everywhere),)
+    return ((Trial, "heard", everywhere),)
 
 
 def _of(*names: str) -> frozenset[str]:

@@ -10,7 +10,7 @@ from nightshift.driver import commits, worker
 from nightshift.driver.worker import WorkerLimits
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
-from tests.simulation.engines import Climate, Failing, Fails
+from tests.simulation.engines import OUTAGES, Climate, Failing
 from tests.simulation.rows import Nature, Rows
 from tests.simulation.storage import Weather
 
@@ -258,7 +258,7 @@ def _climate(rng: random.Random, limits: WorkerLimits) -> Climate:
 
 def _narrowed(rng: random.Random, limits: WorkerLimits, climate: Climate) -> tuple[WorkerLimits, Climate]:
     """With an engine that fails everybody for a while, few connections, or little memory for requests."""
-    failing = tuple(Failing(start, end, rng.choice(list(Fails))) for start, end in _spans(rng, 0.15, 20.0, 120.0))
+    failing = tuple(Failing(start, end, rng.choice(OUTAGES)) for start, end in _spans(rng, 0.15, 20.0, 120.0))
     connections = rng.choice((2, 3, 4)) if rng.random() < 0.1 else climate.connections
     flight_bytes = rng.choice((1, 40, 200)) if rng.random() < 0.15 else limits.flight_bytes
     return replace(limits, flight_bytes=flight_bytes), replace(climate, failing=failing, connections=connections)
@@ -274,7 +274,7 @@ def _answers(rng: random.Random) -> AnswerBounds:
 def _beside_each_other(rng: random.Random, scenario: Scenario) -> Scenario:
     """With several engines in each pod, in one of four schedules, of which one alone may fail everybody."""
     engines = rng.choice((1, 1, 1, 1, 1, 1, 2, 3))
-    first = engines > 1 and rng.random() < 0.7
+    first = int(engines > 1 and rng.random() < 0.7)
     failing = tuple(replace(span, first=first) for span in scenario.climate.failing)
     return replace(scenario, engines=engines, climate=replace(scenario.climate, failing=failing))
 

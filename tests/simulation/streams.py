@@ -25,7 +25,7 @@ from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 from tests.simulation import stream_files
 from tests.simulation.check import Violated
-from tests.simulation.engines import Climate, EngineEvents, Failing, Fails, SimulatedEngine
+from tests.simulation.engines import OUTAGES, Climate, EngineEvents, Failing, SimulatedEngine
 from tests.simulation.rows import REASONS, Kept, Kind, Nature, Rows
 from tests.simulation.stream_parts import Database, Network, Sink, Source, Subscription, Topic, Weather, age
 from tests.simulation.virtual import Deadlock, Livelock, Process, TimeIsUp, VirtualLoop
@@ -142,7 +142,7 @@ def draw(seed: int) -> Scenario:
     failing: tuple[Failing, ...] = ()
     if rng.random() < 0.3:
         start = rng.uniform(0, calm_at)
-        failing = (Failing(start, start + rng.uniform(1, 300), rng.choice(list(Fails))),)
+        failing = (Failing(start, start + rng.uniform(1, 300), rng.choice(OUTAGES)),)
     faults: dict[str, Any] = {name: rng.uniform(0, most) for name, most in ENGINE_FAULTS.items() if rng.random() < 0.25}
     return Scenario(
         seed,

@@ -29,7 +29,7 @@ from nightshift.run.order import Order
 from nightshift.run.plan import InputFile, Plan
 from tests.simulation.check import Violated
 from tests.simulation.codecs import LightCodec
-from tests.simulation.engines import Climate, Failing, Fails
+from tests.simulation.engines import OUTAGES, Climate, Failing, Fails
 from tests.simulation.rows import Nature, Rows
 from tests.simulation.scenario import RUN, WORK, Event, Scenario
 from tests.simulation.storage import Weather
@@ -268,7 +268,7 @@ def test_6_more_rows_that_never_end_than_an_attempt_may_blame() -> None:
     )
 
 
-@pytest.mark.parametrize("how", list(Fails))
+@pytest.mark.parametrize("how", OUTAGES)
 @pytest.mark.parametrize("start", [0.0, 3.0])
 def test_6_an_engine_that_fails_everybody_for_five_minutes_costs_no_row(how: Fails, start: float) -> None:
     climate = Climate(row_s=0.5, failing=(Failing(start, start + 300.0, how),))
@@ -278,7 +278,7 @@ def test_6_an_engine_that_fails_everybody_for_five_minutes_costs_no_row(how: Fai
     assert all(report.pods == 1 for report in reports), "no worker gives up"
 
 
-@pytest.mark.parametrize("how", list(Fails))
+@pytest.mark.parametrize("how", OUTAGES)
 def test_6_a_worker_leaves_an_engine_that_answers_nobody_after_its_budget(how: Fails) -> None:
     """An hour of it: attempt after attempt makes way for the next engine, and no row is given up."""
     climate = Climate(row_s=0.5, failing=(Failing(3.0, 3600.0, how),))
@@ -331,8 +331,13 @@ def one_of_two_is_away() -> list[Report]:
 
 
 def one_of_two_fails_everybody(how: Fails) -> list[Report]:
-    climate = Climate(row_s=0.5, failing=(Failing(1.0, 300.0, how, first=True),))
+    climate = Climate(row_s=0.5, failing=(Failing(1.0, 300.0, how, first=1),))
     return run(a_scenario(climate=climate, calm_at=20.0, **TWO_ENGINES), draws=12)
+
+
+def three_of_four_fail_everybody() -> list[Report]:
+    climate = Climate(row_s=0.5, failing=(Failing(1.0, 300.0, Fails.ERROR, first=3),))
+    return run(a_scenario(rows=96, climate=climate, calm_at=20.0, **{**TWO_ENGINES, "engines": 4}), draws=12)
 
 
 def one_of_two_hangs() -> list[Report]:
@@ -347,11 +352,15 @@ def test_6_a_worker_goes_on_while_one_of_its_engines_is_away() -> None:
     assert all(report.pods == 1 for report in reports), "no worker gives up"
 
 
-@pytest.mark.parametrize("how", list(Fails))
+@pytest.mark.parametrize("how", OUTAGES)
 def test_6_an_engine_that_fails_everybody_beside_another_costs_no_row(how: Fails) -> None:
     reports = one_of_two_fails_everybody(how)
 
     assert all(report.pods == 1 for report in reports), "no worker gives up"
+
+
+def test_6_three_of_four_that_fail_everybody_cost_no_row() -> None:
+    assert all(report.pods == 1 for report in three_of_four_fail_everybody()), "no worker gives up"
 
 
 def test_6_what_an_engine_has_that_hangs_goes_to_the_other() -> None:

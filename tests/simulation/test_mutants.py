@@ -11,9 +11,8 @@ import pytest
 
 from nightshift.driver.work_stealing import Ranges
 from tests.simulation.check import Violated
-from tests.simulation.engines import Fails
 from tests.simulation.mutants import MUTANTS, OF_SEVERAL_ENGINES, Mutant, seeds
-from tests.simulation.test_invariants import one_of_two_fails_everybody, one_of_two_hangs, one_of_two_is_away, twins_compute
+from tests.simulation.test_invariants import one_of_two_hangs, one_of_two_is_away, three_of_four_fail_everybody, twins_compute
 from tests.simulation.test_schedules import GATE_SEEDS
 from tests.simulation.world import simulate
 
@@ -30,7 +29,7 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
     assert mutant.broken(simulate, seed), f"seed {seed} does not break {set(mutant.breaks)}; {HINT}"
 
 
-SCHEDULES = (one_of_two_hangs, one_of_two_is_away, lambda: one_of_two_fails_everybody(Fails.ERROR))
+SCHEDULES = (one_of_two_hangs, one_of_two_is_away, three_of_four_fail_everybody)
 """Of each of OF_SEVERAL_ENGINES."""
 
 

@@ -52,7 +52,10 @@ REPLACED_AFTER_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Report:
-    """What one schedule came to. computed: rows that engines computed, also for nothing; took_s: virtual."""
+    """What one schedule came to. computed: rows that engines computed, also for nothing; took_s: virtual.
+
+    carried_until, asked: of the first pod's engines, when each had its last row, and when it was to be started again.
+    """
 
     seed: int
     rows: int
@@ -62,6 +65,8 @@ class Report:
     took_s: float
     seen: Counter[str]
     trace: tuple[str, ...]
+    carried_until: dict[int, float]
+    asked: dict[int, list[float]]
 
 
 class Watched:
@@ -430,6 +435,8 @@ def simulate(
         took_s=world.loop.time(),
         seen=world.audit.seen,
         trace=tuple(world.trace),
+        carried_until=world.pods[0].audit.carried_until,
+        asked=world.pods[0].audit.asked,
     )
 
 

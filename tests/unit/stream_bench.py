@@ -105,6 +105,9 @@ class Engine:
     async def healthy(self) -> bool:
         return self.well
 
+    def ask_restart(self) -> None:
+        pass
+
     async def load(self) -> Load | None:
         return self.reported if self.well else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -23,14 +24,14 @@ BROKE = Gone("the connection broke")
 class Worker:
     """What has an engine, and what it was told. buried: how many rows each death of the engine makes dead letters of."""
 
-    def __init__(self, buried: int = 0, budget: EngineBudget | None = None) -> None:
+    def __init__(self, buried: int = 0, budget: EngineBudget | None = None, *, engines: int = 1, number: int = 0) -> None:
         self.told: list[str] = []
         self.stats = Stats()
         self._answers: Iterable[bool] = iter(())
         engine: Any = SimpleNamespace(healthy=self._healthy)
 
-        def engine_died(message: str, _status: int | None, _engine: int) -> int:
-            self._says(f"died: {message}")
+        def engine_died(message: str, _status: int | None, engine: int) -> int:
+            self._says(f"died: {message}{f' ({engine})' if engine else ''}")
             return buried
 
         scheduler: Any = SimpleNamespace(engine_died=engine_died)
@@ -40,7 +41,8 @@ class Worker:
             Backoff(random.Random(0), asyncio.Event()),
             self.stats,
             budget or EngineBudget(),
-            Losses(),
+            Losses(engines),
+            number=number,
             others_answer=lambda: False,
             spawn=lambda task: asyncio.get_running_loop().create_task(task),
             given_up=lambda: self._says("given up"),
@@ -62,6 +64,8 @@ class Worker:
         """A connection breaks, and the engine is gone for a moment."""
         self.answers(False)
         assert not await self.health.alive(BROKE)
+        if (recovery := self.health._recovery) is not None:
+            await recovery
 
     async def _healthy(self) -> bool:
         return next(iter(self._answers), True)
@@ -164,6 +168,42 @@ async def test_after_so_many_losses_in_a_row_the_worker_makes_way() -> None:
 
     assert worker.told[-1] == "given up"
     assert not worker.health.good, "nothing is sent any more"
+
+
+async def test_several_engines_may_be_lost_as_often_each() -> None:
+    worker = Worker(budget=EngineBudget(losses=3), engines=2, number=1)
+    for _ in range(5):
+        await worker.loses()
+
+    assert "given up" not in worker.told
+    await worker.loses()
+    assert worker.told[-1] == "given up"
+    assert worker.told[0] == "died: the connection broke (1)"
+
+
+async def test_one_of_several_that_hung_and_died_is_the_one_that_died() -> None:
+    worker = Worker(engines=2, number=1)
+    await worker.hangs(False)
+    await worker.health.alive(BROKE)
+
+    assert worker.told[0] == "died: the connection broke (1)"
+
+
+async def test_the_time_without_one_of_several_engines_counts_as_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waited_s(engines: int) -> float:
+        """By a clock that each look at it moves."""
+        worker, times = Worker(engines=engines), itertools.count(0, 10)
+        monkeypatch.setattr(worker.health._patience, "pause", lambda _: asyncio.sleep(0))
+        worker.answers(False, False)
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: float(next(times)))
+        await worker.health.alive(BROKE)
+        if (recovery := worker.health._recovery) is not None:
+            await recovery
+        return worker.stats.engine_wait_s
+
+    whole = await waited_s(1)
+    assert whole >= 10
+    assert [await waited_s(engines) for engines in (2, 4)] == [whole / 2, whole / 4]
 
 
 async def test_a_loss_that_a_dead_letter_explains_is_not_counted() -> None:

@@ -247,7 +247,7 @@ def die(scheduler: Scheduler) -> int:
     groups = []
     while (group := scheduler.next_group()) is not None:
         groups.append(group)
-    scheduler.engine_died("gone")
+    scheduler.engine_died("gone", None, 0)
     for group in groups:
         scheduler.returned(group)
     return len(groups)
@@ -263,7 +263,7 @@ def test_a_row_that_kills_the_engine_is_isolated_and_its_neighbours_are_answered
             groups.append(more)
         if "killer" in groups[-1].payloads:
             deaths += 1
-            scheduler.engine_died("the engine is gone")
+            scheduler.engine_died("the engine is gone", None, 0)
             for group in groups:
                 scheduler.returned(group)
         else:
@@ -298,7 +298,7 @@ def test_suspects_wait_until_all_others_have_landed() -> None:
     for _ in range(SUSPECT_DEATHS - 1):
         assert die(scheduler) == 3
     first, second, third = (take(scheduler) for _ in range(3))
-    scheduler.engine_died("gone")
+    scheduler.engine_died("gone", None, 0)
     scheduler.returned(first)
 
     assert scheduler.next_group() is None
@@ -312,10 +312,52 @@ def test_what_rested_when_the_engine_died_is_no_suspect() -> None:
     for _ in range(SUSPECT_DEATHS + ALONE_DEATHS):
         group = take(scheduler)
         group.resting = True
-        scheduler.engine_died("gone")
+        scheduler.engine_died("gone", None, 0)
         scheduler.returned(group)
 
     assert not take(scheduler).isolated
+
+
+def test_an_engine_that_dies_says_nothing_of_the_rows_of_another() -> None:
+    """Nor of where they are to go next, and what each has is counted by itself."""
+    scheduler = opened([str(n) for n in range(12)])
+    groups = [take(scheduler) for _ in range(3)]
+    for group in groups[1:]:
+        scheduler.rows_at.subtract({0: 4})
+        scheduler.rows_at.update({1: 4})
+        group.engine = 1
+    first, second, third = groups
+
+    for _ in range(SUSPECT_DEATHS):
+        scheduler.engine_died("gone", None, 1)
+    assert [{(row.deaths, row.failed_at) for row in group.rows} for group in groups] == [{(0, None)}, {(2, 1)}, {(2, 1)}]
+    scheduler.returned(second)
+    assert dict(scheduler.rows_at) == {0: 4, 1: 4}
+    scheduler.failed(third, Reason.ENGINE_ERROR, "all is lost")
+    scheduler.returned(first)
+    assert dict(scheduler.rows_at) == {0: 0, 1: 0}
+
+
+def test_a_row_that_was_alone_with_an_engine_is_not_given_up_for_the_death_of_another() -> None:
+    scheduler = opened(["a"])
+    for _ in range(SUSPECT_DEATHS):
+        die(scheduler)
+    group = take(scheduler)
+    group.engine = 1
+
+    assert group.isolated
+    for _ in range(ALONE_DEATHS + 1):
+        assert scheduler.engine_died("gone", None, 0) == 0
+    assert (group.rows[0].alone, scheduler.wants(group)) == (0, True)
+
+
+def test_a_row_that_failed_knows_at_which_engine() -> None:
+    scheduler = opened(["a"])
+    group = take(scheduler)
+    group.engine = 1
+    scheduler.failed(group, Reason.ENGINE_ERROR, "all is lost")
+
+    assert take(scheduler).rows[0].failed_at == 1
 
 
 def test_broken_connections_are_forgiven_many_times() -> None:

@@ -34,7 +34,7 @@ class Server:
         # Each line names its model: this name is for `version`, which is not called here.
         self._engine = EngineClient(base_url, "", request_timeout_s=timeout_s, headers=headers)
         self._probe = HttpClient(base_url, headers=headers)
-        self.load = self._engine.load
+        self.load, self.ask_restart = self._engine.load, self._engine.ask_restart
         self.presence = Presence(base_url, self._probe, self.load)
         self.healthy = self.presence.healthy
 

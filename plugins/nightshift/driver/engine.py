@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -21,6 +24,7 @@ REQUEST_TIMEOUT_S: Final = 600.0
 PROBE_TIMEOUT_S: Final = 5.0
 LOAD_TIMEOUT_S: Final = 2.0
 CANARY: Final = {"X-Nightshift-Canary": "1"}
+RESTART: Final = b"restart"
 MESSAGE_MAX: Final = 2000
 """Characters of an error's text that are kept."""
 SECRET_MIN: Final = 8
@@ -164,6 +168,7 @@ class EngineClient:
             )
         except ValueError as error:
             raise WrongEngine(f"cannot send requests to the engine: {error}") from None
+        self._url = urlsplit(base_url)
         self._model = model
         self._request_timeout_s = request_timeout_s
         self._secrets = _secrets(own)
@@ -216,6 +221,15 @@ class EngineClient:
         except OSError:
             return None
         return parse_load(reply.body) if reply.status == 200 else None
+
+    def ask_restart(self) -> None:
+        """Asks the supervisor of an engine in this pod (`nightshift.jobset.manifest.supervisor`) to start it again.
+
+        By a datagram to the port of the engine, so a supervisor that is not there does not hear it.
+        """
+        if self._url.hostname == "127.0.0.1" and self._url.port:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender, contextlib.suppress(OSError):
+                sender.sendto(RESTART, (self._url.hostname, self._url.port))
 
     async def wait_healthy(self, budget_s: float) -> bool:
         """Waits until the engine is healthy, `budget_s` seconds at most."""

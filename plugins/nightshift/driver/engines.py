@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from nightshift.driver.backoff import Silence
 from nightshift.driver.health import EngineHealth, EngineLike
@@ -16,20 +17,31 @@ from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.window import Window
 
 
+class Standing(Enum):
+    """What is known of an engine that is there, by what became of its requests (`nightshift.driver.attribution`)."""
+
+    ANSWERS = auto()
+    DOUBTED = auto()
+    """A request failed, and no other one was answered beside it."""
+    ILL = auto()
+    """The same, and its requests went to other engines."""
+
+
 @dataclass(eq=False)
 class Engine:
-    """One engine, as its worker sees it.
-
-    number: from 0, in the order of ENGINE_URL. shut: as far as is known it answers no request
-    (`nightshift.driver.attribution`), so it gets no new one.
-    """
+    """One engine, as its worker sees it. number: from 0, in the order of ENGINE_URL."""
 
     number: int
     client: EngineLike
     window: Window
     health: EngineHealth
     silence: Silence
-    shut: bool = False
+    standing: Standing = Standing.ANSWERS
+
+    @property
+    def shut(self) -> bool:
+        """Whether it answers no request, as far as is known, so that it gets no new one."""
+        return self.standing is not Standing.ANSWERS
 
     @property
     def answers(self) -> bool:
@@ -95,18 +107,17 @@ class Engines:
         if len(self._all) == 1:
             return
         ready = [engine for engine in self._all if engine.ready]
-        # A row that was alone when its engine died meets another one the next time: was it the row, or the engine?
-        other = [engine for engine in ready if group.rows[0].alone and engine.number != group.rows[0].died_at]
         if not ready and self.probed is not None:
             ready = [self.probed]
         elif not ready:
             ready = [engine for engine in self._all if engine.health.good] or self._all
 
-        def load(engine: Engine) -> tuple[bool, float]:
+        def load(engine: Engine) -> tuple[bool, bool, float]:
             rows = self._rows(engine) - (len(group.rows) if engine.number == group.engine else 0)
-            return rows >= engine.window.limit, rows / max(1, engine.window.limit)
+            # A row that failed, or was there as an engine died, meets another one the next time: was it the row, or the engine?
+            return rows >= engine.window.limit, engine.number == group.rows[0].failed_at, rows / max(1, engine.window.limit)
 
-        chosen = min(other or ready, key=load).number
+        chosen = min(ready, key=load).number
         self._scheduler.rows_at[group.engine] -= len(group.rows)
         self._scheduler.rows_at[chosen] += len(group.rows)
         group.engine = chosen

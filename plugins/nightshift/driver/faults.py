@@ -77,12 +77,14 @@ class Hooks:
     """What a trial needs of its worker.
 
     recall(): a request that was answered in another attempt. more(count): sends up to that many requests that do not wait here;
-    returns how many there were. over(): called when requests may be sent again. given_up(): called when the budget is used up.
+    returns how many there were. over(): called when requests may be sent again. call_back(engine's number): takes back what the
+    engine has, to be sent to another one. given_up(): called when the budget is used up.
     spawn: makes a task whose failure ends the worker.
     """
 
     recall: Callable[[], Awaitable[Canary | None]]
     more: Callable[[int], int]
     over: Callable[[], None]
+    call_back: Callable[[int], None]
     given_up: Callable[[], None]
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

@@ -60,12 +60,14 @@ class EngineLike(Protocol):
 
     async def load(self) -> Load | None: ...
 
+    def ask_restart(self) -> None: ...
+
 
 @dataclass
 class Losses:
     """Of all engines of a worker since one of them answered last. engines: how many there are."""
 
-    engines: int = 1
+    engines: int
     count: int = 0
 
 
@@ -87,7 +89,7 @@ class EngineHealth:
         budget: EngineBudget,
         losses: Losses,
         *,
-        number: int = 0,
+        number: int,
         others_answer: Callable[[], bool],
         given_up: Callable[[], None],
         back: Callable[[], Awaitable[None]],

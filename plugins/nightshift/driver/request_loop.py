@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nightshift.driver.attribution import PROBES, SAY_EVERY_S
 from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.engines import Engine, Engines
@@ -21,6 +20,7 @@ from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike, Los
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.sender import RequestObserver, Sender
 from nightshift.driver.stats import Stats
+from nightshift.driver.trial import PROBES, SAY_EVERY_S
 from nightshift.driver.window import Window
 from nightshift.tasks.base import TaskKind
 
@@ -130,7 +130,14 @@ class RequestLoop:
         self._engines = Engines(scheduler)
         for number, engine in enumerate(engines):
             self._engines.add(self._make_engine(number, engine))
-        hooks = Hooks(recall=owner.recall, more=self._send_more, over=self.run, given_up=owner.given_up, spawn=owner.spawn)
+        hooks = Hooks(
+            recall=owner.recall,
+            more=self._send_more,
+            over=self.run,
+            call_back=lambda number: self._call_back_from(number, resting=False),
+            given_up=owner.given_up,
+            spawn=owner.spawn,
+        )
         self._budget = ByteBudget(limits.flight_bytes)
         self.sender = Sender(
             kind,
@@ -156,7 +163,7 @@ class RequestLoop:
             others_answer=lambda: self._engines.others_answer(made),
             given_up=self._owner.given_up,
             back=self._owner.back,
-            resend=lambda: self.call_back(group for group in self._attempts if group.engine == number),
+            resend=lambda: self._call_back_from(number, resting=True),
             resumed=lambda: self.sender.trial.restarted(made),
             spawn=self._owner.spawn,
         )
@@ -212,6 +219,10 @@ class RequestLoop:
         for group in list(groups):
             self._attempts.pop(group).cancel()
             self._scheduler.returned(group)
+
+    def _call_back_from(self, engine: int, *, resting: bool) -> None:
+        """Cancels the requests of one engine. resting: also those that it does not have now."""
+        self.call_back(group for group in self._attempts if group.engine == engine and resting >= group.resting)
 
     def call_back_chunk(self, number: int) -> None:
         """Cancels the requests of one chunk."""

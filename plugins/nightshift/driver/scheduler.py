@@ -51,7 +51,8 @@ class Row:
 
     invalid: replies that were not an answer. drops: connections that broke, and requests that were aborted, while the engine
     lived. refusals: for want of room, while others were answered; proven: those beside a canary. deaths: of an engine with
-    this row in flight; alone: with no other row; died_at: the number of the engine that died last with it.
+    this row in flight; alone: with no other row. failed_at: the number of the engine that failed it last, or died with it.
+    hurried: times that it waited for its engine's canary, and that had not all the time of a request.
     """
 
     chunk: int
@@ -65,7 +66,8 @@ class Row:
     proven: int = 0
     deaths: int = 0
     alone: int = 0
-    died_at: int = 0
+    failed_at: int | None = None
+    hurried: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -140,9 +142,9 @@ class Scheduler:
         return len(self._flying)
 
     @property
-    def sent_times(self) -> list[float]:
-        """When the requests that the engine has now were sent (the loop's time)."""
-        return [group.sent for group in self._flying if not group.resting]
+    def in_flight(self) -> list[Group]:
+        """Those that an engine has, or is to get."""
+        return list(self._flying)
 
     @property
     def sources(self) -> int:
@@ -245,6 +247,7 @@ class Scheduler:
             return
         for row in group.rows:
             row.faults += 1
+            row.failed_at = group.engine
             row.invalid += reason is Reason.INVALID_OUTPUT
         if group.rows[0].faults >= TRIES:
             for row in group.rows:
@@ -283,7 +286,7 @@ class Scheduler:
         if self._landed(group) is not None:
             self._queue(*_halves(group.rows))
 
-    def engine_died(self, message: str, status: int | None = None, engine: int = 0) -> int:
+    def engine_died(self, message: str, status: int | None, engine: int) -> int:
         """The engine with this number died with what it had; returns how many rows became dead letters because of it.
 
         The groups still have to be given back with `returned`.
@@ -292,7 +295,7 @@ class Scheduler:
         for group in [group for group in self._flying if not group.resting and group.engine == engine]:
             for row in group.rows:
                 row.deaths += 1
-                row.died_at = engine
+                row.failed_at = engine
             if not group.isolated:
                 continue
             (row,) = group.rows

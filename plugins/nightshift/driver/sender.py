@@ -7,17 +7,17 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from nightshift.driver.attribution import SAY_EVERY_S, Attribution
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
-from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.engines import Engine, Engines, Standing
 from nightshift.driver.faults import Canary, Fault, Hooks, Verdict
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.time_limit import Stopped, reading
+from nightshift.driver.trial import SAY_EVERY_S, Trial
 from nightshift.fields.text import n
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import (
@@ -92,7 +92,7 @@ class Sender:
         self._hooks = hooks
         self._unheard = engine_budget.unheard
         self._said_busy = float("-inf")
-        self.trial = Attribution(scheduler, engines, patience, stats, engine_budget, hooks, self._send_canary)
+        self.trial = Trial(scheduler, engines, patience, stats, engine_budget, hooks, self._send_canary)
         self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
 
     def ask(self, group: Group, *, again: bool = False) -> Hold:
@@ -144,8 +144,9 @@ class Sender:
         if crowded and not self.budget.crowded:
             # There was no room to make another request; now there is, whether or not one is answered.
             self._hooks.over()
-        if not self._engines.of(group).health.good:
-            self._engines.choose(group)  # It went away while the request was made.
+        engine = self._engines.of(group)
+        if not engine.health.good or (engine.standing is Standing.ILL and self._engines.answer):
+            self._engines.choose(group)  # It went away, or was found to be ill, while the request was made.
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
         self._stats.times.sent(group.sent)
@@ -265,9 +266,9 @@ class Sender:
         except NotDone:
             return Fault(Retry.ABORTED, "the engine aborted the request")
         except WrongModel as error:
-            if not self.trial.heard_any:
+            if not self.trial.heard_any and not self._engines.others_answer(engine):
                 raise
-            # The model has given what it should before.
+            # The model has given what it should before, or another engine may.
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         except InvalidReply as error:
             if isinstance(error, InvalidAnswer):

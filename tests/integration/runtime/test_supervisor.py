@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from local.environments import ROOT
 from local.ports import new_port
+from nightshift.driver.engine import EngineClient
 from nightshift.jobset.manifest import supervisor
 from nightshift.jobset.verdict.last_words import Words
 
@@ -63,6 +65,7 @@ HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
 HURRIED = """
 import ctypes
+from nightshift.driver.engine import EngineClient
 from nightshift.jobset.manifest import supervisor
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # As process 1 of a container it gets the orphans.
 supervisor.LOOK_S, supervisor.ANSWER_S = 0.05, 0.5
@@ -211,6 +214,51 @@ def test_one_that_answers_no_more_is_killed_and_comes_back(tmp_path: Path) -> No
         assert len(container.processes(1)) == 1
 
     assert "nightshift: engine 0 has not answered for 1 s: it is killed" in container.said()
+
+
+def test_one_that_the_driver_says_is_ill_comes_back_alone(tmp_path: Path) -> None:
+    """By the client that the driver has."""
+    container = Container(tmp_path)
+    with container.started() as process:
+        container.wait_for(lambda: container.answers(1))
+        ill = EngineClient(f"http://127.0.0.1:{container.ports[0]}", "m")
+        ill.ask_restart()
+        container.wait_for(lambda: container.answers(0, 2))
+        [second] = container.processes(1)
+        assert is_there(second)
+        assert process.poll() is None
+
+    assert "nightshift: engine 0 answers no request: it is killed" in container.said()
+
+
+def test_one_that_has_not_answered_in_this_life_is_not_killed_for_the_last_one(tmp_path: Path) -> None:
+    container = Container(tmp_path)
+    with container.started():
+        container.wait_for(lambda: container.answers(1))
+        hangs = container.tell("hangs", 0)
+        ill = EngineClient(f"http://127.0.0.1:{container.ports[0]}", "m")
+        ill.ask_restart()
+        container.wait_for(lambda: len(container.processes(0)) == 2)
+        for _ in range(5):
+            ill.ask_restart()
+            time.sleep(0.05)
+        hangs.unlink()
+        assert is_there(container.processes(0)[1])
+        assert len(container.processes(0)) == 2
+
+
+def test_an_engine_elsewhere_is_asked_for_nothing() -> None:
+    """A datagram is for the supervisor in the same pod alone."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listens:
+        listens.bind(("127.0.0.1", 0))
+        listens.settimeout(0.2)
+        port = listens.getsockname()[1]
+        for host in ("localhost", "127.0.0.2", "[::1]"):
+            EngineClient(f"http://{host}:{port}", "m").ask_restart()
+        with pytest.raises(TimeoutError):
+            listens.recv(64)
+        EngineClient(f"http://127.0.0.1:{port}", "m").ask_restart()
+        assert listens.recv(64) == supervisor.RESTART
 
 
 def test_one_that_does_not_answer_in_time_counts_as_ended(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ it answers ``GET /health``. SILENCE_S: how long it may not answer later, before 
   waits for the pod sees it as with one engine. One that answered once is started again beside the others, when all its
   processes are gone (so its memory is free), after a pause that doubles. `STARTS_MOST` starts in a row without an answer end
   the container too: a new one may cure what ails the accelerator.
+- One that answers ``GET /health`` may answer nothing else. The driver finds out (`nightshift.driver.trial`), and says it by
+  a datagram to 127.0.0.1 and the engine's port, which engines use for TCP alone. Then it is killed and started again.
 - SIGTERM goes to all of them; when they have ended, it ends with 143.
 - It is process 1 of the container, so it reaps what other processes leave behind.
 """
@@ -25,6 +27,7 @@ import http.client
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -37,6 +40,7 @@ PAUSE_LEAST_S = 1.0
 PAUSE_MOST_S = 60.0
 """Before an engine starts again. One that has answered for so long begins again with the least."""
 STARTS_MOST = 5
+RESTART = b"restart"
 GONE_S = 30.0
 """How long to wait for the processes of a killed engine: one that the kernel holds does not hinder the next start for ever."""
 
@@ -50,7 +54,7 @@ class Engine:
         self.process: subprocess.Popen[bytes] | None = None
         self.life = 0
         self.doomed = 0
-        """The last life that was ended for its silence."""
+        """The last life that was ended for its silence, or as the driver asked."""
         self.since = 0.0
         """When this life began, or the pause after it."""
         self.answers = (0, 0.0, 0.0)
@@ -61,6 +65,12 @@ class Engine:
         self.due = 0.0
         self._pause = PAUSE_LEAST_S
         self._killed = 0
+        self.asks = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.asks.setblocking(False)
+        try:
+            self.asks.bind(("127.0.0.1", port))
+        except OSError as error:
+            say(f"engine {number} cannot be asked for to start again: {error}")
 
     @property
     def answered(self) -> bool:
@@ -88,6 +98,14 @@ class Engine:
     def silent_s(self, now: float) -> float:
         """Since it answered last, or began."""
         return now - (self.answers[2] if self.answered else self.since)
+
+    def is_asked_for(self) -> bool:
+        """Whether the driver has asked since the last look for it to be started again."""
+        asked = False
+        with contextlib.suppress(OSError):
+            while data := self.asks.recv(64):
+                asked |= data == RESTART
+        return asked
 
     def kill(self) -> None:
         """All its processes."""
@@ -144,7 +162,7 @@ class Supervisor:
             while (ended := self._next_ended()) is not None:
                 if (over := self._judge(ended, ended.ended(now))) is not None:
                     return over
-            self._kill_silent(now)
+            self._kill_ill(now)
             self._start_next(now)
             self._wait()
         say("stops: SIGTERM to all engines")
@@ -167,12 +185,14 @@ class Supervisor:
         say(f"engine {engine.number} ended with exit code {code}, {how}: the container ends")
         return code or 1
 
-    def _kill_silent(self, now: float) -> None:
+    def _kill_ill(self, now: float) -> None:
         for engine in self._engines:
             most = self._silence_s if engine.answered else self._patience_s
-            if engine.process is not None and engine.silent_s(now) > most and engine.doomed != engine.life:
+            asked = engine.is_asked_for() and engine.answered
+            if engine.process is not None and (asked or engine.silent_s(now) > most) and engine.doomed != engine.life:
                 engine.doomed = engine.life
-                say(f"engine {engine.number} has not answered for {engine.silent_s(now):.0f} s: it is killed")
+                why = "answers no request" if asked else f"has not answered for {engine.silent_s(now):.0f} s"
+                say(f"engine {engine.number} {why}: it is killed")
                 engine.kill()
 
     def _start_next(self, now: float) -> None:
