@@ -20,10 +20,9 @@ from tests.integration.driver.vllm import Vllm
 TURNS: Final = 3
 METHOD: Final = """
 Embeddings of short rows (14 tokens) by MiniLM through the driver, to a vLLM with one API server, to one with two, and to two
-with one each, as a job's manifest starts them: with `vllm.entrypoints.openai.api_server`, and several API servers with
-`vllm serve --api-server-count=2`. All are up all the time, those of the others idle, and take turns. On these two cores the
-model is the bound, so the figure is CPU seconds per row, not rows/s: what several processes cost in all. Every run must
-answer each row once.
+with one each, all by `vllm serve`, as a job's manifest starts them. All are up all the time, those of the others idle, and
+take turns. On these two cores the model is the bound, so the figure is CPU seconds per row, not rows/s: what several
+processes cost in all. Every run must answer each row once.
 """
 
 

@@ -130,7 +130,7 @@ class Side:
     @contextmanager
     def server(self, *, wait: bool = True) -> Iterator[str]:
         port = new_port()
-        process = self._start(["-m", "vllm.entrypoints.openai.api_server", "--port", str(port), *self._flags])
+        process = self._start(["-m", "vllm.entrypoints.cli.main", "serve", "--port", str(port), *self._flags])
         url = f"http://127.0.0.1:{port}"
         try:
             while wait and not _page(f"{url}/health"):

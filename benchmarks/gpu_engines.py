@@ -22,7 +22,7 @@ from benchmarks.processes import cpu_s, tree
 from benchmarks.report import ROOT
 from local.ports import new_port
 from local.runtime.expansion import expand
-from nightshift.jobset.manifest.server import server_args, several_api_servers
+from nightshift.jobset.manifest.server import SERVE, server_args
 from tests.builders import a_spec
 
 START_S: Final = 240.0
@@ -140,10 +140,7 @@ class Engine:
         self.url = f"http://127.0.0.1:{(port := new_port())}"
         spec = a_spec(**settings(bench, side))
         arguments = [expand(each, {"ENGINE_PORT": str(port)}) for each in server_args(spec)]
-        command = [bench.python, "-m", "vllm.entrypoints.openai.api_server", *arguments]
-        if several_api_servers(spec, spec.defaults()):
-            model, *others = arguments
-            command = [bench.python, "-m", "vllm.entrypoints.cli.main", "serve", model.removeprefix("--model="), *others]
+        command = [bench.python, *SERVE[1:], *arguments]
         self._began = time.monotonic()
         with log.open("ab") as sink:
             self.process = subprocess.Popen(

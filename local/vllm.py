@@ -7,12 +7,7 @@ from local.environments import python_of
 
 
 def command(*arguments: str) -> list[str]:
-    """What starts a server of one process."""
-    return [str(python_of("server")), "-m", "vllm.entrypoints.openai.api_server", *arguments]
-
-
-def serve(*arguments: str) -> list[str]:
-    """What starts a server that may have several API servers."""
+    """What starts a server, as a pod does (`nightshift.jobset.manifest.server`)."""
     return [str(python_of("server")), "-m", "vllm.entrypoints.cli.main", "serve", *arguments]
 
 

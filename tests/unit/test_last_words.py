@@ -21,7 +21,7 @@ OSError: We couldn't connect to 'http://127.0.0.1:9' to load the files, and coul
 FLAG = """\
                      [--shutdown-timeout SHUTDOWN_TIMEOUT]
                      [model_tag]
-api_server.py: error: unrecognized arguments: --no-such-flag"""
+main.py: error: unrecognized arguments: --no-such-flag"""
 ENGINE = """\
 (EngineCore pid=77) ERROR 11-27 23:07:08 [core.py:1136] EngineCore failed to start.
 (EngineCore pid=77) ERROR 11-27 23:07:08 [core.py:1136] ValueError: Free memory on device cuda:0 (1.0 GiB) is less.
@@ -42,7 +42,7 @@ pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
     [
         (OFFLINE, "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder"),
         (UNREACHABLE, "OSError: We couldn't connect to 'http://127.0.0.1:9'"),
-        (FLAG, "api_server.py: error: unrecognized arguments: --no-such-flag"),
+        (FLAG, "main.py: error: unrecognized arguments: --no-such-flag"),
         (ENGINE, "ValueError: Free memory on device cuda:0 (1.0 GiB) is less."),
         (PYDANTIC, "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig Value error, Invalid"),
     ],

@@ -420,8 +420,8 @@ def test_a_canary_gets_its_share_and_has_servers_of_its_own() -> None:
         ("package-texts-server", 75),
         ("package-texts-canary", 25),
     ]
-    assert "--model=gs://models/minilm/2" in args["canary"]
-    assert "--model=sentence-transformers/all-MiniLM-L6-v2" in args["server"]
+    assert "gs://models/minilm/2" in args["canary"]
+    assert "sentence-transformers/all-MiniLM-L6-v2" in args["server"]
     assert found["HorizontalPodAutoscaler", "package-texts-canary"]["spec"]["maxReplicas"] == 2
     assert found["HorizontalPodAutoscaler", "package-texts-subscriber"]["spec"]["maxReplicas"] == 4
 

@@ -62,7 +62,7 @@ class Texts:
 @pytest.fixture
 def agent(tmp_path: Path, storage_emulator: StorageEmulator) -> Iterator[AgentProcess]:
     settings = Settings(bucket=BUCKET, project=PROJECT)
-    program = tmp_path / "image/vllm/entrypoints/openai/api_server.py"
+    program = tmp_path / "image/vllm/entrypoints/cli/main.py"
     program.parent.mkdir(parents=True)
     program.write_text(Path(engine.__file__).read_text())
     path = [str(Path(sys.executable).parent)]

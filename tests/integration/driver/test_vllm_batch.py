@@ -62,7 +62,8 @@ FAIL = {"too long": 400, "wrong model": 404, "wrong url": 400}
 def run_batch(source: Path, out: Path, log: Path) -> None:
     """vLLM's own command, with the arguments that its server gets: it has no HTTP server of its own."""
     of_http = ("--port=", f"--{QUIET}")
-    arguments = [argument for argument in server_args(SPEC) if not argument.startswith(of_http)]
+    model, *others = server_args(SPEC)
+    arguments = [f"--model={model}", *(argument for argument in others if not argument.startswith(of_http))]
     environment = {**os.environ, **vllm.environment()}
     command = [str(python_of("server")), "-m", "vllm.entrypoints.openai.run_batch", "-i", str(source), "-o", str(out)]
     with open(log, "ab") as output:

@@ -17,8 +17,9 @@ from local import hub, vllm
 from local.environments import ROOT, python_of
 from local.ports import new_port
 from local.runtime.expansion import expand
-from nightshift.jobset.manifest.server import server_args, several_api_servers
+from nightshift.jobset.manifest.server import server_args
 from nightshift.spec import JobSpec
+from nightshift.spec.engine_defaults import API_SERVERS
 from tests.launch import launched
 
 MINILM: dict[str, Any] = {
@@ -42,7 +43,7 @@ class Vllm:
     ) -> None:
         self.port = new_port()
         self._arguments = [expand(each, {"ENGINE_PORT": str(self.port)}) for each in (*server_args(spec), *arguments)]
-        self._several = several_api_servers(spec, spec.defaults())
+        self._several = spec.engine.flags.get(API_SERVERS, 1) > 1
         self._variables = dict(variables or {})
         self._log = log
         self.start()
@@ -55,9 +56,6 @@ class Vllm:
         environment = {**os.environ, **vllm.environment(), **self._variables}
         command = vllm.command(*self._arguments)
         if self._several:
-            # As the manifest has it: another program, which takes the model as its argument.
-            model, *others = self._arguments
-            command = vllm.serve(model.removeprefix("--model="), *others)
             environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
         with open(self._log, "ab") as log:
             # A server outlives no test process, however that one ends: two of them leave nothing of a small machine to others.

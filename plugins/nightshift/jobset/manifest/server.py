@@ -18,15 +18,14 @@ from nightshift.profiles import CPU_KV_CACHE_GIB, WorkerShape
 from nightshift.run.pins import Pins
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, StreamSpec
-from nightshift.spec.engine_defaults import API_SERVERS, KV_CACHE, SHARES, Defaults, version_of
+from nightshift.spec.engine_defaults import KV_CACHE, SHARES, Defaults, version_of
 from nightshift.tasks.base import load_kind
 
 MASTER_PORT: Final = 29501
 RAY_PORT: Final = 6379
 
-_API_SERVER: Final = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
-_SERVE: Final = ["python3", "-m", "vllm.entrypoints.cli.main", "serve"]
-"""It starts several API servers; the module above has one."""
+SERVE: Final = ["python3", "-m", "vllm.entrypoints.cli.main", "serve"]
+"""``vllm serve`` by its module: the program ``vllm`` names its interpreter by the path of the machine that installed it."""
 
 _GPU_HOST: Final = """\
 if [ "$JOB_COMPLETION_INDEX" != 0 ]; then set -- "$@" --headless; fi
@@ -52,7 +51,7 @@ ray.init(address='auto')
 while sum(node['Alive'] for node in ray.nodes()) < $HOSTS:
     time.sleep(2)
 "
-exec python3 -m vllm.entrypoints.openai.api_server "$@"
+exec python3 -m vllm.entrypoints.cli.main serve "$@"
 """
 
 
@@ -64,8 +63,8 @@ def server_args(
     mounted: bool = False,
     commit: str | None = None,
 ) -> list[str]:
-    """vLLM's arguments on one host: the model, what the task kind needs, the engine's settings, its defaults, then the user's
-    own flags.
+    """The arguments of `SERVE` on one host: the model, what the task kind needs, the engine's settings, its defaults, then the
+    user's own flags.
 
     As a kubelet reads them: ``$(ENGINE_PORT)`` is the port, and ``$$`` a dollar sign. If a worker has several engines, the port
     is missing, because each has its own.
@@ -75,7 +74,7 @@ def server_args(
     """
     worker = worker or spec.compute.worker()
     model, flags = model_args(spec, mounted=mounted, commit=commit)
-    return [escaping.flag("model", model), *flags, *_common(spec, worker, defaults or spec.defaults(worker))]
+    return [escaping.literal(model), *flags, *_common(spec, worker, defaults or spec.defaults(worker))]
 
 
 def launch(request: ServerRequest) -> dict[str, Any]:
@@ -92,23 +91,16 @@ def launch(request: ServerRequest) -> dict[str, Any]:
 
 
 def _start(request: ServerRequest) -> dict[str, Any]:
-    spec, worker = request.spec, request.worker
-    defaults = defaults_of(request)
-    args = server_args(spec, worker, defaults, mounted=is_mounted(request), commit=request.pins.commit)
-    model, flags = model_args(spec, mounted=is_mounted(request), commit=request.pins.commit)
-    if worker.hosts == 1 and several_api_servers(spec, defaults):
-        return {"command": _SERVE, "args": [escaping.literal(model), *args[1:]]}
+    worker = request.worker
+    args = server_args(request.spec, worker, defaults_of(request), mounted=is_mounted(request), commit=request.pins.commit)
     if worker.hosts == 1:
-        return {"command": _API_SERVER, "args": args}
+        return {"command": SERVE, "args": args}
     if worker.is_tpu:
-        args = [escaping.flag("distributed-executor-backend", "ray"), *args]
-        return {"command": ["sh", "-c", _TPU_HOST, "host"], "args": args}
-    several = [escaping.flag("nnodes", worker.hosts), "--node-rank=$(JOB_COMPLETION_INDEX)"]
-    several += ["--master-addr=$(HEAD)", escaping.flag("master-port", MASTER_PORT)]
-    return {
-        "command": ["sh", "-c", _GPU_HOST, "host"],
-        "args": [escaping.literal(model), *flags, *several, *_common(spec, worker, defaults)],
-    }
+        several, program = [escaping.flag("distributed-executor-backend", "ray")], _TPU_HOST
+    else:
+        several, program = [escaping.flag("nnodes", worker.hosts), "--node-rank=$(JOB_COMPLETION_INDEX)"], _GPU_HOST
+        several += ["--master-addr=$(HEAD)", escaping.flag("master-port", MASTER_PORT)]
+    return {"command": ["sh", "-c", program, "host"], "args": [*args[:1], *several, *args[1:]]}
 
 
 def _several(request: ServerRequest, one: dict[str, Any]) -> dict[str, Any]:
@@ -116,11 +108,6 @@ def _several(request: ServerRequest, one: dict[str, Any]) -> dict[str, Any]:
     limits = map(str, (request.patience_seconds_each, LIVENESS_SECONDS * LIVENESS_FAILURES))
     args = [",".join(ports.references(request.worker.engines)), *limits, *one["command"], *one["args"]]
     return {"command": ["python3", "-c", escaping.literal(inspect.getsource(supervisor))], "args": args}
-
-
-def several_api_servers(spec: JobSpec | StreamSpec, defaults: Defaults) -> bool:
-    """Whether the engine has more than one, by default or as stated."""
-    return spec.engine.flags.get(API_SERVERS, defaults.flags.get(API_SERVERS, 1)) not in (0, 1)
 
 
 def defaults_of(request: ServerRequest) -> Defaults:
