@@ -382,9 +382,9 @@ class TestFlagValues:
         assert message.startswith("engine.args: --seed takes no list. Write one value. These take several: ")
 
     def test_an_item_of_a_list_is_no_flag(self, tmp_path: Path) -> None:
-        (message,) = mistakes(tmp_path, job(engine__args={"lora-modules": ["a=b", "--host=0.0.0.0"]}))
+        (message,) = mistakes(tmp_path, job(engine__args={"allowed-media-domains": ["a.b", "--host=0.0.0.0"]}))
 
-        assert message.startswith("engine.args.lora-modules: '--host=0.0.0.0' in a list would be a flag of its own.")
+        assert message.startswith("engine.args.allowed-media-domains: '--host=0.0.0.0' in a list would be a flag of its own.")
 
 
 class TestLines:

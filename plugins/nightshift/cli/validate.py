@@ -11,8 +11,10 @@ from typing import Final
 from nightshift import exits
 from nightshift.fields.arguments import option
 from nightshift.settings import SettingsError, account_of
-from nightshift.spec import JobSpec, engine_checks, load_files, notifiers, sql
+from nightshift.spec import JobSpec, StreamSpec, engine_checks, load_files, notifiers, sql
+from nightshift.spec.engine_defaults import Version, version_of
 from nightshift.spec.folder import job_files
+from nightshift.spec.vllm_names import unknown
 
 DESCRIPTION: Final = "Reports every mistake in the files, each with its line and what to write instead."
 EPILOG: Final = "Exit codes: 0 all files are valid; 2 one is not."
@@ -45,9 +47,20 @@ def run(options: Options) -> int:
             print(f"{file}: {doubt}", file=sys.stderr)
         if isinstance(spec, JobSpec) and (unread := sql.unread(spec.source.query)):
             print(f"{file}: {unread}", file=sys.stderr)
+        for odd in unknown(spec.engine.args, _image_version(spec)):
+            print(f"{file}: engine.args: {odd}", file=sys.stderr)
     empty = [
         f"{path}: The folder has no job files. Name one with *.yaml files." for path, files in folders.items() if not files
     ]
     for problem in (*errors.values(), *(line for lines in wrong.values() for line in lines), *empty):
         print(problem, file=sys.stderr)
     return exits.BAD_INPUT if errors or any(wrong.values()) or empty else exits.DONE
+
+
+def _image_version(spec: JobSpec | StreamSpec) -> Version | None:
+    """vLLM's, of the image that this deployment runs the engine with; None if its tag does not say it."""
+    from nightshift.jobset.manifest.server import image_setting
+    from nightshift.settings import Settings
+
+    name = image_setting(spec.compute.worker(), Settings("", ""))
+    return version_of(os.environ.get(f"NIGHTSHIFT_{name.upper()}") or str(getattr(Settings, name)))

@@ -18,6 +18,7 @@ from nightshift.spec.engine_defaults import SHARES
 from nightshift.spec.profile_names import profile_of, unknown
 from nightshift.spec.request_checks import is_text
 from nightshift.spec.vllm_flags import dashed, takes
+from nightshift.spec.vllm_names import elsewhere
 from nightshift.tasks import TASK_KINDS, request_model
 
 if TYPE_CHECKING:
@@ -95,9 +96,14 @@ def _unknown_profiles(document: Document) -> Iterator[Finding]:
 
 
 def _flags(document: Document) -> Iterator[Finding]:
-    """Whether flags that do not affect answers have values of their own kind: such a flag may change while a run is open."""
+    """Whether the model stays what the run pins; whether flags that do not affect answers have values of their own kind: such a
+    flag may change while a run is open."""
     args = document.get("engine", "args")
+    flags = frozenset(dashed(name) for name in args if isinstance(name, str)) if isinstance(args, dict) else frozenset()
     for name, value in args.items() if isinstance(args, dict) else ():
+        other = elsewhere(dashed(name), value, flags) if isinstance(name, str) else None
+        if other is not None:
+            yield Finding(("engine", "args", name), other.problem, other.remedy)
         kind = takes(name) if isinstance(name, str) else None
         if kind is None or kind.fits(value) or not _may_be_a_flags(value):
             continue

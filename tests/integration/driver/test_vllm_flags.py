@@ -20,6 +20,7 @@ from nightshift.jobset.manifest.server import server_args
 from nightshift.settings import Settings
 from nightshift.spec.values import ENGINE_FLAGS, SEVERAL, engine_flag
 from nightshift.spec.vllm_flags import COUNT, NUMBER, ON, PERFORMANCE, SIZE, SWITCH, Takes, takes
+from nightshift.spec.vllm_names import NAMES
 from tests.builders import RUN, a_plan, a_spec
 
 pytestmark = pytest.mark.integration
@@ -36,7 +37,7 @@ PARSE = """
 import json, sys
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
-wanted = ("model", "model_tag", "revision", "served_model_name", "tensor_parallel_size", "pipeline_parallel_size", "nnodes",
+wanted = ("model_tag", "revision", "served_model_name", "tensor_parallel_size", "pipeline_parallel_size", "nnodes",
           "node_rank", "master_addr", "headless", "distributed_executor_backend", "load_format", "port",
           "gpu_memory_utilization", "kv_cache_memory_bytes")
 found = []
@@ -55,7 +56,7 @@ def arguments(compute: dict[str, Any], **changes: Any) -> list[str]:
     words = [expand(word, values) for word in server["args"]]
     if "engines" in compute:
         # What `nightshift.jobset.manifest.supervisor` starts the second one with.
-        ports, _, _, _, _, _, *words = words
+        ports, _, _, _, _, _, _, *words = words
         words.append(f"--port={ports.split(',')[1]}")
     return [*words, *(["--headless"] if compute.get("hosts") else [])]
 
@@ -79,14 +80,14 @@ def test_every_flag_is_one_of_vllm() -> None:
     given = [*map(arguments, COMPUTES), arguments(COMPUTES[0], model=bucket)]
     one, parallel, several, tpu, shared, shared_cpu, streamed = told(PARSE, given)
 
-    assert (one["model"], one["revision"], one["served_model_name"]) == ("org/m", "r1", ["m"])
+    assert (one["model_tag"], one["revision"], one["served_model_name"]) == ("org/m", "r1", ["m"])
     assert (parallel["tensor_parallel_size"], parallel["pipeline_parallel_size"]) == (4, 2)
     assert (several["model_tag"], several["nnodes"], several["node_rank"], several["headless"]) == ("org/m", 2, 1, True)
     assert (several["master_addr"], several["tensor_parallel_size"]) == ("n-worker-0-0.n", 8)
     assert (tpu["distributed_executor_backend"], tpu["tensor_parallel_size"]) == ("ray", 16)
-    assert (shared["model"], shared["port"], shared["gpu_memory_utilization"]) == ("org/m", 8001, 0.45)
+    assert (shared["model_tag"], shared["port"], shared["gpu_memory_utilization"]) == ("org/m", 8001, 0.45)
     assert (shared_cpu["port"], shared_cpu["kv_cache_memory_bytes"]) == (8001, 2**30)
-    assert (streamed["model"], streamed["load_format"]) == ("gs://models/m", "runai_streamer")
+    assert (streamed["model_tag"], streamed["load_format"]) == ("gs://models/m", "runai_streamer")
 
 
 KNOWN = """
@@ -151,6 +152,12 @@ def own_words(args: dict[str, Any]) -> list[str]:
 def options() -> dict[str, tuple[str, Any]]:
     """All flags of vLLM: which setting each sets, and how many values it takes, as argparse says it."""
     return {name: tuple(each) for name, each in told(KNOWN, []).items()}
+
+
+def test_the_names_that_a_job_file_is_held_against_are_those_of_this_release(options: dict[str, tuple[str, Any]]) -> None:
+    """After a new release of vLLM: replace its names in plugins/nightshift/spec/vllm_flags.json by those of `KNOWN`."""
+    assert told("import json, vllm; print(json.dumps(vllm.__version__))", []).partition("+")[0] == next(iter(NAMES))
+    assert sorted(options) == [*NAMES["0.32.0"]]
 
 
 def test_every_flag_that_does_not_affect_answers_is_one_of_vllm(options: dict[str, tuple[str, Any]]) -> None:
