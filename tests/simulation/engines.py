@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult, Unsent
+from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult, Stranger, Unsent
 from nightshift.tasks.base import Reason
 from tests.simulation.rows import ABORTED, GARBAGE, Nature, Rows, ordinals_of
 from tests.simulation.virtual import VirtualLoop
@@ -91,6 +91,8 @@ class Climate:
     storms: tuple[tuple[float, float], ...] = ()
     failing: tuple[Failing, ...] = ()
     supervised: bool = False
+    strange: tuple[tuple[float, float], ...] = ()
+    """When the first of each pod's engines is replaced by one that serves something else, and by one as before."""
 
     def faults(self) -> str:
         """The faults that can happen, in words."""
@@ -99,6 +101,7 @@ class Climate:
             [f"{name}={getattr(self, name):.2f}" for name in names if getattr(self, name)]
             + [f"connections={self.connections}" for _ in range(self.connections < 1 << 20)]
             + [f"storm={start:.0f}-{end:.0f}s" for start, end in self.storms]
+            + [f"another model={start:.0f}-{end:.0f}s of the first" for start, end in self.strange]
             + [f"{span.how}={span.start:.0f}-{span.end:.0f}s{' of the first' * span.first}" for span in self.failing]
         )
 
@@ -106,6 +109,10 @@ class Climate:
         """How every request ends now at the engine with this number; None if they do not all end badly."""
         spans = (span for span in self.failing if not 0 < span.first <= engine)
         return next((span.how for span in spans if span.start <= now < span.end), None)
+
+    def is_strange(self, now: float, engine: int) -> bool:
+        """Whether the engine with this number serves something else now."""
+        return engine == 0 and any(start <= now < end for start, end in self.strange)
 
 
 class EngineEvents:
@@ -204,7 +211,7 @@ class SimulatedEngine:
         if self._stalled_until > self._loop.time() and self._rng.random() < 0.5 and not resets:
             await asyncio.sleep(5.0)
             return False
-        return self.up
+        return self.up and not self._strange
 
     def ask_restart(self) -> None:
         self._events.asked_restart()
@@ -224,6 +231,11 @@ class SimulatedEngine:
     def _fails(self) -> Fails | None:
         """How it ends every request now."""
         return None if self._cured else self._climate().fails_everybody(self._loop.time(), self._number)
+
+    @property
+    def _strange(self) -> bool:
+        """The driver's client asks before it sends, and says so (`nightshift.driver.engine.EngineClient`)."""
+        return self._climate().is_strange(self._loop.time(), self._number)
 
     @property
     def up(self) -> bool:
@@ -260,6 +272,9 @@ class SimulatedEngine:
             return
         if not self.up:
             self._reply(request, Gone("connection refused", reached=False))
+            return
+        if self._strange:
+            self._reply(request, Stranger("it serves something else"))
             return
         self._requests[request] = None
         if (how := self._fails) is Fails.HANG:
@@ -313,6 +328,9 @@ class SimulatedEngine:
             return
         if self._stalled_until > self._loop.time():
             self._loop.after(self._stalled_until - self._loop.time() + self._wire(), self._finish, request)
+            return
+        if self._strange:
+            self._reply(request, Gone("connection reset by peer"))
             return
         natures = [nature for ordinal in request.ordinals if (nature := self._rows.natures.get(ordinal))]
         # A bad row that was computed alone fails for its own reason, as in `_draw_fault`.

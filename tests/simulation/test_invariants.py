@@ -340,6 +340,12 @@ def three_of_four_fail_everybody() -> list[Report]:
     return run(a_scenario(rows=96, climate=climate, calm_at=20.0, **{**TWO_ENGINES, "engines": 4}), draws=12)
 
 
+def one_of_two_serves_another_model() -> list[Report]:
+    """Three times, for longer than a worker waits for its only engine in the end."""
+    climate = Climate(row_s=5.0, seats=2, strange=((1.0, 9.0), (15.0, 20.0), (30.0, 600.0)))
+    return run(a_scenario(rows=300, chunk_rows=10, climate=climate, calm_at=1000.0, **TWO_ENGINES), draws=4)
+
+
 def one_of_two_hangs() -> list[Report]:
     climate = Climate(row_s=0.5, metrics=False, timeout_s=400.0)
     hangs = [Event(1.0, "engine_stall", 0.0, 200.0)]
@@ -361,6 +367,12 @@ def test_6_an_engine_that_fails_everybody_beside_another_costs_no_row(how: Fails
 
 def test_6_three_of_four_that_fail_everybody_cost_no_row() -> None:
     assert all(report.pods == 1 for report in three_of_four_fail_everybody()), "no worker gives up"
+
+
+def test_6_an_engine_that_serves_another_model_is_left_out_beside_another_and_costs_no_row() -> None:
+    reports = one_of_two_serves_another_model()
+
+    assert all(report.pods == 1 for report in reports), "no worker gives up"
 
 
 def test_6_what_an_engine_has_that_hangs_goes_to_the_other() -> None:

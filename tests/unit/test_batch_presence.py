@@ -11,8 +11,9 @@ import pytest
 
 from nightshift.batch import server_health
 from nightshift.batch.server_health import HEALTH, MODELS, Presence, proxy_not_used
-from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult, WrongEngine
+from nightshift.driver.engine import Busy, Failed, Gone, Load, Refused, Replied, SendResult
 from nightshift.driver.http import ConnectionLost, NoDescriptors, NotConnected, Response
+from nightshift.driver.served import WrongEngine
 from nightshift.tasks.base import Reason
 
 pytestmark = pytest.mark.unit

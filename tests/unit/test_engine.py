@@ -17,11 +17,10 @@ from nightshift.driver.engine import (
     Refused,
     Replied,
     SendResult,
-    WrongEngine,
-    check_served,
     judge,
     parse_load,
 )
+from nightshift.driver.served import WrongEngine, check_fit, read_served
 from nightshift.tasks.base import Reason
 
 pytestmark = pytest.mark.unit
@@ -116,6 +115,10 @@ CARD = {"id": "m", "object": "model", "root": "org/m", "parent": None, "max_mode
 """As vLLM 0.32 describes its model in ``/v1/models``."""
 
 
+def served(models: Any, name: str, root: str | None, length: int | None, tokens: int = 0) -> None:
+    check_fit(read_served(models, "1.0", name=name), root=root, max_model_len=length, answer_tokens=tokens)
+
+
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
@@ -131,29 +134,29 @@ def test_the_engine_must_serve_what_the_pod_was_ordered_to_serve(
     asked: tuple[str, str | None, int | None], problem: str | None
 ) -> None:
     with contextlib.nullcontext() if problem is None else pytest.raises(WrongEngine, match=problem):
-        check_served({"data": [CARD]}, *asked)
+        served({"data": [CARD]}, *asked)
 
 
 def test_an_answer_leaves_room_for_a_prompt() -> None:
-    check_served({"data": [CARD]}, "m", None, None, 255)
-    check_served({"data": [{"id": "m"}]}, "m", None, None, 256)
+    served({"data": [CARD]}, "m", None, None, 255)
+    served({"data": [{"id": "m"}]}, "m", None, None, 256)
     with pytest.raises(
         WrongEngine, match=r"may have 256 tokens \(request.max_tokens\), but prompt and answer together have 256"
     ):
-        check_served({"data": [CARD]}, "m", None, None, 256)
+        served({"data": [CARD]}, "m", None, None, 256)
 
 
 def test_an_engine_says_where_its_model_is_from() -> None:
     """Of the longest input it may say nothing: then it refuses what is too long."""
-    check_served({"data": [{"id": "m", "root": "org/m"}]}, "m", "org/m", 256)
+    served({"data": [{"id": "m", "root": "org/m"}]}, "m", "org/m", 256)
     with pytest.raises(WrongEngine, match=r"serves 'm' and does not say from where \(root\), but must serve it from 'org/m'"):
-        check_served({"data": [{"id": "m"}]}, "m", "org/m", 256)
+        served({"data": [{"id": "m"}]}, "m", "org/m", 256)
 
 
 @pytest.mark.parametrize("models", [{}, {"data": 7}, {"data": ["m"]}, {"data": [{}]}, []])
 def test_an_answer_without_models_is_not_an_engines(models: object) -> None:
     with pytest.raises(WrongEngine, match="does not list models"):
-        check_served(models, "m", None, None)
+        served(models, "m", None, None)
 
 
 @pytest.mark.parametrize(

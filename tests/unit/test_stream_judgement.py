@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from nightshift import exits
-from nightshift.driver.engine import Busy, Load, Replied, SendResult, WrongEngine, judge
+from nightshift.driver.engine import Busy, Load, Replied, SendResult, judge
+from nightshift.driver.served import WrongEngine
 from nightshift.tasks.base import Answers, WrongModel
 from tests.simulation.virtual import VirtualLoop
 from tests.unit.stream_bench import Bench, Kind, Reply, capitals, run

@@ -25,8 +25,8 @@ from nightshift.batch.state import Asked, Batch, Damaged, OtherModel, find_batch
 from nightshift.batch.task_kind import KEY, BatchLines, LineCodec
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
-from nightshift.driver.engine import WrongEngine
 from nightshift.driver.health import EngineBudget
+from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker, WorkerLimits
 from nightshift.fields.text import n

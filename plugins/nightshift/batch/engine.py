@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from nightshift.batch.server_health import MODELS, PROBE_TIMEOUT_S, Presence
 from nightshift.batch.task_kind import Whole
 from nightshift.driver.engine import EngineClient, Replied, SendResult
 from nightshift.driver.http import HttpClient
+from nightshift.driver.served import Serving
+
+_REMEDY: Final = "Start the server as it was, and run the same command again; or use --fresh to start over"
 
 
 def base_of(url: str) -> str:
@@ -31,7 +34,7 @@ class Server:
 
     def __init__(self, base_url: str, key: str | None, timeout_s: float) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        # Each line names its model: this name is for `version`, which is not called here.
+        # Each line names its model.
         self._engine = EngineClient(base_url, "", request_timeout_s=timeout_s, headers=headers)
         self._probe = HttpClient(base_url, headers=headers)
         self.load, self.ask_restart = self._engine.load, self._engine.ask_restart
@@ -56,11 +59,9 @@ class Server:
     async def about(self) -> About:
         """Asks for version and models; a server need not report either."""
         version = (await self._json("/version")).get("version")
-        models = (await self._json(MODELS)).get("data")
-        listed = [item for item in models if isinstance(item, dict)] if isinstance(models, list) else []
-        # LoRA adapters have a parent; they may come and go while the model stays.
-        base = [item for item in listed if not item.get("parent")]
-        served = f"{base[0].get('id')} ({base[0].get('root')})" if len(base) == 1 else ""
+        served = _only_model(await self._json(MODELS))
+        if served:
+            self._engine.keep(Serving(lambda models, _: _only_model(models), first=served, remedy=_REMEDY))
         return About(version if isinstance(version, str) else "", served)
 
     async def _json(self, path: str) -> dict[str, Any]:
@@ -70,3 +71,11 @@ class Server:
         except (OSError, TimeoutError, ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
+
+
+def _only_model(reply: Any) -> str:
+    """The model that a server offers; "" unless it lists exactly one. reply: of ``/v1/models``."""
+    models = reply.get("data") if isinstance(reply, dict) else None
+    # LoRA adapters have a parent; they may come and go while the model stays.
+    base = [item for item in models if isinstance(item, dict) and not item.get("parent")] if isinstance(models, list) else []
+    return f"{base[0].get('id')} ({base[0].get('root')})" if len(base) == 1 else ""

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from nightshift.driver.engine import Failed, Gone, Load, Refused, Replied, SendResult, WrongEngine
+from nightshift.driver.engine import Failed, Gone, Load, Refused, Replied, SendResult
 from nightshift.driver.http import HttpClient, NoDescriptors, NotConnected
+from nightshift.driver.served import WrongEngine
 
 log = logging.getLogger(__name__)
 

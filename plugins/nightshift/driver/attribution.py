@@ -45,11 +45,11 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Final
 
-from nightshift.driver.engine import WrongEngine
 from nightshift.driver.engines import Engine, Engines, Standing
 from nightshift.driver.faults import Canary, Fault, Heard, Held, Verdict
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group
+from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Retry
 
 ALIKE_S: Final = 60.0

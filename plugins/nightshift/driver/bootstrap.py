@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
-from nightshift.driver.engine import EngineClient, WrongEngine
+from nightshift.driver.engine import EngineClient
+from nightshift.driver.served import Served, Serving, check_fit, read_served
 from nightshift.tasks.base import Fetching, TaskKind
 
 log = logging.getLogger("nightshift.driver")
@@ -40,14 +42,15 @@ async def meet(engines: Sequence[EngineClient], drain: DrainOnSignal, wait_s: fl
     return [up[number] for number in sorted(up)]
 
 
-async def version_of(engines: Sequence[EngineClient], **served: Any) -> str:
-    """Checks that each engine serves the model (`EngineClient.version` has the parameters). Returns the version of all.
+async def version_of(engines: Sequence[EngineClient], model: str, *, name_alone: bool = False, **asked: Any) -> str:
+    """Asks each engine what it serves; returns the version of all. From now on each is asked again on every new connection.
 
+    model: its name. name_alone: whether all else may differ and change. asked: of `nightshift.driver.served.check_fit`.
     Raises WrongEngine, also if they differ; OSError.
     """
-    versions = [await engine.version(**served) for engine in engines]
-    if len(set(versions)) > 1:
-        raise WrongEngine(f"the engines have different versions: {', '.join(versions)}. Start all from one image")
+    same: Callable[[Served], Any] = (lambda served: served.name) if name_alone else (lambda served: served)
+    serving = Serving(partial(read_served, name=model), fit=partial(check_fit, **asked), same=same, engines=len(engines))
+    versions = [await engine.meet(serving) for engine in engines]
     return versions[0]
 
 

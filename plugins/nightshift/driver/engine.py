@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, NotConnected, ReplyTooLarge, Response
+from nightshift.driver.http import ConnectionLost, Get, HttpClient, NoDescriptors, NotConnected, ReplyTooLarge, Response
+from nightshift.driver.served import Serving, Strange, WrongEngine
 from nightshift.tasks import ERROR, choice_that_ended
 from nightshift.tasks.base import Reason
 
@@ -43,17 +44,6 @@ _GAUGES: Final = re.compile(
     re.MULTILINE,
 )
 _CODE: Final = re.compile("[345][0-9][0-9]")
-
-
-class WrongEngine(Exception):
-    """The engine runs but does not serve what the job asks for; retrying cannot help.
-
-    status, message: of the HTTP reply that showed it, None and "" otherwise.
-    """
-
-    def __init__(self, problem: str, *, status: int | None = None, message: str = "") -> None:
-        super().__init__(problem)
-        self.status, self.message = status, message
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +111,13 @@ class Gone(_Said):
 
 
 @dataclass(frozen=True, slots=True)
+class Stranger(Gone):
+    """It serves something else than the run began with. It has had no row, or its answer is dropped."""
+
+    reached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Unsent:
     """This process had no file descriptor left for a connection: says nothing about the engine or the request."""
 
@@ -170,6 +167,8 @@ class EngineClient:
             raise WrongEngine(f"cannot send requests to the engine: {error}") from None
         self._url = urlsplit(base_url)
         self._model = model
+        self._url = base_url
+        self._serving: Serving | None = None
         self._request_timeout_s = request_timeout_s
         self._secrets = _secrets(own)
 
@@ -187,12 +186,16 @@ class EngineClient:
     ) -> SendResult:
         """POSTs one JSON body. Errors of the network and the engine are results.
 
+        After `meet`, nothing is sent to an engine that serves something else. Raises WrongEngine if no other engine is left.
         canary: whether the answer will be thrown away (`nightshift.driver.attribution`), which a header says, too.
         headers: of this request alone.
         """
         headers = CANARY if canary else headers
         try:
-            reply = await self._client.request("POST", path, body, headers, timeout_s=self._request_timeout_s)
+            check = self._check if self._serving else None
+            reply = await self._client.request("POST", path, body, headers, timeout_s=self._request_timeout_s, check=check)
+        except Strange as error:
+            return Stranger(str(error))
         except TimeoutError as error:
             return Failed(str(error), Reason.TIMEOUT)
         except ReplyTooLarge as error:
@@ -202,17 +205,29 @@ class EngineClient:
         except NotConnected as error:
             return Gone(str(error), reached=False)
         except OSError as error:
+            self._client.check_again()
             return Gone(str(error))
-        return self._judged(reply)
+        outcome = self._judged(reply)
+        if isinstance(outcome, Gone):
+            self._client.check_again()
+        return self._own(outcome) if isinstance(outcome, Replied) else outcome
 
     async def healthy(self) -> bool:
-        """Whether ``/health`` answers 200 now. True also if this process could not ask for want of a file descriptor."""
+        """Whether ``/health`` answers 200 now, and the engine serves the run's model, as far as is known.
+
+        True also if this process could not ask for want of a file descriptor. Raises WrongEngine as `send` does.
+        """
         try:
-            return (await self._client.request("GET", "/health", timeout_s=PROBE_TIMEOUT_S)).status == 200
+            well = (await self._client.request("GET", "/health", timeout_s=PROBE_TIMEOUT_S)).status == 200
+            if well and self._serving and self._serving.is_stranger(self):
+                await self._check(self._get)
         except NoDescriptors:
             return True
-        except OSError:
-            return False
+        except (OSError, Strange):
+            well = False
+        if not well:
+            self._client.check_again()
+        return well
 
     async def load(self) -> Load | None:
         """The engine's load from ``/metrics``; None if it does not answer at once or has no such metrics."""
@@ -241,30 +256,57 @@ class EngineClient:
             await asyncio.sleep(0.5)
         return True
 
-    async def version(self, *, root: str | None = None, max_model_len: int | None = None, answer_tokens: int = 0) -> str:
-        """Checks that the engine serves the model. Returns its version; "unknown" if it has no ``/version``.
+    async def meet(self, serving: Serving) -> str:
+        """Asks the engine what it serves; from now on it must stay that. Returns its version; "unknown" if it does not say.
 
-        root: where the model must come from, as vLLM's ``--model`` had it; the engine must say so. max_model_len: the longest
-        input in tokens that the engine must take, if it says so. None for what may be anything. answer_tokens: how many tokens
-        an answer may have, which must leave room for a prompt.
         Raises WrongEngine; OSError (ConnectionLost, TimeoutError) when it does not answer.
         """
-        check_served(await self._ask("/v1/models"), self._model, root, max_model_len, answer_tokens)
-        reply = await self._client.request("GET", "/version", timeout_s=self._request_timeout_s)
-        try:
-            return str(orjson.loads(reply.body)["version"]) if reply.status == 200 else "unknown"
-        except (ValueError, KeyError, TypeError):
-            return "unknown"
+        models, version = await self._says(self._get)
+        serving.meet(models, version)
+        self.keep(serving)
+        return version
 
-    async def _ask(self, path: str) -> Any:
-        """The JSON object that a GET answers."""
-        reply = await self._client.request("GET", path, timeout_s=self._request_timeout_s)
+    def keep(self, serving: Serving) -> None:
+        """From now on it is asked on every new connection, and must still serve that."""
+        self._serving = serving
+
+    async def _check(self, get: Get) -> None:
+        """Asks again. Raises Strange, WrongEngine, OSError."""
+        try:
+            models, version = await self._says(get)
+        except WrongEngine as error:
+            # A proxy may say so while the engine behind it is started again.
+            raise NotConnected(str(error)) from error
+        if self._serving:
+            self._serving.check(self, self._url, models, version)
+
+    async def _says(self, get: Get) -> tuple[Any, str]:
+        """The answer of ``/v1/models``, and the version. Raises WrongEngine, OSError."""
+        reply = await get("/v1/models")
         outcome = self._judged(reply)
-        if isinstance(outcome, Replied):
-            return outcome.body
-        if reply.status == 200 or isinstance(outcome, Refused) or (isinstance(outcome, Failed) and outcome.lasting):
-            raise WrongEngine(f"this is not an engine: {path} answers {outcome}")
-        raise ConnectionLost(f"{path}: {outcome}")
+        if not isinstance(outcome, Replied):
+            if reply.status == 200 or isinstance(outcome, Refused) or (isinstance(outcome, Failed) and outcome.lasting):
+                raise WrongEngine(f"this is not an engine: /v1/models answers {outcome}")
+            raise ConnectionLost(f"/v1/models: {outcome}")
+        reply = await get("/version")
+        try:
+            return outcome.body, str(orjson.loads(reply.body)["version"]) if reply.status == 200 else "unknown"
+        except (ValueError, KeyError, TypeError):
+            return outcome.body, "unknown"
+
+    async def _get(self, path: str) -> Response:
+        return await self._client.request("GET", path, timeout_s=self._request_timeout_s)
+
+    def _own(self, reply: Replied) -> SendResult:
+        """The reply, unless it names another model: a gateway may have asked another one."""
+        name = reply.body.get("model")
+        if self._serving is None or not self._model or not isinstance(name, str) or name in ("", self._model):
+            return reply
+        try:
+            self._serving.refuse(self, self._url, f"an answer by {name!r}")
+        except Strange as error:
+            return Stranger(str(error))
+        return reply
 
     def _judged(self, reply: Response) -> SendResult:
         """What the reply means. In an error secrets are masked, because some servers repeat a wrong key in their answer."""
@@ -363,30 +405,6 @@ def parse_load(text: bytes) -> Load | None:
         kv_cache=max(found.get(b"kv_cache_usage_perc", (0.0,))),
         preemptions=sum(found.get(b"num_preemptions_total", ())),
     )
-
-
-def check_served(models: Any, name: str, root: str | None, max_model_len: int | None, answer_tokens: int = 0) -> None:
-    """Checks the answer of ``/v1/models`` (`EngineClient.version` has the parameters). Raises WrongEngine."""
-    try:
-        served = {str(item["id"]): (item.get("root"), item.get("max_model_len")) for item in models["data"]}
-    except (AttributeError, KeyError, TypeError):
-        raise WrongEngine("the engine's /v1/models does not list models") from None
-    if name not in served:
-        raise WrongEngine(f"the engine serves {list(served)}, but the job asks for {name!r}")
-    own_root, own_len = served[name]
-    if root is not None and own_root != root:
-        place = f"from {own_root!r}" if own_root else "and does not say from where (root)"
-        raise WrongEngine(
-            f"the engine serves {name!r} {place}, but must serve it from {root!r}. If its --model names the same files "
-            "in another way, as an override file may, set NIGHTSHIFT_MODEL_ROOT of the driver to the same value"
-        )
-    if None not in (max_model_len, own_len) and own_len != max_model_len:
-        raise WrongEngine(f"the engine takes {own_len} tokens (max_model_len), but the job asks for {max_model_len}")
-    if isinstance(own_len, int) and own_len <= answer_tokens:
-        raise WrongEngine(
-            f"an answer may have {answer_tokens} tokens (request.max_tokens), but prompt and answer together have {own_len} "
-            "(the engine's max_model_len): it would refuse every row. Lower request.max_tokens, or raise engine.max_model_len"
-        )
 
 
 def _message(body: bytes) -> str:

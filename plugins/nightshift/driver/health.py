@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from nightshift.driver.backoff import Backoff
-from nightshift.driver.engine import Gone, Load, SendResult
+from nightshift.driver.engine import Gone, Load, SendResult, Stranger
 from nightshift.driver.scheduler import Scheduler
 from nightshift.driver.stats import Stats
 
@@ -160,7 +160,8 @@ class EngineHealth:
         began = counted = loop.time()
         self._stats.engine_losses += 1
         self._losses.count += 1
-        if not self._hung and self._scheduler.engine_died(loss.message, loss.status, self._number):
+        died = not self._hung and not isinstance(loss, Stranger)
+        if died and self._scheduler.engine_died(loss.message, loss.status, self._number):
             self._losses.count = 0
         self._buried.set()
         log.warning("engine lost", extra={"fields": {"error": str(loss), **self._named}})

@@ -8,11 +8,11 @@ connections are left out. A connection is reused only after a complete reply tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 from urllib.parse import urlsplit
@@ -20,21 +20,18 @@ from urllib.parse import urlsplit
 import httptools
 
 from nightshift.driver import descriptors
+from nightshift.driver.http_heads import Heads
 
 CONNECT_TIMEOUT_S: Final = 10.0
+CHECK_TIMEOUT_S: Final = 60.0
+"""A server whose queue is full may take long to answer even a small GET."""
 BODY_MAX_BYTES: Final = 256 << 20
 SILENT_MAX_BYTES: Final = 128 << 10
 """More than this in a row without a byte of body (headers, trailers, 1xx replies) is not a reply. Counted per read."""
 JOINED_MAX_BYTES: Final = 64 << 10
 """A smaller body is written together with its head; of a larger one no copy is made."""
-HEADS_KEPT: Final = 64
 KEEPALIVE_IDLE_S: Final = 60
 """Balancers and NATs drop a silent connection after minutes, and a long answer is minutes of silence."""
-
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_PATH: Final = re.compile(r"/[\x21-\x22\x24-\x7e]*")
-_FRAMING: Final = ("connection", "content-length", "host", "transfer-encoding")
 
 
 class ConnectionLost(OSError):
@@ -66,6 +63,10 @@ class Response:
     body: bytes
 
 
+Get = Callable[[str], Awaitable[Response]]
+"""A GET of a path."""
+
+
 class HttpClient:
     """Requests to the host of `base_url` (http or https; a path in it is put before every request's path).
 
@@ -95,26 +96,21 @@ class HttpClient:
         self._port = url.port or (443 if self._ssl else 80)
         # The resolver uses the same codec later: a name that it cannot encode fails now.
         self._host.encode("idna")
-        self._prefix = url.path.rstrip("/")
-        if not _PATH.fullmatch(f"{self._prefix}/"):
-            raise ValueError(
-                "the engine's URL must not contain spaces or characters outside ASCII; percent-encode them, for example %20"
-            )
         host = f"[{self._host}]" if ":" in self._host else self._host.encode("idna").decode()
         authority = host if url.port is None else f"{host}:{url.port}"
-        self._fixed = _header_lines({"Host": authority, "Accept": "*/*", "Accept-Encoding": "identity"})
-        self._fixed += _header_lines(headers or {}, framing=False)
-        self._name = f"{url.scheme}://{authority}{self._prefix}"
+        prefix = url.path.rstrip("/")
+        self._heads = Heads(authority, prefix, headers or {})
+        self._name = f"{url.scheme}://{authority}{prefix}"
         self._connect_timeout_s = connect_timeout_s
         self.body_max_bytes = body_max_bytes
         self.connection_life_s = connection_life_s
-        self._heads: dict[tuple[str, str], bytes] = {}
         # Used from the end: the connection used last is the least likely to have been closed since.
         self.idle: list[_Connection] = []
         self.all: dict[_Connection, None] = {}
         self._most: float = math.inf
         """Connections to have at once; finite after descriptors have run out."""
         self._opening = 0
+        self._era = 0
         self._closed = False
         self._none_left = asyncio.Event()
 
@@ -128,15 +124,24 @@ class HttpClient:
         await self.close()
 
     async def request(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float,
+        check: Callable[[Get], Awaitable[None]] | None = None,
     ) -> Response:
         """One request and its whole reply, whatever its status.
 
+        check: awaited before anything else is sent on a connection, with a GET on this connection: another server behind the
+        address, or one that was started again, is met on a new one. Its errors pass through.
         Raises TimeoutError after `timeout_s`, ConnectionLost when there is no complete reply (NotConnected or NoDescriptors if
         there could be none), ValueError for a method, path or header that cannot be sent. If a reused connection turns out
         closed, the request is sent again on a new one, so the server may see it twice.
         """
-        data = [self._head(method, path, headers) + b"%d\r\n\r\n" % len(body), body]
+        data = [self._heads.of(method, path, headers) + b"%d\r\n\r\n" % len(body), body]
         if len(body) < JOINED_MAX_BYTES:
             data = [b"".join(data)]
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -148,11 +153,12 @@ class HttpClient:
                     connection.fail("it is too old")
                 elif connection.usable:
                     try:
+                        connection = await self._checked(connection, deadline, check)
                         return await connection.exchange(data, deadline)
                     except _Unanswered:
                         sent = True
                         break
-            connection = await self._connect(deadline)
+            connection = await self._checked(await self._connect(deadline), deadline, check)
             return await connection.exchange(data, deadline)
         except NotConnected as error:
             if sent:
@@ -160,6 +166,10 @@ class HttpClient:
             raise
         except _Timeout:
             raise TimeoutError(f"no reply within {timeout_s:g} s") from None
+
+    def check_again(self) -> None:
+        """The server may be another one, even behind connections that are open: a proxy keeps them."""
+        self._era += 1
 
     async def close(self) -> None:
         """Closes every connection; requests in flight end with ConnectionLost."""
@@ -179,6 +189,34 @@ class HttpClient:
         self.all.pop(connection, None)
         if self._closed and not self.all:
             self._none_left.set()
+
+    async def _checked(
+        self, connection: _Connection, deadline: float, check: Callable[[Get], Awaitable[None]] | None
+    ) -> _Connection:
+        """The connection after its check; another one if the server closes each after a reply."""
+        era = self._era
+        if check is None or connection.era == era:
+            return connection
+        deadline = min(deadline, asyncio.get_running_loop().time() + CHECK_TIMEOUT_S)
+
+        async def get(path: str) -> Response:
+            nonlocal connection
+            data = [self._heads.of("GET", path) + b"0\r\n\r\n"]
+            if connection.usable:
+                with contextlib.suppress(_Unanswered):  # It was closed while it was idle.
+                    return await connection.exchange(data, deadline, held=True)
+            connection = await self._connect(deadline)
+            return await connection.exchange(data, deadline, held=True)
+
+        try:
+            await check(get)
+        except BaseException as error:
+            connection.fail("its check failed")
+            if isinstance(error, _Timeout | ConnectionLost) and not isinstance(error, NoDescriptors | NotConnected):
+                raise NotConnected(f"the server does not say what it is: {str(error) or 'no reply in time'}") from error
+            raise
+        connection.era = era
+        return connection if connection.usable else await self._connect(deadline)
 
     async def _connect(self, deadline: float) -> _Connection:
         if self._closed:
@@ -218,27 +256,16 @@ class HttpClient:
             self._opening -= 1
         return connection
 
-    def _head(self, method: str, path: str, headers: Mapping[str, str] | None) -> bytes:
-        """The head up to the value of Content-Length."""
-        head = self._heads.get((method, path))
-        if head is None:
-            if not _TOKEN.fullmatch(method) or not _PATH.fullmatch(path):
-                raise ValueError(f"{method!r} {path!r} cannot be sent")
-            head = f"{method} {self._prefix}{path} HTTP/1.1\r\n".encode("ascii") + self._fixed + b"Content-Length: "
-            if len(self._heads) >= HEADS_KEPT:
-                self._heads.clear()
-            self._heads[method, path] = head
-        if headers:
-            head = head.removesuffix(b"Content-Length: ") + _header_lines(headers, framing=False) + b"Content-Length: "
-        return head
-
 
 class _Timeout(Exception):
     """A request's time is up. Not a TimeoutError: the system raises that too, when a connection gets no answer."""
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, with at most one request on it. `_waiter` is the request's future; None means idle or dead."""
+    """One connection, with at most one request on it. `_waiter` is the request's future; None means idle or dead.
+
+    era: in which it was checked (`HttpClient.check_again`).
+    """
 
     def __init__(self, client: HttpClient, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
@@ -246,7 +273,8 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._parser = httptools.HttpResponseParser(self)
         self._waiter: asyncio.Future[Response] | None = None
-        self.usable = False
+        self.usable = self._held = False
+        self.era = -1
         self._made_at = loop.time()
         self._begin()
 
@@ -263,8 +291,12 @@ class _Connection(asyncio.Protocol):
         self._silent = 0
         self._headed = self._complete = self._keep = self._answered = False
 
-    async def exchange(self, data: list[bytes], deadline: float) -> Response:
-        """Sends a request and waits for its reply until `deadline` (loop time). Raises _Timeout, ConnectionLost."""
+    async def exchange(self, data: list[bytes], deadline: float, *, held: bool = False) -> Response:
+        """Sends a request and waits for its reply until `deadline` (loop time). Raises _Timeout, ConnectionLost.
+
+        held: whether it is not idle afterwards: its caller has more to send.
+        """
+        self._held = held
         if not self.usable:
             raise _Unanswered("the connection was closed as soon as it was opened")
         self._begin()
@@ -366,7 +398,8 @@ class _Connection(asyncio.Protocol):
         too_large = len(body) > self._client.body_max_bytes
         keep = self._keep and not self.old and not too_large and not self._client.has_too_many
         if keep and not self._transport.get_write_buffer_size():
-            self._client.idle.append(self)
+            if not self._held:
+                self._client.idle.append(self)
         else:
             # A server that answers before it has read the request may never read the rest of it.
             self._drop()
@@ -411,15 +444,3 @@ class _Connection(asyncio.Protocol):
             return
         self._complete = True
         self._keep = self._parser.should_keep_alive() and self._status >= 200
-
-
-def _header_lines(headers: Mapping[str, str], *, framing: bool = True) -> bytes:
-    """Raises ValueError for what would break the request's framing; framing: whether Host and the like are allowed."""
-    lines = []
-    for name, value in headers.items():
-        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise ValueError(f"the header {name!r} contains a character that is not allowed in headers")
-        if not framing and name.lower() in _FRAMING:
-            raise ValueError(f"the header {name!r} is set by the client itself")
-        lines.append(f"{name}: {value}\r\n")
-    return "".join(lines).encode("latin-1")

@@ -24,13 +24,14 @@ from nightshift.driver.backoff import Backoff
 from nightshift.driver.bootstrap import first_window, meet, version_of
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
-from nightshift.driver.engine import EngineClient, WrongEngine
+from nightshift.driver.engine import EngineClient
 from nightshift.driver.environment import ConfigError, DriverConfig
 from nightshift.driver.heartbeats import Heartbeats, process_age_s
 from nightshift.driver.json_log import log_to_stdout
 from nightshift.driver.known_good_rows import answered_row
 from nightshift.driver.metrics import BuildInfo, StatsCollector, serve_metrics
 from nightshift.driver.run_metrics import RunCollector
+from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Stats
 from nightshift.driver.tracing import CannotTrace, traces_of
 from nightshift.driver.worker import Worker, WorkerLimits
@@ -144,7 +145,7 @@ async def _work(
         if not engines:
             return exits.RESUME
         heartbeats.engine_answers()
-        version = await version_of(engines, **_served(config, spec))
+        version = await version_of(engines, spec.model.name, **_served(config, spec))
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
@@ -191,7 +192,7 @@ async def _clients(config: DriverConfig, spec: JobSpec) -> AsyncIterator[list[En
 
 
 def _served(config: DriverConfig, spec: JobSpec) -> dict[str, Any]:
-    """What every engine must serve: the parameters of `EngineClient.version`."""
+    """What every engine must serve: parameters of `version_of`."""
     return {
         "root": config.model_root or spec.model.root,
         "max_model_len": spec.engine.max_model_len,

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.bootstrap import first_window, version_of
-from nightshift.driver.engine import EngineClient, Load, Replied, SendResult, WrongEngine
+from nightshift.driver.engine import EngineClient, Load, Replied, SendResult
 from nightshift.driver.feeder import names_of, rows_of
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.request_loop import Life, RequestLoop, RequestLoopCallbacks, RequestLoopLimits
 from nightshift.driver.scheduler import Group, Scheduler
+from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Stats
 from nightshift.preview.outcome import Computed, EngineGone, Outcome, UnfitEngine
 from nightshift.tasks import Verdict, judge
@@ -48,7 +49,10 @@ async def _computed(spec: JobSpec, table: pa.Table, urls: Sequence[str]) -> Outc
         engines = [await stack.enter_async_context(engine) for engine in made]
         try:
             version = await version_of(
-                engines, max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0)
+                engines,
+                spec.model.name,
+                max_model_len=spec.engine.max_model_len,
+                answer_tokens=getattr(spec.request, "max_tokens", 0),
             )
         except OSError as error:
             raise EngineGone(f"{' or '.join(urls)} does not answer: {error}") from error

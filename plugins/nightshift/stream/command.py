@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from nightshift import exits
-from nightshift.driver.bootstrap import first_window, meet
+from nightshift.driver.bootstrap import first_window, meet, version_of
 from nightshift.driver.drain import DrainOnSignal
-from nightshift.driver.engine import EngineClient, WrongEngine
+from nightshift.driver.engine import EngineClient
 from nightshift.driver.json_log import log_to_stdout
 from nightshift.driver.metrics import BuildInfo, StatsCollector, serve_metrics
+from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Stats
 from nightshift.driver.tracing import CannotTrace, traces_of
 from nightshift.spec import SpecErrors, StreamSpec, load_stream
@@ -156,7 +157,7 @@ async def _work(
             and await meet([engine], drain, float("inf"))
         ):
             return exits.DONE
-        await engine.version(max_model_len=spec.engine.max_model_len, answer_tokens=getattr(spec.request, "max_tokens", 0))
+        await _ask(engine, spec)
         subscriber = Subscriber(
             kind=kind,
             engine=engine,
@@ -174,6 +175,13 @@ async def _work(
         drain.attach(subscriber.drain)
         running.append(subscriber)
         return await subscriber.run()
+
+
+async def _ask(engine: EngineClient, spec: StreamSpec) -> None:
+    """What it serves. Raises WrongEngine, OSError."""
+    asked = {"max_model_len": spec.engine.max_model_len, "answer_tokens": getattr(spec.request, "max_tokens", 0)}
+    # Behind one address a stream may have servers of two models, one as a canary, and they are replaced one by one.
+    await version_of([engine], spec.model.name, name_alone=True, **asked)
 
 
 def _source(spec: StreamSpec, name: str) -> Source:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from nightshift.driver.engine import EngineClient, Failed, Gone, Load, Replied, SendResult, WrongEngine
+from nightshift.driver.bootstrap import version_of
+from nightshift.driver.engine import EngineClient, Failed, Gone, Load, Replied, SendResult, Stranger
 from nightshift.driver.http import ConnectionLost
+from nightshift.driver.served import Serving, WrongEngine
 from nightshift.tasks.base import Reason
 from tests.integration.driver.peers import LONG_S, Peer, on_both_loops, replying, serving, well_behaved
 
@@ -46,7 +49,7 @@ async def test_an_engine_that_hangs_or_has_gone() -> None:
     assert not await engine.wait_healthy(0)
     assert await engine.load() is None
     with pytest.raises(ConnectionLost):
-        await engine.version()
+        await version_of([engine], "m")
     await engine._client.close()
 
 
@@ -94,16 +97,210 @@ async def test_what_an_engine_says_about_itself() -> None:
     async with well_behaved(handler) as url, EngineClient(url, "m") as engine, EngineClient(url, "other") as other:
         assert await engine.wait_healthy(LONG_S)
         assert await engine.load() == Load(2.0, 0.0, 0.0, 0.0)
-        assert await engine.version() == "1.2"
+        assert await version_of([engine], "m") == "1.2"
         with pytest.raises(WrongEngine, match="the engine serves \\['m'\\], but the job asks for 'other'"):
-            await other.version()
+            await version_of([other], "other")
         del pages["/version"]
-        assert await engine.version() == "unknown"
+        assert await version_of([engine], "m") == "unknown"
         odd_answers: list[Any] = [{"data": None}, [], {}, {"data": [1]}]
         for odd in odd_answers:
             pages["/v1/models"] = odd
             with pytest.raises(WrongEngine):
-                await engine.version()
+                await version_of([engine], "m")
         del pages["/v1/models"]
         with pytest.raises(WrongEngine, match="404"):
-            await engine.version()
+            await version_of([engine], "m")
+
+
+class Changing:
+    """A server with kept-alive connections, which may become another one on those that open later, or on all."""
+
+    def __init__(self, *, closes: bool = False) -> None:
+        self.name, self.root, self.version = "m", "org/m", "1.0"
+        self.closes = closes
+        self.asked: list[tuple[int, str]] = []
+
+    async def __call__(self, peer: Peer) -> None:
+        name, root, version = self.name, self.root, self.version
+        while True:
+            head, _ = await peer.request()
+            path = head.split()[1].decode()
+            self.asked.append((peer.number, path))
+            models = {"data": [{"id": name, "root": root, "max_model_len": 64}]}
+            body = json.dumps({"/v1/models": models, "/version": {"version": version}}.get(path, {"answer": root})).encode()
+            peer.send(b"HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n" % (b"Connection: close\r\n" * self.closes, len(body)))
+            peer.send(body)
+            if self.closes:
+                return
+
+    @property
+    def rows(self) -> int:
+        return sum(path == "/x" for _, path in self.asked)
+
+
+@on_both_loops
+async def test_a_connection_is_asked_once_before_its_first_row() -> None:
+    server = Changing()
+    async with serving(server) as url, EngineClient(url, "m", request_timeout_s=LONG_S) as engine:
+        await version_of([engine], "m")
+        for _ in range(3):
+            assert await engine.send("/x", b"{}") == Replied({"answer": "org/m"})
+        # Two at once: one needs a connection of its own.
+        await asyncio.gather(engine.send("/x", b"{}"), engine.send("/x", b"{}"))
+
+    first = [path for number, path in server.asked if number == 0]
+    assert first[:5] == ["/v1/models", "/version", "/v1/models", "/version", "/x"]
+    assert first[5:] == ["/x"] * 3
+    assert [path for number, path in server.asked if number == 1] == ["/v1/models", "/version", "/x"]
+
+
+@pytest.mark.parametrize("what", ["root", "version"])
+@on_both_loops
+async def test_another_engine_behind_the_address_gets_no_row(what: str) -> None:
+    server = Changing()
+    async with serving(server) as url, EngineClient(url, "m", request_timeout_s=LONG_S, connection_life_s=0.0) as engine:
+        await version_of([engine], "m")
+        assert await engine.send("/x", b"{}") == Replied({"answer": "org/m"})
+        setattr(server, what, "other")
+        with pytest.raises(WrongEngine, match=r"version 1.0, max_model_len 64. Found: 'm', from .*other"):
+            await engine.send("/x", b"{}")
+    assert server.rows == 1
+
+
+@on_both_loops
+async def test_a_streams_engine_may_change_all_but_its_models_name() -> None:
+    server = Changing()
+    async with serving(server) as url, EngineClient(url, "m", request_timeout_s=LONG_S, connection_life_s=0.0) as engine:
+        await version_of([engine], "m", name_alone=True)
+        server.version, server.root = "2.0", "org/canary"
+        assert await engine.send("/x", b"{}") == Replied({"answer": "org/canary"})
+        server.name = "other"
+        with pytest.raises(WrongEngine, match=r"Found: the engine serves \['other'\], but the job asks for 'm'"):
+            await engine.send("/x", b"{}")
+    assert server.rows == 1
+
+
+@pytest.mark.parametrize("closes", [False, True])
+@on_both_loops
+async def test_one_of_two_that_changes_is_left_out_until_it_is_as_before(closes: bool) -> None:
+    server, other = Changing(closes=closes), Changing()
+    async with (
+        serving(server) as url,
+        serving(other) as second,
+        EngineClient(url, "m", request_timeout_s=LONG_S, connection_life_s=0.0) as engine,
+        EngineClient(second, "m", request_timeout_s=LONG_S) as beside,
+    ):
+        await version_of([engine, beside], "m")
+        server.root = "org/other"
+        found = await engine.send("/x", b"{}")
+        assert isinstance(found, Stranger)
+        assert not found.reached
+        assert url in found.message
+        assert not await engine.healthy()
+        assert await beside.send("/x", b"{}") == Replied({"answer": "org/m"})
+        assert server.rows == 0
+
+        server.root = "org/m"
+        assert await engine.healthy()
+        assert await engine.send("/x", b"{}") == Replied({"answer": "org/m"})
+
+        server.root = other.root = "org/other"
+        beside._client.check_again()
+        assert isinstance(await engine.send("/x", b"{}"), Stranger)
+        for each in other, server:
+            each.root = "org/m"
+        assert await engine.healthy()
+
+
+@on_both_loops
+async def test_the_last_of_two_that_changes_ends_the_work() -> None:
+    first, second = Changing(), Changing()
+    async with (
+        serving(first) as url,
+        serving(second) as other,
+        EngineClient(url, "m", request_timeout_s=LONG_S, connection_life_s=0.0) as engine,
+        EngineClient(other, "m", request_timeout_s=LONG_S, connection_life_s=0.0) as beside,
+    ):
+        await version_of([engine, beside], "m")
+        first.root = second.root = "org/other"
+        assert isinstance(await engine.send("/x", b"{}"), Stranger)
+        with pytest.raises(WrongEngine, match="org/other"):
+            await beside.send("/x", b"{}")
+    assert first.rows == second.rows == 0
+
+
+@on_both_loops
+async def test_after_a_gap_open_connections_are_asked_again() -> None:
+    """A proxy keeps them while the engine behind it is started again."""
+    root = "org/m"
+    status = 200
+    rows = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal rows
+        if request.path == "/v1/models":
+            return web.json_response({"data": [{"id": "m", "root": root}]})
+        rows += request.path == "/x" and status == 200
+        return web.json_response({"version": "1"}, status=status)
+
+    async with well_behaved(handler) as url, EngineClient(url, "m", request_timeout_s=LONG_S) as engine:
+        await version_of([engine], "m")
+        assert isinstance(await engine.send("/x", b"{}"), Replied)
+        status = 502
+        assert isinstance(await engine.send("/x", b"{}"), Gone)
+        root, status = "org/other", 200
+        with pytest.raises(WrongEngine, match="org/other"):
+            await engine.send("/x", b"{}")
+    assert rows == 1
+
+
+@on_both_loops
+async def test_an_engine_that_does_not_say_what_it_serves_gets_no_row_and_is_not_called_another() -> None:
+    """A proxy says 404 while what is behind it is replaced."""
+    status = 200
+    rows = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal rows
+        rows += request.path == "/x"
+        return web.json_response({"data": [{"id": "m"}]}, status=status if request.path == "/v1/models" else 200)
+
+    async with well_behaved(handler) as url, EngineClient(url, "m", request_timeout_s=LONG_S) as engine:
+        await version_of([engine], "m")
+        for status in (404, 500, 503):
+            found = await engine.send("/x", b"{}")
+            assert type(found) is Gone, found
+            assert not found.reached
+            assert str(status) in found.message
+        status = 200
+        assert isinstance(await engine.send("/x", b"{}"), Replied)
+    assert rows == 1
+
+
+@on_both_loops
+async def test_a_reply_that_names_another_model_is_no_answer() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": "m"}, {"id": "n"}], "model": request.query.get("by", "m")})
+
+    async with well_behaved(handler) as url, EngineClient(url, "m", request_timeout_s=LONG_S) as engine:
+        await version_of([engine], "m")
+        assert isinstance(await engine.send("/x", b"{}"), Replied)
+        with pytest.raises(WrongEngine, match="Found: an answer by 'n'"):
+            await engine.send("/x?by=n", b"{}")
+
+
+@on_both_loops
+async def test_a_connection_that_was_closed_while_it_was_idle_is_replaced_before_it_is_asked() -> None:
+    """It was opened for a GET, so it was never asked; the server closes what is idle."""
+    server = Changing()
+
+    async def script(peer: Peer) -> None:
+        if peer.number:
+            await server(peer)
+        await peer.request()
+        peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    async with serving(script) as url, EngineClient(url, "m", request_timeout_s=LONG_S) as engine:
+        engine.keep(Serving(lambda models, _: models["data"][0]["root"], first="org/m"))
+        assert await engine.healthy()
+        assert await engine.send("/x", b"{}") == Replied({"answer": "org/m"})

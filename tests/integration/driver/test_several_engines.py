@@ -142,7 +142,7 @@ def test_a_drain_waits_for_both_engines(tmp_path: Path) -> None:
     ("model", "version", "said"),
     [
         ({"id": "other"}, "canned", "the engine serves ['other'], but the job asks for 'm'"),
-        ({"id": "m", "root": "org/m"}, "another", "the engines have different versions: canned, another"),
+        ({"id": "m", "root": "org/m"}, "another", "the engines differ: one serves 'm', from org/m, version canned"),
     ],
 )
 def test_every_engine_must_serve_the_model_in_the_same_version(
@@ -172,3 +172,47 @@ def test_an_engine_that_never_comes_up_is_left_out(tmp_path: Path) -> None:
 
     check_all_answered(prepared, TEXTS)
     assert logged(driver, "engine did not become healthy")[0]["engines"] == [0]
+
+
+OTHER: dict[str, object] = {"id": "m", "root": "someone/another-model"}
+
+
+def test_an_engine_that_comes_back_with_another_model_ends_the_worker(tmp_path: Path) -> None:
+    prepared, port = prepared_run(tmp_path), new_port()
+
+    async def slowly(_: list[str]) -> None:
+        await asyncio.sleep(0.05)
+
+    with CannedEngine(slowly, port=port):
+        driver = DriverProcess(prepared, f"http://127.0.0.1:{port}")
+        driver.wait_for("committed")
+    driver.wait_for("engine lost")
+    with CannedEngine(port=port) as other:
+        other.model = OTHER
+        assert driver.finish() == exits.CONFIG
+        assert other.seen == []
+
+    (error,) = logged(driver, "cannot continue")
+    for part in (f"127.0.0.1:{port} serves something else", "from org/m", "from someone/another-model", "begin another run"):
+        assert part in str(error["error"])
+
+
+def test_one_of_two_engines_that_comes_back_with_another_model_gets_no_row(tmp_path: Path) -> None:
+    prepared, port = prepared_run(tmp_path), new_port()
+
+    async def slowly(_: list[str]) -> None:
+        await asyncio.sleep(0.05)
+
+    with CannedEngine(slowly) as good:
+        with CannedEngine(slowly, port=port):
+            driver = DriverProcess(prepared, f"http://127.0.0.1:{port},{good.url}")
+            driver.wait_for("committed")
+        with CannedEngine(port=port) as other:
+            other.model = OTHER
+            assert driver.finish() == exits.DONE
+            assert other.seen == []
+
+    check_all_answered(prepared, TEXTS)
+    assert {entry["engine"] for entry in logged(driver, "engine lost")} == {0}
+    (done,) = logged(driver, "done")
+    assert (done["rows_dead"], bool(done["engine_losses"])) == (0, True)
