@@ -82,13 +82,14 @@ class HubApi:
 
 
 def _files(snapshot: Path, blobs: str | None) -> list[dict[str, object]]:
-    """With ``blobs``, each file has its size too, and large ones, here safetensors, their digest."""
+    """With ``blobs``, each file has its size and its name in Git too, and large ones, here safetensors, their digest."""
     paths = sorted(path for path in snapshot.rglob("*") if path.is_file())
     named: list[dict[str, object]] = [{"rfilename": str(path.relative_to(snapshot))} for path in paths]
     if not blobs:
         return named
     for each, path in zip(named, paths, strict=True):
         each["size"] = path.stat().st_size
+        each["blobId"] = hashlib.sha1(b"blob %d\0" % path.stat().st_size + path.read_bytes()).hexdigest()
         if path.suffix == ".safetensors":
             each["lfs"] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "size": each["size"]}
     return named

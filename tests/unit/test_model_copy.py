@@ -17,7 +17,7 @@ from nightshift.cli import main
 from nightshift.jobset.manifest.model_copy import ACCOUNT, render_copy
 from nightshift.run import model_copy
 from nightshift.run.hub_revision import HubFile, HubUnavailable
-from nightshift.run.model_copy import OtherFile, copy, wanted
+from nightshift.run.model_copy import DIGEST, OtherFile, copy, wanted
 from nightshift.settings import Settings
 from tests.builders import a_spec
 
@@ -96,6 +96,83 @@ def test_nothing_is_written_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OtherFile, match=r"config\.json has 3 bytes there, and 2 at org/m 0123456789ab"):
         hub.copy()
     assert hub.fetched == []
+
+
+@pytest.mark.parametrize("name", list(CONTENT))
+def test_what_is_there_is_believed_by_its_digest_and_never_by_its_size(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """An object of the same size without a digest is read; one with another digest is not even that."""
+    for attributes in ({}, {DIGEST: "sha256:" + "0" * 64}):
+        hub = Hub(monkeypatch)
+        obstore.put(hub.store, name, b"x" * len(CONTENT[name]), attributes=attributes, use_multipart=False)
+
+        with pytest.raises(OtherFile, match=rf"{name} has another content there .* Nothing is written over: delete it"):
+            hub.copy()
+        assert (hub.fetched, hub.there) == ([], [name])
+
+
+def test_what_an_earlier_release_copied_is_read_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(monkeypatch)
+    obstore.put(hub.store, "model.safetensors", CONTENT["model.safetensors"])
+
+    hub.copy()
+    assert hub.fetched == ["tokenizer.json", "config.json"]
+    assert obstore.get(hub.store, "config.json").attributes[DIGEST] == f"sha256:{hashlib.sha256(b'{}').hexdigest()}"
+
+
+def test_the_digest_of_a_copy_spares_reading_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(monkeypatch)
+    hub.copy()
+    monkeypatch.setattr(model_copy, "_digest", lambda *_: pytest.fail("it was read"))
+
+    hub.copy()
+    assert len(hub.fetched) == 3
+
+
+def test_a_small_file_is_known_by_its_name_in_git_or_by_the_hubs_own_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    git = hashlib.sha1(b"blob 2\0{}").hexdigest()
+    for named in (git, None):
+        hub = Hub(monkeypatch)
+        large = [each for each in files() if each.name != "config.json"]
+        listed = (*large, HubFile("config.json", 2, None, named))
+        monkeypatch.setattr(model_copy, "files_at", lambda *_, listed=listed: listed)
+        hub.copy()
+        assert obstore.get(hub.store, "config.json").attributes.get(DIGEST) == (f"git:{git}" if named else None)
+        hub.copy()
+
+        obstore.put(hub.store, "config.json", b"[]")
+        with pytest.raises(OtherFile, match=r"config\.json has another content there"):
+            hub.copy()
+        assert hub.fetched.count("config.json") == (1 if named else 3), "without a name the Hub's own is read to compare"
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_name_that_the_commit_lacks_is_refused_before_anything_is_copied(
+    monkeypatch: pytest.MonkeyPatch, complete: bool
+) -> None:
+    hub = Hub(monkeypatch)
+    if complete:
+        hub.copy()
+        hub.fetched.clear()
+    obstore.put(hub.store, "modeling_evil.py", b"import os")
+
+    said = r"1 object in the folder, but not at org/m 0123456789ab: modeling_evil.py\. An engine may load .* delete them"
+    with pytest.raises(OtherFile, match=said):
+        hub.copy()
+    assert hub.fetched == []
+
+
+def test_a_name_that_appears_while_the_copy_runs_keeps_the_configuration_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(monkeypatch)
+    fetch = hub.fetch
+
+    def planting(request: Request) -> io.BytesIO:
+        obstore.put(hub.store, "modeling_evil.py", b"import os")
+        return fetch(request)
+
+    monkeypatch.setattr(hub, "fetch", planting)
+    with pytest.raises(OtherFile, match=r"modeling_evil\.py"):
+        hub.copy()
+    assert "config.json" not in hub.there
 
 
 @pytest.mark.parametrize(

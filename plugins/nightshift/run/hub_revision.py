@@ -49,11 +49,13 @@ class HubModel:
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a revision. size: bytes. sha256: in hex, of a large file; None for one that Git itself keeps."""
+    """A file of a revision. size: bytes. sha256: in hex, of a large file; None for one that Git itself keeps. git: the name of
+    such a file's content in Git, the SHA-1 of a header and the content; None if the reply does not say it."""
 
     name: str
     size: int
     sha256: str | None
+    git: str | None = None
 
 
 def model_at(
@@ -135,8 +137,10 @@ def _files_in(reply: Any) -> tuple[HubFile, ...]:
         name, size = (each.get("rfilename"), each.get("size")) if isinstance(each, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(size, int) or not _is_size(size):
             raise ValueError("the reply does not name each file with its size")
-        lfs = each.get("lfs")
-        found.append(HubFile(name, size, str(lfs["sha256"]) if isinstance(lfs, dict) and lfs.get("sha256") else None))
+        lfs, git = each.get("lfs"), each.get("blobId")
+        sha256 = str(lfs["sha256"]) if isinstance(lfs, dict) and lfs.get("sha256") else None
+        # Of a large file, Git keeps a pointer.
+        found.append(HubFile(name, size, sha256, git if isinstance(git, str) and not lfs else None))
     return tuple(found)
 
 

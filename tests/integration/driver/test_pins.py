@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from nightshift import exits
 from nightshift.driver import copy_model
 from nightshift.run import opening
 from nightshift.run.hub_revision import PAUSES_S, HubModel, HubUnavailable, NoSuchRevision, model_at
+from nightshift.run.model_copy import DIGEST
 from nightshift.run.pins import Pins, pin_model
 from nightshift.run.plan import Plan, save_plan
 from nightshift.run.weights import NoWeights, WeightsChanged, check, look
@@ -193,10 +195,21 @@ class TestWeights:
                 "model.safetensors",
             ]
             assert len(fetched) == 4, "two that were cut, and one of each file"
-            assert bucket.blob(f"org/secret/{OLD}/model.safetensors").download_as_bytes() == weights.read_bytes()
-            bucket.blob(f"org/secret/{OLD}/config.json").upload_from_string(b"{} ")
+            folder = f"org/secret/{OLD}/"
+            assert bucket.blob(f"{folder}model.safetensors").download_as_bytes() == weights.read_bytes()
+            digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+            assert bucket.get_blob(f"{folder}model.safetensors").metadata == {DIGEST: f"sha256:{digest}"}
+
+            bucket.blob(folder).upload_from_string(b"")  # As the console of Cloud Storage makes a folder.
+            assert copy_model.main(arguments) == exits.DONE
+            bucket.blob(f"{folder}modeling_evil.py").upload_from_string(b"import os")
             assert copy_model.main(arguments) == exits.CONFIG
-        assert "Nothing is written over" in str([getattr(each, "fields", {}) for each in caplog.records])
+            bucket.blob(f"{folder}modeling_evil.py").delete()
+            bucket.blob(f"{folder}model.safetensors").upload_from_string(bytes(20 << 20))
+            assert copy_model.main(arguments) == exits.CONFIG, "of the same size"
+        said = str([getattr(each, "fields", {}) for each in caplog.records])
+        assert "1 object in the folder, but not at org/secret" in said
+        assert "Nothing is written over" in said
 
     def test_a_folder_without_files_is_named(self, bucket: Any) -> None:
         uri = f"gs://{bucket.name}/org/none"
