@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,37 @@ def test_a_server_that_cannot_be_reached_is_named_with_the_reason(tmp_path: Path
     assert "it does not speak TLS. Write http://" in said["https to a plain port"]
     assert "its certificate is not trusted: self-signed certificate" in said["not trusted"]
     assert content_of(read_lines(out)[0]) == answer_to("a")
+
+
+class NamedServer(ChatServer):
+    """Lists one model, and answers whatever model a line asks for, as some servers do."""
+
+    model = "m"
+
+    def routes(self) -> list[web.RouteDef]:
+        return [*super().routes(), web.get("/v1/models", self._models)]
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"data": [{"id": self.model, "root": f"org/{self.model}"}, {"id": "a", "parent": "m"}]})
+
+
+def test_a_server_that_comes_back_with_another_model_gets_no_line(tmp_path: Path) -> None:
+    texts = [f"text {n}" for n in range(200)]
+    source, port = a_file(tmp_path, texts), new_port()
+    given = ("-i", source, "-o", tmp_path / "out.jsonl", "--base-url", f"http://127.0.0.1:{port}/v1", "--wait", 30)
+
+    with NamedServer(delay_s=0.2, port=port) as server:
+        batch = BatchProcess(*given, "--max-inflight", 8, hurried=True)
+        while len(server.seen) < 40:
+            time.sleep(0.01)
+    with NamedServer(port=port) as other:
+        other.model = "n"
+        assert batch.finish() == exits.BAD_INPUT
+        assert other.seen == []
+    for part in ("serves something else", "Expected: m (org/m)", "Found: n (org/n)", "--fresh to start over"):
+        assert part in batch.said
+
+    with NamedServer(port=port) as server:
+        again = BatchProcess(*given, hurried=True)
+        assert again.finish() == exits.DONE, again.said
+    assert [content_of(line) for line in read_lines(tmp_path / "out.jsonl")] == [answer_to(text) for text in texts]

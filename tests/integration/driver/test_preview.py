@@ -15,6 +15,7 @@ import yaml
 from aiohttp import web
 from obstore.store import LocalStore, ObjectStore
 
+from local.ports import new_port
 from nightshift import exits
 from nightshift.cli import preview as command
 from nightshift.jobset.labels import RUN_URL_ANNOTATION
@@ -324,3 +325,35 @@ def test_an_engine_that_nobody_asks_ends_by_itself(store: ObjectStore, engine: C
     keeper = Keeper(ObjectStorage(store), EngineFolder("tickets", "0" * 16), engine.url, idle_s=0.1)
 
     asyncio.run(asyncio.wait_for(keeper.keep(), 60))
+
+
+def test_an_engine_that_comes_back_with_another_model_is_asked_no_row() -> None:
+    class Slow(ChatEngine):
+        async def _chat(self, request: web.Request) -> web.Response:
+            await asyncio.sleep(0.1)
+            return await super()._chat(request)
+
+    port, over = new_port(), threading.Event()
+    asked: list[str] = []
+
+    def serve() -> None:
+        with Slow(port=port) as engine:
+            ready.set()
+            while len(engine.seen) < 20 and not over.wait(0.01):
+                pass
+        with Slow(port=port) as other:
+            other.model["root"] = "org/another"
+            over.wait(60)
+            asked.extend(other.seen)
+
+    ready, rows = threading.Event(), pa.table({"id": list(range(200)), "body": [f"number {n}" for n in range(200)]})
+    server = threading.Thread(target=serve)
+    server.start()
+    assert ready.wait(60)
+    try:
+        with pytest.raises(UnfitEngine, match=r"Expected: 'm', from org/m.* Found: 'm', from org/another"):
+            asyncio.run(compute(JobSpec.model_validate(JOB), rows, f"http://127.0.0.1:{port}"))
+    finally:
+        over.set()
+        server.join()
+    assert asked == []
