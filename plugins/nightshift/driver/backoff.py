@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import parsedate_to_datetime
 from typing import Final, TypeVar
 
 from nightshift.store import StoreRefused, StoreUnavailable, refusal_of
@@ -126,3 +128,18 @@ class Silence:
         """Waits until it is over, however often the engine asks for more, or until the worker must stop."""
         while self.left_s and not self._patience.stop.is_set():
             await self._patience.pause(self.left_s)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Retry-After in seconds. A date in it is compared with the reply's own Date: the two clocks need not agree."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds()
+        except (KeyError, ValueError, TypeError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

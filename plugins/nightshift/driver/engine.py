@@ -9,12 +9,12 @@ import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import orjson
 
+from nightshift.driver.backoff import retry_after
 from nightshift.driver.http import ConnectionLost, Get, HttpClient, NoDescriptors, NotConnected, ReplyTooLarge, Response
 from nightshift.driver.served import Serving, Strange, WrongEngine
 from nightshift.tasks import ERROR, choice_that_ended
@@ -167,7 +167,6 @@ class EngineClient:
             raise WrongEngine(f"cannot send requests to the engine: {error}") from None
         self._url = urlsplit(base_url)
         self._model = model
-        self._url = base_url
         self._serving: Serving | None = None
         self._request_timeout_s = request_timeout_s
         self._secrets = _secrets(own)
@@ -278,7 +277,7 @@ class EngineClient:
             # A proxy may say so while the engine behind it is started again.
             raise NotConnected(str(error)) from error
         if self._serving:
-            self._serving.check(self, self._url, models, version)
+            self._serving.check(self, self._url.geturl(), models, version)
 
     async def _says(self, get: Get) -> tuple[Any, str]:
         """The answer of ``/v1/models``, and the version. Raises WrongEngine, OSError."""
@@ -303,7 +302,7 @@ class EngineClient:
         if self._serving is None or not self._model or not isinstance(name, str) or name in ("", self._model):
             return reply
         try:
-            self._serving.refuse(self, self._url, f"an answer by {name!r}")
+            self._serving.refuse(self, self._url.geturl(), f"an answer by {name!r}")
         except Strange as error:
             return Stranger(str(error))
         return reply
@@ -332,7 +331,7 @@ def judge(status: int, body: bytes, headers: Mapping[str, str]) -> SendResult:
         return _of_200(body, headers)
     message = _message(body)
     if status in (429, 503):
-        return Busy(message, _seconds(headers), status)
+        return Busy(message, retry_after(headers), status)
     if status == 502 or (status == 500 and any(word in message for word in _DEAD_WORDS)):
         return Gone(message, status)
     if 300 <= status < 400 and "location" in headers:
@@ -351,7 +350,7 @@ def _of_200(body: bytes, headers: Mapping[str, str]) -> SendResult:
     if (inside := _error_in(parsed)) is None:
         return Replied(parsed, body)
     code, message = _code(inside) or _code(parsed), _said(inside, body)
-    return Busy(message, _seconds(headers), code) if code == 429 else _fault(code, message)
+    return Busy(message, retry_after(headers), code) if code == 429 else _fault(code, message)
 
 
 def _error_in(reply: Mapping[str, Any]) -> Any:
@@ -436,21 +435,6 @@ def _words(said: Any) -> str:
             f"{'.'.join(map(str, place))}: {item['msg']}".removeprefix(": ") for place, item in zip(places, said, strict=True)
         )
     return said if isinstance(said, str) else orjson.dumps(said).decode()
-
-
-def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Retry-After in seconds. A date in it is compared with the reply's own Date: the two clocks need not agree."""
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(value) - parsedate_to_datetime(headers["date"])).total_seconds()
-        except (KeyError, ValueError, TypeError, OverflowError):
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _secrets(headers: Mapping[str, str]) -> list[bytes]:
