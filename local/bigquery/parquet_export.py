@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -49,8 +50,8 @@ CODECS: Final = ("GZIP", "SNAPPY", "ZSTD")
 
 BATCH_ROWS: Final = 1 << 16
 GROUP_ROWS_MAX: Final = 1 << 17
-GROUP_BYTES_MAX: Final = 64 << 20
-"""In memory, of one row group."""
+group_bytes_most = 64 << 20
+"""In memory, of one row group; 0: any number. Option ``--group-bytes`` of the emulator: BigQuery promises no bound."""
 START: Final = pa.array([0], pa.int32())
 """Made on import: with its first array pyarrow looks for pandas, and fails once `server` has ruled pandas out."""
 GROWTH, GROWTHS_MAX = 8, 6
@@ -124,9 +125,11 @@ class _Source:
     def take(self, rows: int) -> pa.Table:
         """The next rows: fewer at the end, and fewer if they are large."""
         taken: list[pa.RecordBatch] = []
-        room = GROUP_BYTES_MAX
+        room = group_bytes_most or sys.maxsize
         while self._next is not None and rows and room > 0:
             piece = self._next.slice(0, rows)
+            if piece.nbytes > room:
+                piece = piece.slice(0, max(1, len(piece) * room // piece.nbytes))
             rest = self._next.slice(len(piece))
             self._next = rest if len(rest) else next(self._batches, None)
             taken.append(piece)

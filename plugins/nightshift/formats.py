@@ -6,6 +6,7 @@ that it does not know are passed over: what an older reader would misread gets a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,14 @@ WRITTEN_BY: Final = "written_by"
 
 class UnreadableFormat(ValueError):
     """An object of a version that this release does not read; the message says which release does."""
+
+
+def loaded(body: bytes | str) -> Any:
+    """The JSON of an object. Raises ValueError for anything else, and for what is nested too deeply to be read."""
+    try:
+        return json.loads(body)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
 from nightshift.fields.values import BUCKET_PATTERN
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, ObjectMeta
+    from obstore import GetOptions, GetResult, ObjectMeta
     from obstore.store import GCSCredential, GCSCredentialProvider
 
 _opened_by: int | None = None
@@ -195,12 +195,18 @@ def what_to_do(error: BaseException | None) -> str | None:
     return "Check the name of the bucket" if status == 404 and "Error performing" in said else None
 
 
-def get_bytes(store: ObjectStore, path: str) -> bytes | None:
-    """The whole object, or None if it does not exist."""
+def get_bytes(store: ObjectStore, path: str, most: int = OBJECT_BYTES_MOST) -> bytes | None:
+    """The whole object, or None if it does not exist. Raises ObjectTooLarge for one of more bytes than `most`."""
     try:
-        return bytes(obstore.get(store, path).bytes())
+        return _bytes_of(obstore.get(store, path), path, most)
     except FileNotFoundError:
         return None
+
+
+def _bytes_of(found: GetResult, path: str, most: int = OBJECT_BYTES_MOST) -> bytes:
+    if (size := found.meta["size"]) > most:
+        raise ObjectTooLarge(f"{path} has {size:,} bytes, more than {most:,}")
+    return bytes(found.bytes())
 
 
 def version_of(meta: ObjectMeta) -> str:
@@ -225,7 +231,7 @@ def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     try:
         obstore.put(store, path, body, mode="create")
     except obstore.exceptions.AlreadyExistsError:
-        return bytes(obstore.get(store, path).bytes())
+        return _bytes_of(obstore.get(store, path), path)
     return body
 
 

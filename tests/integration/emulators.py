@@ -212,14 +212,14 @@ def start_bigquery(directory: Path, storage: StorageEmulator) -> BigQueryEmulato
     return emulator
 
 
-def bigquery_at(directory: Path, storage: StorageEmulator) -> BigQueryEmulator:
-    """The same, not yet started."""
+def bigquery_at(directory: Path, storage: StorageEmulator, *options: str) -> BigQueryEmulator:
+    """The same, not yet started. options: of its command line."""
     port, grpc_port = new_port(), new_port()
     url = f"http://{HOST}:{port}"
     directory.mkdir(parents=True, exist_ok=True)
     ports = ("--host", HOST, "--port", str(port), "--grpc-port", str(grpc_port))
     return BigQueryEmulator(
-        command=_module("local.bigquery", *ports, "--data-dir", str(directory / "bigquery")),
+        command=_module("local.bigquery", *ports, "--data-dir", str(directory / "bigquery"), *options),
         environment={"STORAGE_EMULATOR_HOST": storage.url},
         health_url=f"{url}/healthz",
         log=directory / "bigquery.log",

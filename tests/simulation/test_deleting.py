@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 import pytest
 
 from nightshift.driver import main
-from nightshift.run import chunks, opening, plan, seal, sealed_objects
+from nightshift.run import opening, parquet_rows, plan, seal, sealed_objects
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from nightshift.run.record import RunRecord
@@ -130,7 +130,7 @@ def _manifest_is_believed() -> tuple[Change, ...]:
 
 
 def _keys_are_believed() -> tuple[Change, ...]:
-    return ((chunks, "other_keys", lambda planned, table: []),)
+    return ((parquet_rows, "other_columns", lambda planned, table: []),)
 
 
 NAMES_ALONE = (

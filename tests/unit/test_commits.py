@@ -46,7 +46,7 @@ def commits_to(store: ObjectStore, stats: Stats, ours: list[bool]) -> Commits:
         Backoff(random.Random(0), asyncio.Event()),
         stats,
         ended=lambda _, mine: ours.append(mine),
-        failed=lambda number: pytest.fail(f"chunk {number} can be encoded"),
+        failed=lambda number, error: pytest.fail(f"chunk {number}: {error}"),
         given_up=lambda _: pytest.fail("the store is there"),
         changed=lambda: None,
     )

@@ -4,6 +4,8 @@ import asyncio
 import hashlib
 import io
 import math
+import threading
+import time
 from array import array
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore, ObjectStore
 
-from nightshift.run import chunks, seal
+from nightshift.run import chunks, parquet_rows, seal
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.ledger import Chunks, ForeignObject, Ledger
 from nightshift.run.manifest import load_manifest
@@ -337,7 +339,7 @@ def test_keys_that_are_floating_point_numbers_are_compared_bit_for_bit(values: l
     column = pa.array(values, pa.float64())
 
     def differ(other: pa.ChunkedArray | pa.Array) -> list[str]:
-        return chunks.other_keys(pa.table({"id": column}), pa.table({"id": other}))
+        return parquet_rows.other_columns(pa.table({"id": column}), pa.table({"id": other}))
 
     assert differ(pa.chunked_array([column[:1], column[1:]])) == []
     for place in range(4):
@@ -498,3 +500,33 @@ def test_a_chunk_that_was_copied_from_another_plan_is_not_sealed(store: ObjectSt
 
     with pytest.raises(seal.ConservationError, match=f"belongs to run {RUN.run_id}, plan 0000000000000000, not to run"):
         seal.seal(store, RUN, a_spec(), with_rows(store, PLAN))
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_as_many_chunks_are_read_at_once_as_the_memory_is_to_hold(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """times: how many chunks READ_BYTES holds."""
+    plan = with_rows(store, a_plan(48, 4))
+    for chunk in range(plan.chunk_count):
+        obstore.put(store, WORK.chunk_path(chunk), a_chunk(RUN, plan, chunk))
+    size = min(meta["size"] for page in obstore.list(store, WORK.ledger_folder) for meta in page)
+    monkeypatch.setattr(seal, "READ_BYTES", times * size)
+    lock, now, seen = threading.Lock(), 0, [0]
+    check = seal._check_chunk
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal now
+        with lock:
+            now += 1
+            seen.append(now)
+        time.sleep(0.05)
+        try:
+            return check(*arguments)
+        finally:
+            with lock:
+                now -= 1
+
+    monkeypatch.setattr(seal, "_check_chunk", counted)
+    assert len(seal.seal(store, RUN, a_spec(), plan).chunks) == 12
+    assert max(seen) <= times

@@ -231,7 +231,7 @@ def test_a_chunk_is_encoded_once_because_its_answers_are_gone_then() -> None:
 def test_answers_that_are_many_bytes_are_encoded_a_row_group_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Attempt("pod-a", "0.1")
     whole.answer(3)
-    monkeypatch.setattr("nightshift.driver.codec.GROUP_BYTES", 2 * NUMBER_BYTES)
+    monkeypatch.setattr("nightshift.driver.codec.GROUP_BYTES", 2 * (NUMBER_BYTES + KEYS.nbytes // len(KEYS)))
     attempt = Attempt("pod-a", "0.1")
     attempt.answer(3)
 

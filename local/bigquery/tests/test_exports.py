@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import fcntl
 import gzip
+import io
 import json
 import os
 from decimal import Decimal
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from google.api_core.exceptions import BadRequest
 from google.cloud import bigquery
@@ -23,6 +26,7 @@ from local.bigquery.tests.support import (
     parameters,
     records,
 )
+from tests.integration.emulators import StorageEmulator, bigquery_at
 
 pytestmark = pytest.mark.integration
 
@@ -287,3 +291,22 @@ def test_more_rows_than_a_worker_can_sort_fail_the_export(warehouse: Warehouse, 
     assert bucket.names() == []
     warehouse.run(export_sql(bucket.uri("run/*.parquet"), query))
     warehouse.run(export_sql(bucket.uri("run2/*.parquet"), f"{query} WHERE id > 0 ORDER BY id"))
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(("options", "small"), [((), True), (("--group-bytes", "0"), False)])
+def test_how_large_a_row_group_may_be_is_a_setting(
+    tmp_path: Path, storage_emulator: StorageEmulator, bucket: Bucket, options: tuple[str, ...], small: bool
+) -> None:
+    emulator = bigquery_at(tmp_path, storage_emulator, *options)
+    emulator.start()
+    try:
+        rows = "SELECT i AS id, REPEAT(CAST(MOD(i, 8) AS STRING), 8000) AS text FROM UNNEST(GENERATE_ARRAY(1, 40000)) AS i"
+        emulator.client().query(export_sql(bucket.uri("out/*.parquet"), rows)).result()
+    finally:
+        emulator.stop()
+
+    files = [pq.read_metadata(io.BytesIO(bucket.get(name))) for name in bucket.names()]
+    groups = [file.row_group(number).num_rows for file in files for number in range(file.num_row_groups)]
+    assert sum(groups) == 40_000
+    assert (max(groups) * 8000 <= 64 << 20) == small

@@ -13,17 +13,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nightshift.driver.open_chunk import OpenChunk
-from nightshift.run import chunks
+from nightshift.run import chunks, parquet_cost, parquet_rows
 from nightshift.run.chunks import Provenance, Result, Saved
+from nightshift.run.parquet_cost import TooLarge, text_bytes
 from nightshift.spec import columns
 
 GROUP_BYTES: Final = 64 << 20
-"""Answers of a row group of a chunk. A plan sees to smaller chunks, as far as answers can be foreseen
+"""Answers and copied columns of a row group of a chunk. A plan sees to smaller chunks, as far as answers can be foreseen
 (docs/operate/limits.md)."""
 _ENCODED: Final = Result(-1, None, None, None, 0)
 """Stands for the answer of a row that is in the chunk's bytes."""
 _trim: Final = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
 """glibc keeps the memory of small objects that are gone, and would still have that of the answers when the bytes need it."""
+
+
+class ChunkRefused(Exception):
+    """The seal would refuse this chunk of the plan, so no attempt can compute it."""
+
+    def __init__(self, chunk: int, error: ValueError) -> None:
+        fit = error.fit if isinstance(error, TooLarge) else None
+        rows = f"to {fit:,} or less" if fit else "lower"
+        super().__init__(
+            f"chunk {chunk} would be refused by the seal: {error}. Set chunk_rows {rows} in the "
+            "job's file, or take a long column out of source.pass_through, and trigger the DAG with fresh"
+        )
 
 
 class ParquetCodec:
@@ -60,7 +73,8 @@ class ParquetCodec:
         others are still in the partials that they came from. keys: the key columns of all rows of the chunk.
 
         The chunk's answers go into the bytes: it keeps which rows were answered, but not what. Both together would need twice
-        the memory. So a chunk can be encoded only once; raises ValueError the second time.
+        the memory. So a chunk can be encoded only once; raises ValueError the second time, and ChunkRefused for bytes that the
+        seal would refuse.
         """
         if any(result is _ENCODED for result in chunk.results.values()):
             raise ValueError(f"chunk {chunk.number} was encoded before: its answers are gone")
@@ -85,11 +99,17 @@ class ParquetCodec:
             truncated=chunk.truncated,
             taken=tuple(chunk.taken) if chunk.complete else (),
         )
-        group_rows = max(1, GROUP_BYTES * len(results) // max(1, chunk.answer_bytes))
+        size = chunk.answer_bytes + sum(map(text_bytes, keys.columns))
+        group_rows = max(1, GROUP_BYTES * len(results) // max(1, size))
         results_left = _handed_over(chunk, results, group_rows)
-        return chunks.encode(
+        body = chunks.encode(
             keys, results_left, self.prediction_type, provenance, group_rows=group_rows, optional=self._optional
         )
+        try:
+            parquet_cost.check_own(body)
+        except ValueError as error:
+            raise ChunkRefused(chunk.number, error) from error
+        return body
 
     def decode(self, body: bytes, chunk: int, first: int, keys: pa.Table) -> Saved:
         """A partial of the chunk. first: the ordinal of its first row; keys: the key columns of all its rows.
@@ -131,7 +151,7 @@ def _check_rows(table: pa.Table, first: int, keys: pa.Table) -> None:
     places = pc.index_in(table.column(columns.ORDINAL), ordinals)
     if places.null_count:
         raise chunks.NotAChunk(f"it has rows that are not between {first} and {first + len(keys) - 1}")
-    if differ := chunks.other_keys(keys.take(places), table):
+    if differ := parquet_rows.other_columns(keys.take(places), table):
         raise chunks.NotAChunk(f"it has other keys than the rows that it answers ({', '.join(differ)})")
     answered, dead = (pc.is_valid(table.column(name)) for name in (columns.PREDICTION, columns.DEAD_REASON))
     if not pc.all(pc.xor(answered, dead)).as_py():

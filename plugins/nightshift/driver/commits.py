@@ -42,8 +42,9 @@ class Codec(Protocol):
 class Commits:
     """The commits in progress of one worker.
 
-    ended(chunk, ours): called when the chunk is in the ledger, written by this worker or by another. failed(number): called
-    when the chunk can neither be encoded nor committed here, for an unforeseen reason; the next attempt then does it.
+    ended(chunk, ours): called when the chunk is in the ledger, written by this worker or by another. failed(number, error):
+    called when the chunk can neither be encoded nor committed here: for an unforeseen reason, and the next attempt then does
+    it, or ChunkRefused.
     given_up(error): called when the store did not take a chunk in time, or refuses it. changed(): called after each of them.
     """
 
@@ -56,7 +57,7 @@ class Commits:
         stats: Stats,
         *,
         ended: Callable[[OpenChunk, bool], None],
-        failed: Callable[[int], object],
+        failed: Callable[[int, BaseException], object],
         given_up: Callable[[StoreUnavailable], None],
         changed: Callable[[], None],
     ) -> None:
@@ -145,7 +146,7 @@ class Commits:
         if not task.cancelled() and (error := task.exception()):
             # The worker will ask to be resumed; the other chunks continue.
             log.error("commit failed", exc_info=error, extra={"fields": {"chunk": number}})
-            self._failed(number)
+            self._failed(number, error)
         self._changed()
 
     async def _save(self, chunk: OpenChunk, keys: pa.Table) -> None:

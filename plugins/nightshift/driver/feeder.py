@@ -13,12 +13,15 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from nightshift.driver.backoff import Backoff
+from nightshift.driver.codec import ChunkRefused
 from nightshift.driver.commits import Codec
 from nightshift.driver.stats import Stats
 from nightshift.driver.work_stealing import Ranges
 from nightshift.run import chunks
 from nightshift.run.chunks import Saved
 from nightshift.run.ledger import Ledger
+from nightshift.run.parquet_cost import TooLarge
+from nightshift.run.parquet_rows import check, pieces
 from nightshift.tasks.base import BadInput, RowName, row_name
 
 log = logging.getLogger(__name__)
@@ -36,7 +39,7 @@ _NO_VALUE: Final = (ValueError, OverflowError, pa.ArrowException)
 
 
 class Reader(Protocol):
-    """`nightshift.run.inputs.InputReader`, or another source of rows. Called in a thread, one call at a time."""
+    """`nightshift.run.inputs.InputReader`, packed, or another source of rows. Called in a thread, one call at a time."""
 
     def read(self, chunk: int) -> pa.Table: ...
 
@@ -82,7 +85,7 @@ class Feeder:
     async def next_chunk(self) -> Opened | None:
         """The next uncommitted chunk, marked as open; None when all that is left is open here.
 
-        Raises StoreUnavailable, InputChanged, ForeignObject.
+        Raises StoreUnavailable, InputChanged, ForeignObject, ChunkRefused.
         """
         while (chunk := await self._choose()) is not None:
             # Others may have committed it since: a LIST is cheaper than a minute of an accelerator.
@@ -91,6 +94,10 @@ class Feeder:
                 continue
             self._ranges.open(chunk)
             table = await self._read(chunk)
+            try:
+                check(table.select(self._carried))
+            except TooLarge as error:
+                raise ChunkRefused(chunk, error) from error
             self._stats.bytes_read += table.nbytes
             partials = await self._patience.outlast(partial(self._ledger.partials, chunk), f"partials of chunk {chunk}")
             return Opened(chunk, table, partials)
@@ -178,18 +185,18 @@ class Feeder:
 
 
 def rows_of(table: pa.Table, columns: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table as mappings of these columns, made a batch at a time.
+    """The rows of a table, which may be packed, as mappings of these columns, made a batch at a time.
 
     A value that Python cannot hold (a string that is not UTF-8, a date after the year 9999) raises BadInput when it is read,
     so it affects only its own row.
     """
     table = table.select(list(columns))
-    most = min(BATCH_ROWS, max(1, BATCH_BYTES * len(table) // max(1, table.nbytes)))
-    for batch in table.to_batches(max_chunksize=most):
+    slices = (table.slice(start, BATCH_ROWS) for start in range(0, len(table), BATCH_ROWS))
+    for batch in itertools.chain.from_iterable(pieces(each, BATCH_BYTES) for each in slices):
         try:
             yield from batch.to_pylist()
         except _NO_VALUE:
-            yield from (_BrokenRow(batch.slice(number, 1)) for number in range(batch.num_rows))
+            yield from (_BrokenRow(batch.slice(number, 1)) for number in range(len(batch)))
 
 
 def names_of(keys: pa.Table, ordinals: range) -> Iterator[RowName]:
@@ -208,7 +215,7 @@ def names_of(keys: pa.Table, ordinals: range) -> Iterator[RowName]:
 class _BrokenRow(Mapping[str, Any]):
     """One row, each value made when it is read."""
 
-    def __init__(self, row: pa.RecordBatch) -> None:
+    def __init__(self, row: pa.Table) -> None:
         self._row = row
 
     def __getitem__(self, name: str) -> Any:

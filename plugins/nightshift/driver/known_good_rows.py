@@ -52,7 +52,7 @@ def answered_row(
         body = get_bytes(store, entry.path)
         if body is None or (place := codec.first_answered(body, plan.chunk_rows)) is None:
             return None
-        table = InputReader(store, done, plan, kind.columns).read(entry.chunk)
+        table = InputReader(store, done, plan, kind.columns, packed=True).read(entry.chunk)
         return plan.chunk_range(entry.chunk).start + place, next(rows_of(table.slice(place, 1), kind.columns))
     return None
 

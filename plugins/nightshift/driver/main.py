@@ -22,7 +22,7 @@ from nightshift import exits
 from nightshift.driver import compile_cache
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.bootstrap import first_window, meet, version_of
-from nightshift.driver.codec import ParquetCodec
+from nightshift.driver.codec import ChunkRefused, ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient
 from nightshift.driver.environment import ConfigError, DriverConfig
@@ -59,6 +59,7 @@ log = logging.getLogger("nightshift.driver")
 
 
 _HOPELESS: Final = (
+    ChunkRefused,
     ConfigError,
     ForeignObject,
     InputBroken,
@@ -155,7 +156,7 @@ async def _work(
             plan=plan,
             index=index,
             ledger=Ledger(ObjectStorage(store), run, plan),
-            reader=InputReader(store, run, plan, (*spec.source.carried, *kind.columns)),
+            reader=InputReader(store, run, plan, (*spec.source.carried, *kind.columns), packed=True),
             kind=kind,
             engines=engines,
             codec=codec,

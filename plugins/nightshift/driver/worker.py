@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from nightshift import exits
 from nightshift.driver.backoff import Backoff
+from nightshift.driver.codec import ChunkRefused
 from nightshift.driver.commits import Codec, Commits
 from nightshift.driver.drain import DRAIN_IN_FLIGHT_S, DRAIN_SAVED_S
 from nightshift.driver.feeder import Feeder, Opened, Reader, names_of, rows_of
@@ -137,8 +138,7 @@ class Worker:
             self._patience,
             stats,
             ended=self._ended,
-            # It stays open, so it is not chosen again here, but nothing of it is kept.
-            failed=lambda number: self._inputs.pop(number, None),
+            failed=self._failed,
             given_up=self._store_given_up,
             changed=lambda: self._pump.run(),
         )
@@ -191,7 +191,7 @@ class Worker:
         """Works until everything is committed or the worker must stop; returns the exit code.
 
         Raises errors that a retry cannot fix: InputChanged, WrongEngine, WrongModel, ForeignObject, ToleranceExceeded,
-        StoreRefused.
+        StoreRefused, ChunkRefused.
         """
         loop = asyncio.get_running_loop()
         parts = (self._feed(), *self._pump.watches(), self._keep_house(), self._report())
@@ -279,6 +279,12 @@ class Worker:
         del self._inputs[chunk.number]
         if not ours:
             self._ranges.lost(chunk.number)
+
+    def _failed(self, chunk: int, error: BaseException) -> None:
+        """It stays open, so it is not chosen again here, but nothing of it is kept."""
+        self._inputs.pop(chunk, None)
+        if isinstance(error, ChunkRefused):
+            self._life.end(error)
 
     async def _keep_house(self) -> None:
         """Follows what others commit, and stops the worker early if the run has too many dead letters."""

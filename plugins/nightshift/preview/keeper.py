@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import logging
 import os
 import time
@@ -16,18 +15,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from nightshift import exits
 from nightshift.driver.engine import EngineClient
 from nightshift.driver.environment import engine_urls
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.formats import PREVIEW, UnreadableFormat
+from nightshift.formats import PREVIEW, UnreadableFormat, loaded
 from nightshift.preview.compute import compute
 from nightshift.preview.names import EngineFolder
 from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
 from nightshift.preview.results import ordered
 from nightshift.run.names import split_run_url
+from nightshift.run.parquet_rows import whole
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store, refusal_of
 
@@ -66,7 +65,7 @@ class Keeper:
         id_ = path.rpartition("/")[2].removesuffix(".json")
         body = await self._objects.read(path)
         try:
-            ask = json.loads(body or b"{}")
+            ask = loaded(body or b"{}")
             PREVIEW.check(ask, path)
             if datetime.now(UTC) - datetime.fromisoformat(ask["at"]) > OLD + timedelta(seconds=ask.get("waits_s", 0)):
                 return False
@@ -85,7 +84,7 @@ class Keeper:
 
     async def _computed(self, ask: dict[str, Any]) -> Outcome:
         spec = JobSpec.model_validate(ask["spec"])
-        table = pq.ParquetFile(pa.BufferReader(base64.b64decode(ask["rows"]))).read()
+        table = whole(base64.b64decode(ask["rows"]))
         found = await compute(spec, table, *self._urls)
         return replace(found, rows=()) if ask.get("brief") else found
 

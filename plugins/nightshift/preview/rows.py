@@ -12,7 +12,9 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nightshift.formats import loaded
 from nightshift.preview.names import rows_path
+from nightshift.run.parquet_rows import whole
 from nightshift.store import get_bytes, reaching
 
 if TYPE_CHECKING:
@@ -56,13 +58,13 @@ class Rows:
 def kept_rows(store: ObjectStore, spec: JobSpec, partition: str, rows: int, project: str) -> Rows | None:
     """Those of an earlier preview of the same query; None if there are none that can be read. Raises StoreUnavailable."""
     path = rows_path(spec, partition, rows, project)
-    with reaching(f"read {path}"):
-        body = get_bytes(store, path)
-    if body is None:
-        return None
     try:
-        table = pq.ParquetFile(pa.BufferReader(body)).read()  # `read_table` would first import what it does not need here.
-        said = json.loads((table.schema.metadata or {})[METADATA_KEY])
+        with reaching(f"read {path}"):
+            body = get_bytes(store, path)
+        if body is None:
+            return None
+        table = whole(body, rows)
+        said = loaded((table.schema.metadata or {})[METADATA_KEY])
         return Rows(table, int(said["of_night"]), said["query_bytes"], str(said["read_at"]), kept=True)
     except (KeyError, TypeError, ValueError, pa.ArrowException):
         return None  # They only save a query, which is asked again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
-from nightshift.formats import PREVIEW
+from nightshift.formats import PREVIEW, UnreadableFormat, loaded
 from nightshift.jobset.manifest.constants import LOAD_PATIENCE, SERVER
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import image_setting, server_args
@@ -26,7 +25,7 @@ from nightshift.preview.rows import to_parquet
 from nightshift.run.names import canonical_json
 from nightshift.run.plan import InputFile, Plan
 from nightshift.run.pods_now import PodEnding, Stage
-from nightshift.store import get_bytes, reaching
+from nightshift.store import ObjectTooLarge, get_bytes, reaching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +45,11 @@ RESTARTS: Final = 2
 PATIENT_S: Final = 10.0
 """After which whoever waits for an answer looks whether its pod is still there."""
 LAST_LINES: Final = 12
+NAME_BYTES: Final = 1 << 10
+"""Of the object that names the pod which has taken a question."""
+ANSWER_BYTES: Final = 16 << 20
+ANSWER_ROW_BYTES: Final = 256 << 10
+"""Of an answer, and of each of its rows more: a vector of 8,192 numbers has 160 KiB."""
 COMPUTE_S: Final = 900.0
 """How long a question that was taken may take."""
 
@@ -88,11 +92,11 @@ class WarmEngine:
         if not self._taken(folder, id_, TAKEN_S):
             self._start(spec, folder)
             self._await_taken(spec, folder, id_)
-        return self._answer(folder, id_)
+        return self._answer(folder, id_, ANSWER_BYTES + len(table) * ANSWER_ROW_BYTES)
 
     def _taken(self, folder: EngineFolder, id_: str, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        while not (taken := self._get(folder.taken_path(id_)) is not None) and time.monotonic() < deadline:
+        while not (taken := self._get(folder.taken_path(id_), NAME_BYTES) is not None) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return taken
 
@@ -160,24 +164,31 @@ class WarmEngine:
         runtime.stop(folder.jobset)
         raise NoEngine(f"The engine does not start: it ended {restarts + 1} times.{words}")
 
-    def _answer(self, folder: EngineFolder, id_: str) -> Outcome:
+    def _answer(self, folder: EngineFolder, id_: str, most: int) -> Outcome:
+        """most: bytes that it may have."""
         deadline, look = time.monotonic() + COMPUTE_S, time.monotonic() + PATIENT_S
-        while (body := self._get(folder.answer_path(id_))) is None:
+        while (body := self._get(folder.answer_path(id_), most)) is None:
             if time.monotonic() > deadline:
                 raise EngineGone(f"The engine has taken the rows and not answered for {COMPUTE_S:.0f} s.")
             if time.monotonic() > look:
-                self._look_after(folder, id_)
+                self._look_after(folder, id_, most)
                 look = time.monotonic() + LOOK_S
             time.sleep(POLL_S)
-        found = json.loads(body)
-        PREVIEW.check(found, folder.answer_path(id_))
-        if "error" in found:
+        try:
+            found = loaded(body)
+            PREVIEW.check(found, folder.answer_path(id_))
+            outcome = None if "error" in found else Outcome.from_json(found["outcome"])
+        except UnreadableFormat:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise EngineGone(f"{folder.answer_path(id_)} is not an answer of an engine: {error!r}") from error
+        if outcome is None:
             raise (UnfitEngine if found.get("unfit") else EngineGone)(str(found["error"]))
-        return Outcome.from_json(found["outcome"])
+        return outcome
 
-    def _look_after(self, folder: EngineFolder, id_: str) -> None:
+    def _look_after(self, folder: EngineFolder, id_: str, most: int) -> None:
         """Raises EngineTaken, EngineGone if the pod that has taken a question is gone, and with it the answer."""
-        if not (pod := (self._get(folder.taken_path(id_)) or b"").decode(errors="replace")):
+        if not (pod := (self._get(folder.taken_path(id_), NAME_BYTES) or b"").decode(errors="replace")):
             return  # The engine is none of a JobSet's, or of an earlier release.
         try:
             seen = self.runtime().observe(folder.jobset)
@@ -185,15 +196,19 @@ class WarmEngine:
             return  # The engine may answer all the same.
         mine = next((each for each in seen.pods if each["metadata"]["name"] == pod), None)
         ending = PodEnding.TAKEN if mine is None else pod_now(mine, time.time()).ending
-        if ending is None or self._get(folder.answer_path(id_)) is not None:
+        if ending is None or self._get(folder.answer_path(id_), most) is not None:
             return
         if ending is PodEnding.TAKEN:
             raise EngineTaken(f"The cluster took pod {pod} away while its engine answered.")
         raise EngineGone(f"The process beside the engine ended in pod {pod} and has not answered.")
 
-    def _get(self, path: str) -> bytes | None:
-        with reaching(f"read {path}"):
-            return get_bytes(self.store, path)
+    def _get(self, path: str, most: int) -> bytes | None:
+        """A worker writes it: an object of more bytes than `most` is not read. Raises EngineGone, StoreUnavailable."""
+        try:
+            with reaching(f"read {path}"):
+                return get_bytes(self.store, path, most)
+        except ObjectTooLarge as error:
+            raise EngineGone(f"{error}: no engine writes that") from error
 
 
 def folder_of(spec: JobSpec, settings: Settings) -> EngineFolder:

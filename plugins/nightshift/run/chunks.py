@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from nightshift.fields.text import n
 from nightshift.formats import CHUNK, UnreadableFormat
-from nightshift.run import parquet_cost
+from nightshift.run import parquet_cost, parquet_rows
 from nightshift.run.tally import Tally
 from nightshift.spec import columns
 
@@ -176,7 +176,8 @@ def encode(
     group_rows: int | None = None,
     optional: Sequence[str] = (),
 ) -> bytes:
-    """One Parquet file. keys: the key columns of the same rows in the same order; results: sorted by ordinal, read once.
+    """One Parquet file. keys: the key columns of the same rows in the same order, which may be packed; results: sorted by
+    ordinal, read once.
 
     group_rows: rows of a row group; by default all of them are in one. The results of a group are released before those of the
     next are read. optional: columns that not all chunks have, STATUS and REASONING. Without STATUS, as in a job's chunks, the
@@ -198,6 +199,7 @@ def encode(
 
 
 def _table(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataType, optional: Sequence[str]) -> pa.Table:
+    keys = parquet_rows.decoded(keys)
     arrays = {
         columns.ORDINAL: pa.array([result.ordinal for result in results], pa.int64()),
         **{name: keys.column(name) for name in keys.column_names},
@@ -251,9 +253,10 @@ def claims_of(provenance: Provenance) -> bytes:
 
 
 def decode(body: bytes) -> tuple[pa.Table, Provenance]:
-    """The rows and the provenance. Raises NotAChunk for anything else, such as a torn upload or a chunk with an altered byte.
+    """The rows and the provenance; what was copied from the source is packed (`nightshift.run.parquet_rows`).
 
-    Fields of provenance that only a later release knows are ignored.
+    Raises NotAChunk for anything else, such as a torn upload or a chunk with an altered byte. Fields of provenance that only a
+    later release knows are ignored.
     """
 
     def read(file: pq.ParquetFile) -> pa.Table:
@@ -272,7 +275,8 @@ def decode_outcomes(
     optional: Sequence[str] = (),
     tally: Tally | None = None,
 ) -> tuple[pa.Table, Provenance]:
-    """As `decode`, with the columns ORDINAL, `keys`, DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not a chunk.
+    """As `decode`, with the columns ORDINAL, `keys` (packed), DEAD_REASON, PREDICTION and WIDTH. rows: a file with more is not
+    a chunk.
 
     optional: columns that it must have, too; they are only checked. tally: adds up the predictions. PREDICTION only shows
     whether there is one, and WIDTH its length if it is a list. Both are read and checked a batch at a time, because they may be
@@ -312,33 +316,19 @@ def _seen(batch: pa.RecordBatch, tally: Tally | None) -> tuple[pa.Array, pa.Arra
     return pc.is_valid(predictions), pc.list_value_length(predictions) if lists else pa.nulls(len(predictions), pa.int32())
 
 
-def other_keys(planned: pa.Table, table: pa.Table) -> list[str]:
-    """The key columns in which a chunk or partial differs from the planned rows. planned: their keys alone."""
-    return [name for name in planned.column_names if not _same(planned.column(name), table.column(name))]
-
-
-def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Whether two columns of keys hold the same values; NaN is one of them."""
-    if one.type != other.type:
-        return False
-    if pa.types.is_floating(one.type):
-        nan, others = pc.is_nan(one), pc.is_nan(other)
-        return bool(nan.equals(others) and pc.if_else(nan, 0.0, one).equals(pc.if_else(others, 0.0, other)))
-    return bool(one.equals(other))
-
-
 def _decoded(
     body: bytes, read: Callable[[pq.ParquetFile], T], rows: int | None = None, keys: Sequence[str] = ()
 ) -> tuple[T, Provenance]:
-    """rows: more than these are not unpacked. keys: columns that it must have, too."""
+    """rows: more than these are not unpacked. keys: columns that it must have, too. read: of the file, whose copied columns are
+    packed."""
     try:
-        parquet_cost.check_footer(_footer_size(body))
+        parquet_cost.check_footer(parquet_cost.footer_size(body))
         file = pq.ParquetFile(pa.BufferReader(body))
         if rows is not None and file.metadata.num_rows > rows:
             raise NotAChunk(f"not a chunk: it has {n(file.metadata.num_rows, 'row')}, and there are {rows}")
         metadata = file.metadata.metadata or {}
-        check_footer(metadata, body[-_footer_size(body) :])
-        if _digest(memoryview(body)[: -_footer_size(body)]) != metadata[BODY_DIGEST_KEY]:
+        check_footer(metadata, body[-parquet_cost.footer_size(body) :])
+        if _digest(memoryview(body)[: -parquet_cost.footer_size(body)]) != metadata[BODY_DIGEST_KEY]:
             raise NotAChunk("not a chunk: its body is not what was written")
         CHUNK.check(json.loads(metadata[FORMAT_KEY]), "the file")
         missing = [name for name in (*columns.CHUNK_COLUMNS, *keys) if name not in file.schema_arrow.names]
@@ -346,7 +336,7 @@ def _decoded(
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
         provenance = _provenance(metadata)
         with parquet_cost.turn(parquet_cost.check(body, file)):
-            content = read(file)
+            content = read(parquet_rows.packed(pa.BufferReader(body), file, but=(*columns.CHUNK_COLUMNS, *_OPTIONAL)))
     except NotAChunk:
         raise
     except UnreadableFormat as error:
@@ -392,14 +382,9 @@ def check_footer(metadata: Mapping[bytes, bytes], footer: bytes) -> None:
 
 def _put_digests(body: memoryview) -> None:
     """Puts the digests in place of `_PLACES`, which are as long, so that no copy of the file is made."""
-    size = _footer_size(body)
+    size = parquet_cost.footer_size(body)
     footer = bytes(body[-size:]).replace(_PLACES[BODY_DIGEST_KEY], _digest(body[:-size]))
     body[-size:] = footer.replace(_PLACES[FOOTER_DIGEST_KEY], _digest(footer))
-
-
-def _footer_size(body: bytes | memoryview) -> int:
-    """Bytes of a Parquet file's footer, including its length (uint32, little endian) and the magic word at the end."""
-    return int.from_bytes(body[-8:-4], "little") + 8
 
 
 def _digest(content: bytes | memoryview) -> bytes:

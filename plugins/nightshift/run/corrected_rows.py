@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
 from nightshift.run.inputs import DECLARED
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
+from nightshift.run.parquet_cost import TooLarge
+from nightshift.run.parquet_rows import RowGroups, plain
 from nightshift.run.redo import NotRedone, Redo
 from nightshift.run.redo_rows import ORDINAL, key_bytes, left_rows, load_earlier, night_keys, write_rows
 from nightshift.spec import columns
@@ -63,15 +65,13 @@ def take_corrected(store: ObjectStore, run: RunRef, redo: Redo, keys: Sequence[s
         wanted = key_bytes(left, keys)
         first = first_run(earlier, manifest)
         _check_night(left, keys, _counted(wanted, night_keys(store, first, keys)))
-        _check_source(
-            left, keys, _counted(wanted, (key_bytes(group.read(keys), keys) for group in _groups(store, files, types)))
-        )
+        _check_source(left, keys, _counted(wanted, (found for _, found in _parts(store, files, keys, types))))
     except NotMatched:
         for attempt in {run.parse_source(path) for path in files} - {None}:
             create_or_read(store, run.refused_path(attempt or 0), b"{}")
         raise
     ordinals = left.column(columns.ORDINAL).combine_chunks()
-    write_rows(store, run, _matched(_groups(store, files, types), keys, wanted, ordinals))
+    write_rows(store, run, _matched(_parts(store, files, keys, types), wanted, ordinals))
 
 
 def first_run(run: RunRef, manifest: RunManifest) -> RunRef:
@@ -94,42 +94,54 @@ def too_many(redo: Redo) -> NotRedone:
     )
 
 
-def _matched(groups: Iterator[_Group], keys: Sequence[str], wanted: pa.Array, ordinals: pa.Array) -> Iterator[list[pa.Table]]:
-    for group in groups:
-        found = pc.index_in(key_bytes(group.read(keys), keys), value_set=wanted)
+def _matched(parts: Iterable[tuple[_Part, pa.Array]], wanted: pa.Array, ordinals: pa.Array) -> Iterator[list[pa.Table]]:
+    for part, keys in parts:
+        found = pc.index_in(keys, value_set=wanted)
         if found.null_count < len(found):
-            yield [group.read().filter(pc.is_valid(found)).append_column(ORDINAL, ordinals.take(found.drop_null()))]
+            yield [part.rows().filter(pc.is_valid(found)).append_column(ORDINAL, ordinals.take(found.drop_null()))]
 
 
 @dataclass(frozen=True)
-class _Group:
-    """A row group of an exported file. types: GoogleSQL types of columns."""
+class _Part:
+    """Some rows of a row group of an exported file."""
 
     path: str
-    parquet: pq.ParquetFile
+    groups: RowGroups
     number: int
-    types: Mapping[str, str]
+    offsets: range
 
-    def read(self, names: Sequence[str] | None = None) -> pa.Table:
-        """names: of columns, which get the types that the query declares; None: all, as they were exported."""
-        try:
-            table = self.parquet.read_row_group(self.number, columns=None if names is None else list(names))
-        except (ObjectChanged, pa.ArrowException, OSError) as error:
-            raise StoreUnavailable(f"read {self.path}: {error}") from error
-        if names is None:
-            return table.replace_schema_metadata(None)
-        declared = {field.name: DECLARED.get(self.types.get(field.name, ""), field.type) for field in table.schema}
-        return table.cast(pa.schema(declared))
+    def rows(self) -> pa.Table:
+        """All columns as they were exported, packed."""
+        with _reading(self.path):
+            return self.groups.rows(self.number, self.offsets).replace_schema_metadata(None)
 
 
-def _groups(store: ObjectStore, files: Sequence[str], types: Mapping[str, str]) -> Iterator[_Group]:
+def _parts(
+    store: ObjectStore, files: Sequence[str], keys: Sequence[str], types: Mapping[str, str]
+) -> Iterator[tuple[_Part, pa.Array]]:
+    """All rows, with their keys (`key_bytes`) of the types that the query declares. types: GoogleSQL types of columns."""
     for path in files:
-        try:
+        with _reading(path):
             meta = obstore.head(store, path)
-            parquet = pq.ParquetFile(ObjectFile(store, path, meta["size"], str(meta["e_tag"])))
-        except (obstore.exceptions.BaseError, ObjectChanged, pa.ArrowException, OSError) as error:
-            raise StoreUnavailable(f"read {path}: {error}") from error
-        yield from (_Group(path, parquet, number, types) for number in range(parquet.num_row_groups))
+            file = ObjectFile(store, path, meta["size"], str(meta["e_tag"]))
+            groups, only_keys = RowGroups(file), RowGroups(file, keys)
+        for number in range(groups.count):
+            batches = only_keys.batches(number)
+            while True:
+                with _reading(path):
+                    if (batch := next(batches, None)) is None:
+                        break
+                offsets, table = batch
+                kinds = {each.name: DECLARED.get(types.get(each.name, ""), plain(each.type)) for each in table.schema}
+                yield _Part(path, groups, number, offsets), key_bytes(table.cast(pa.schema(kinds)), keys)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (obstore.exceptions.BaseError, ObjectChanged, TooLarge, pa.ArrowException, OSError) as error:
+        raise StoreUnavailable(f"read {path}: {error}") from error
 
 
 def _check_night(left: pa.Table, keys: Sequence[str], times: Mapping[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""A chunk's input rows, read from the run's Parquet files, one row group at a time, with the types that the query declared.
+"""A chunk's input rows, read from the run's Parquet files with the types that the query declared.
 
 A file may show less than the query declared: BigQuery exports TIMESTAMP like DATETIME, without UTC. What the driver renders and
 writes must not depend on how a file was written, so columns of scalar types get one Arrow type each.
@@ -10,10 +10,11 @@ from typing import Final
 
 import obstore
 import pyarrow as pa
-import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.run.names import RunRef
+from nightshift.run.parquet_cost import TooLarge
+from nightshift.run.parquet_rows import RowGroups, decoded, plain
 from nightshift.run.plan import InputFile, Plan
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
 
@@ -55,19 +56,20 @@ def missing_files(store: ObjectStore, run: RunRef, plan: Plan) -> list[str]:
 
 
 class InputReader:
-    """Reads chunks of one run. Holds one row group, the last one read, however large the input is.
+    """Reads chunks of one run. Holds a part of the row group that was read last (`nightshift.run.parquet_rows`).
 
-    Synchronous: call it in a thread, one call at a time.
+    packed: texts keep their dictionaries, so that a chunk may be of any size. Synchronous: call it in a thread, one call at a
+    time.
     """
 
-    def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, columns: tuple[str, ...]) -> None:
+    def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, columns: tuple[str, ...], *, packed: bool = False) -> None:
+        self._packed = packed
         self._store = store
         self._run = run
         self._plan = plan
         self._columns = list(dict.fromkeys(columns))
         self._types = plan.source.columns if plan.source else {}
-        self._file: tuple[str, pq.ParquetFile] | None = None
-        self._group: tuple[tuple[str, int], pa.Table] | None = None
+        self._file: tuple[str, RowGroups] | None = None
 
     def read(self, chunk: int) -> pa.Table:
         """The planned columns of a chunk's rows, in ordinal order, typed as in the plan's source.
@@ -78,44 +80,50 @@ class InputReader:
 
     def rows(self, ordinals: range) -> pa.Table:
         """As `read`, of any ordinals of the plan."""
-        parts = [
-            self._row_group(file, number).slice(offsets.start, len(offsets))
-            for file, number, offsets in self._plan.locate(ordinals)
-        ]
-        return pa.concat_tables(parts).combine_chunks()
+        parts = [self._part(file, number, offsets) for file, number, offsets in self._plan.locate(ordinals)]
+        table = pa.concat_tables(parts)
+        if self._packed:
+            return table
+        try:
+            return decoded(table).combine_chunks()
+        except TooLarge as error:
+            raise _too_large(error) from error
 
-    def _row_group(self, file: InputFile, number: int) -> pa.Table:
-        name = (file.path, number)
-        if self._group is None or self._group[0] != name:
-            self._group = None
-            path = f"{self._run.prefix}/{file.path}"
-            try:
-                table = self._typed(self._open(file, path).read_row_group(number, columns=self._columns))
-            except ObjectChanged as error:
-                raise InputChanged(f"{path} was overwritten or deleted after it was planned; {_STAY}") from error
-            except MemoryError:
-                raise
-            except (pa.ArrowException, OSError) as error:  # The store's own errors come under names of their own.
-                raise InputBroken(
-                    f"{path} is the file that was planned, but not readable Parquet: {error}. Trigger the DAG with fresh"
-                ) from error
-            self._group = (name, table)
-        return self._group[1]
+    def _part(self, file: InputFile, number: int, offsets: range) -> pa.Table:
+        path = f"{self._run.prefix}/{file.path}"
+        try:
+            return self._typed(self._open(file, path).rows(number, offsets))
+        except ObjectChanged as error:
+            raise InputChanged(f"{path} was overwritten or deleted after it was planned; {_STAY}") from error
+        except MemoryError:
+            raise
+        except TooLarge as error:
+            raise _too_large(error) from error
+        except (pa.ArrowException, OSError) as error:  # The store's own errors come under names of their own.
+            raise InputBroken(
+                f"{path} is the file that was planned, but not readable Parquet: {error}. Trigger the DAG with fresh"
+            ) from error
 
     def _typed(self, table: pa.Table) -> pa.Table:
-        """Raises ArrowInvalid for a value that the declared type does not have."""
-        types = {field.name: DECLARED.get(self._types.get(field.name, ""), field.type) for field in table.schema}
-        return table.cast(pa.schema(types))
+        """Packed texts stay packed. Raises ArrowInvalid for a value that the declared type does not have."""
+        types = {field.name: (field.type, DECLARED.get(self._types.get(field.name, ""))) for field in table.schema}
+        kinds = {name: found if wanted in (None, plain(found)) else wanted for name, (found, wanted) in types.items()}
+        return table.cast(pa.schema(kinds))
 
-    def _open(self, file: InputFile, path: str) -> pq.ParquetFile:
+    def _open(self, file: InputFile, path: str) -> RowGroups:
         if self._file is None or self._file[0] != file.path:
+            self._file = None
             # Every read asks for the planned version, the first one included.
-            parquet = pq.ParquetFile(ObjectFile(self._store, path, file.size, file.etag))
-            missing = [name for name in self._columns if name not in parquet.schema_arrow.names]
+            groups = RowGroups(ObjectFile(self._store, path, file.size, file.etag), self._columns)
+            missing = [name for name in self._columns if name not in groups.schema.names]
             if missing:
-                raise InputChanged(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
-            self._file = (file.path, parquet)
+                raise InputChanged(f"{path} lacks the columns {missing}; it has {groups.schema.names}")
+            self._file = (file.path, groups)
         return self._file[1]
+
+
+def _too_large(error: TooLarge) -> InputBroken:
+    return InputBroken(f"the rows of a chunk cannot be read: {error}. Set chunk_rows lower, and trigger the DAG with fresh")
 
 
 _STAY: Final = (

@@ -7,14 +7,13 @@ committed by then (`nightshift.run.seal.close`). Chunks that are committed later
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from obstore.store import ObjectStore
 
-from nightshift.formats import MANIFEST, UnreadableFormat
+from nightshift.formats import MANIFEST, UnreadableFormat, loaded
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.store import get_bytes
@@ -201,7 +200,7 @@ def load_completed(store: ObjectStore, run: RunRef, digest: str) -> RunManifest 
 def read_manifest(body: bytes, run: RunRef) -> RunManifest:
     """From the content of the object. Raises UnreadableFormat."""
     try:
-        stored = json.loads(body)
+        stored = loaded(body)
     except ValueError as error:
         raise _edited(run.manifest_path, error) from error
     if not isinstance(stored, dict):

@@ -14,7 +14,6 @@ takes a folder that is not empty, so leftovers of a partly deleted run are never
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -24,7 +23,7 @@ from typing import Any, Final
 import obstore
 from obstore.store import ObjectStore
 
-from nightshift.formats import SPEC
+from nightshift.formats import SPEC, loaded
 from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, PlanError, load_plan
@@ -209,7 +208,7 @@ def open_generation(
         opened_at = max(datetime.now(UTC), latest + timedelta(microseconds=1)).isoformat(timespec="microseconds")
         opening = {"opened_by": opened_by, "opened_at": opened_at, "uid": secrets.token_hex(8)}
         body = canonical_json({**SPEC.stamp(), **_names_of(run), **opening, **frozen})
-        record = RunRecord.from_json(json.loads(create_or_read(store, run.spec_path, body)))
+        record = RunRecord.from_json(loaded(create_or_read(store, run.spec_path, body)))
         if record.opened_by == opened_by or not fresh:
             return run, record
         number, latest = number + 1, max(latest, record.opened)
@@ -259,7 +258,7 @@ def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, Ru
 
 def _read(store: ObjectStore, run: RunRef) -> RunRecord | None:
     body = get_bytes(store, run.spec_path)
-    return None if body is None else RunRecord.from_json(json.loads(body))
+    return None if body is None else RunRecord.from_json(loaded(body))
 
 
 def _redo_of(store: ObjectStore, run: RunRef) -> Redo | None:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nightshift.fields.text import n
+from nightshift.store import OBJECT_BYTES_MOST
 
 FOOTER_BYTES_MOST: Final = 4 << 20
 PAGE_BYTES_MOST: Final = 320 << 20
@@ -42,13 +43,30 @@ _heavy = threading.Lock()
 
 
 class TooLarge(ValueError):
-    """The file is larger, or would unpack larger, than any chunk."""
+    """The file is larger, or would unpack larger, than any chunk. fit: how many of its rows would not; None if unknown."""
+
+    def __init__(self, problem: str, fit: int | None = None) -> None:
+        super().__init__(problem)
+        self.fit = fit
 
 
 def check_footer(size: int) -> None:
     """size: bytes of a file's footer. Raises TooLarge."""
     if size > FOOTER_BYTES_MOST:
         raise TooLarge(f"its footer has {size} bytes, more than {FOOTER_BYTES_MOST}")
+
+
+def footer_size(body: bytes | memoryview) -> int:
+    """Bytes of a Parquet file's footer, including its length (uint32, little endian) and the magic word at the end."""
+    return int.from_bytes(body[-8:-4], "little") + 8
+
+
+def check_own(body: bytes) -> None:
+    """What its readers will ask of a chunk, asked before it is stored. Raises TooLarge."""
+    if len(body) > OBJECT_BYTES_MOST:
+        raise TooLarge(f"it has {len(body):,} bytes, more than {OBJECT_BYTES_MOST:,}")
+    check_footer(footer_size(body))
+    check(body, pq.ParquetFile(pa.BufferReader(body)))
 
 
 def check(body: bytes, file: pq.ParquetFile) -> int:
@@ -213,16 +231,19 @@ def _check_texts(body: bytes, name: str) -> None:
     file = pq.ParquetFile(pa.BufferReader(body), read_dictionary=[name])
     total = 0
     for batch in file.iter_batches(1 << 16, columns=[name]):
-        total += sum(_text_bytes(column) for column in batch.columns)
+        total += sum(map(text_bytes, batch.columns))
         if total > TEXT_BYTES_MOST:
             raise TooLarge(f"{name} has texts of more than {TEXT_BYTES_MOST} bytes")
 
 
-def _text_bytes(array: pa.Array) -> int:
+def text_bytes(array: pa.Array | pa.ChunkedArray) -> int:
+    """The bytes of a column once each text stands where its dictionary is pointed to."""
+    if isinstance(array, pa.ChunkedArray):
+        return sum(map(text_bytes, array.chunks))
     while pa.types.is_list(array.type):
         array = array.flatten()
     if pa.types.is_struct(array.type):
-        return sum(map(_text_bytes, array.flatten()))
+        return sum(map(text_bytes, array.flatten()))
     if pa.types.is_dictionary(array.type):
         lengths = pc.take(pc.binary_length(array.dictionary), array.indices)
         return int(pc.sum(lengths.cast(pa.int64())).as_py() or 0)

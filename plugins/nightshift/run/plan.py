@@ -6,7 +6,6 @@ range of ordinals, the unit of commit; a shard is the contiguous block of chunks
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
-from nightshift.formats import PLAN
+from nightshift.formats import PLAN, loaded
 from nightshift.run.names import CHUNKS_MAX, RunRef, canonical_json
 from nightshift.run.order import Order
 from nightshift.store import create_or_read, get_bytes
@@ -197,7 +196,7 @@ def _follows(store: ObjectStore, run: RunRef) -> str | None:
 
 def _decode(body: bytes) -> Plan:
     try:
-        value = json.loads(body)
+        value = loaded(body)
     except ValueError as error:
         raise PlanError(f"plan.json is not JSON: {error}") from error
     return Plan.from_json(value)

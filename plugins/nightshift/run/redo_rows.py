@@ -22,6 +22,8 @@ from nightshift.run import chunks
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_completed
 from nightshift.run.names import RunRef
+from nightshift.run.parquet_cost import TooLarge
+from nightshift.run.parquet_rows import RowGroups, decoded, pieces
 from nightshift.run.plan import InputFile, Plan, load_plan
 from nightshift.run.redo import NotRedone, Redo
 from nightshift.spec import columns
@@ -80,7 +82,7 @@ def left_rows(
             yield chunk, _planned_rows(reader, run, plan, chunk, keys)
         elif entry.dead_letters:
             table = _sealed_chunk(store, run, entry, keys)
-            yield chunk, table.filter(pc.is_valid(table.column(columns.DEAD_REASON))).select([columns.ORDINAL, *keys])
+            yield chunk, decoded(table.filter(pc.is_valid(table.column(columns.DEAD_REASON))).select([columns.ORDINAL, *keys]))
 
 
 def _planned_rows(reader: InputReader, run: RunRef, plan: Plan, chunk: int, keys: Sequence[str]) -> pa.Table:
@@ -108,6 +110,7 @@ def night_keys(store: ObjectStore, run: RunRef, keys: Sequence[str]) -> Iterator
 def key_bytes(table: pa.Table, keys: Sequence[str]) -> pa.Array:
     """Each row's key as one binary value: two rows have the same one if and only if their keys are equal. NULL is a value."""
     parts = []
+    table = decoded(table.select(list(keys)))
     for name in keys:
         column = table.column(name).combine_chunks()
         text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
@@ -160,7 +163,7 @@ def copy_rows(store: ObjectStore, run: RunRef, earlier: RunRef, plan: Plan, mani
 
 
 def write_rows(store: ObjectStore, run: RunRef, rows: Iterable[Sequence[pa.Table]]) -> None:
-    """Writes the input files of a redo, each of about `FILE_BYTES`. Tables that come together stay in one file."""
+    """Writes the input files of a redo, each of about `FILE_BYTES`. rows: packed. What comes together stays in one file."""
     files = 0
     waiting: list[pa.Table] = []
     for tables in rows:
@@ -186,7 +189,11 @@ def load_earlier(store: ObjectStore, run: RunRef, redo: Redo) -> tuple[RunRef, P
 
 def _write(store: ObjectStore, run: RunRef, number: int, tables: Sequence[pa.Table]) -> None:
     body = io.BytesIO()
-    pq.write_table(pa.concat_tables(tables), body, compression="zstd", write_page_checksum=True)
+    parts = pieces(pa.concat_tables(tables))
+    first = next(parts)
+    with pq.ParquetWriter(body, first.schema, compression="zstd", write_page_checksum=True) as writer:
+        for part in itertools.chain((first,), parts):
+            writer.write_table(part)
     path = run.export_pattern(1).replace("*", f"{number:012d}")
     try:
         obstore.put(store, path, body.getvalue(), mode="create")
@@ -197,13 +204,13 @@ def _write(store: ObjectStore, run: RunRef, number: int, tables: Sequence[pa.Tab
 
 
 class _Rows:
-    """Rows of a planned run by their ordinals. Holds the row group that was read last."""
+    """Rows of a planned run by their ordinals, packed."""
 
     def __init__(self, store: ObjectStore, run: RunRef, plan: Plan) -> None:
         self._store = store
         self._run = run
         self._plan = plan
-        self._group: tuple[tuple[str, int], pa.Table] | None = None
+        self._file: tuple[str, RowGroups] | None = None
 
     def of(self, chunk: int, ordinals: pa.Array) -> Iterator[pa.Table]:
         """ordinals: of this chunk, ascending. Raises NotRedone, StoreUnavailable."""
@@ -212,23 +219,19 @@ class _Rows:
         for file, number, offsets in self._plan.locate(span):
             here = ordinals.filter(pc.and_(pc.greater_equal(ordinals, start), pc.less(ordinals, start + len(offsets))))
             if len(here):
-                rows = self._row_group(file, number).take(pc.add(pc.subtract(here, start), offsets.start))
-                yield rows.append_column(ORDINAL, here)
+                yield self._part(file, number, offsets).take(pc.subtract(here, start)).append_column(ORDINAL, here)
             start += len(offsets)
 
-    def _row_group(self, file: InputFile, number: int) -> pa.Table:
-        name = (file.path, number)
-        if self._group is None or self._group[0] != name:
-            self._group = None
-            try:
-                parquet = pq.ParquetFile(ObjectFile(self._store, f"{self._run.prefix}/{file.path}", file.size, file.etag))
-                table = parquet.read_row_group(number)
-            except (ObjectChanged, pa.ArrowException, OSError) as error:  # OSError: not readable Parquet
-                raise _gone(self._run, f"{file.path}: {error}") from error
-            # A redo's own file has the column: of it, only the ordinals in the earlier run are of use.
-            kept = [each for each in table.column_names if each != ORDINAL]
-            self._group = (name, table.select(kept).replace_schema_metadata(None))
-        return self._group[1]
+    def _part(self, file: InputFile, number: int, offsets: range) -> pa.Table:
+        try:
+            if self._file is None or self._file[0] != file.path:
+                path = f"{self._run.prefix}/{file.path}"
+                self._file = (file.path, RowGroups(ObjectFile(self._store, path, file.size, file.etag)))
+            table = self._file[1].rows(number, offsets)
+        except (ObjectChanged, TooLarge, pa.ArrowException, OSError) as error:  # OSError: not readable Parquet
+            raise _gone(self._run, f"{file.path}: {error}") from error
+        # A redo's own file has the column: of it, only the ordinals in the earlier run are of use.
+        return table.drop_columns([ORDINAL] if ORDINAL in table.column_names else []).replace_schema_metadata(None)
 
 
 def prove(store: ObjectStore, run: RunRef, keys: Sequence[str], plan: Plan, redo: Redo) -> tuple[CompletedRun, ...]:

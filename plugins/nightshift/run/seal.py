@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
-from nightshift.run import chunks, redo_rows, tolerance
+from nightshift.run import chunks, parquet_rows, redo_rows, tolerance
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_completed, load_manifest, read_manifest
@@ -246,7 +246,7 @@ class _Keys:
 
     def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self._reader = InputReader(store, run, plan, self.names)
+        self._reader = InputReader(store, run, plan, self.names, packed=True)
         self._lock = threading.Lock()
 
     def of(self, chunk: int) -> pa.Table:
@@ -275,7 +275,7 @@ def _check_chunk(path: str, body: bytes, chunk: int, run: RunRef, plan: Plan, ke
         raise ConservationError(
             f"{path} must hold the ordinals {expected.start} to {expected.stop - 1}, each once and in order, but does not"
         )
-    if differ := chunks.other_keys(keys.of(chunk), table):
+    if differ := parquet_rows.other_columns(keys.of(chunk), table):
         raise ConservationError(
             f"{path} has other keys than the rows of {run.prefix} that it answers ({', '.join(differ)}). Nothing is published. "
             "Find out who may write into the bucket, then trigger the DAG with fresh."

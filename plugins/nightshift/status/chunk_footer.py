@@ -6,7 +6,6 @@ statements contradict each other, because a wrong count is worse than none.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
-from nightshift.formats import CHUNK, UnreadableFormat
+from nightshift.formats import CHUNK, UnreadableFormat, loaded
 from nightshift.run.chunks import FORMAT_KEY, METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
 from nightshift.spec.columns import DEAD_REASON, PREDICTION
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
@@ -192,8 +191,8 @@ def _parse(footer: bytes) -> pq.FileMetaData:
 def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
     said = metadata.metadata or {}
     try:
-        CHUNK.check(json.loads(said[FORMAT_KEY]), "it")
-        provenance = json.loads(said[METADATA_KEY])
+        CHUNK.check(loaded(said[FORMAT_KEY]), "it")
+        provenance = loaded(said[METADATA_KEY])
     except UnreadableFormat as error:
         raise NotReadable(str(error)) from error
     except (AttributeError, KeyError, ValueError) as error:
@@ -206,7 +205,7 @@ def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
 def _parts(metadata: pq.FileMetaData) -> list[dict[str, Any]]:
     """What each attempt contributed."""
     try:
-        parts = json.loads((metadata.metadata or {}).get(PARTS_KEY, b""))
+        parts = loaded((metadata.metadata or {}).get(PARTS_KEY, b""))
     except ValueError as error:
         raise NotReadable("its list of parts is not JSON") from error
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):

@@ -8,6 +8,7 @@ chunks.
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -25,12 +26,12 @@ from nightshift.run import endings
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.ledger import PAGE
 from nightshift.run.names import RunRef
+from nightshift.run.parquet_rows import pieces
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
 from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
-from nightshift.status.samples import carried
 from nightshift.status.shown import as_json, cut, shown
 from nightshift.status.source_rows import Row, SourceRows
 from nightshift.store import get_bytes
@@ -123,7 +124,7 @@ class _Note:
 
 @dataclass(frozen=True)
 class _Dead:
-    """carried: the columns that the chunk has of the source."""
+    """carried: the columns that the chunk has of the source, `shown`."""
 
     ordinal: int
     carried: Mapping[str, Any]
@@ -216,14 +217,14 @@ class DeadLetters:
         prompt = rendered.of(row.values) if row.values else PromptText({}, row.problem)
         return DeadLetter(
             each.ordinal,
-            {name: shown(each.carried.get(name)) for name in self._folder.spec.source.key},
+            {name: each.carried.get(name) for name in self._folder.spec.source.key},
             each.reason,
             each.message and cut(each.message),
             each.attempts,
             each.chunk,
             each.attempt,
             prompt,
-            {**carried(each.carried), **row.shown()},
+            {**each.carried, **row.shown()},
             row.problem,
         )
 
@@ -303,8 +304,9 @@ def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:
     chunk = folder.chunk(number)
     table: pa.Table = chunk.table.filter(pc.is_valid(chunk.table.column(DEAD_REASON)))
     copied = [name for name in table.column_names if name not in (*CHUNK_COLUMNS, REASONING)]
-    for row in table.select([ORDINAL, *copied, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS]).to_pylist():
-        key = {name: row[name] for name in copied}
+    parts = pieces(table.select([ORDINAL, *copied, DEAD_REASON, DEAD_MESSAGE, ATTEMPTS]))
+    for row in itertools.chain.from_iterable(part.to_pylist() for part in parts):
+        key = {name: shown(row[name]) for name in copied}
         yield _Dead(row[ORDINAL], key, row[DEAD_REASON], row[DEAD_MESSAGE], row[ATTEMPTS], number, chunk.provenance.attempt)
 
 

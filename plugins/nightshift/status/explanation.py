@@ -30,6 +30,7 @@ from nightshift.tasks.base import row_name
 SECONDS: Final = 20.0
 """How long a key is looked for; then the error says where to go on."""
 FOUND_MOST: Final = 5
+ROWS_AT_ONCE: Final = 4_096
 
 
 class NoSuchRow(LookupError):
@@ -161,10 +162,11 @@ def ordinals_of(folder: RunFolder, key: Mapping[str, str], *, seconds: float = S
                     f"No row with {said} among the first {start:,} of {n(plan.rows, 'row')}; there was no time to look on. "
                     "Name the row's ordinal instead, which dead letters and samples have, and the destination table has not."
                 )
-            table = reader.rows(range(start, start + count))
-            columns = [[_text(value) for value in table.column(name)] for name in key]
-            wanted = tuple(key.values())
-            found += [start + place for place, values in enumerate(zip(*columns, strict=True)) if values == wanted]
+            for first in range(start, start + count, ROWS_AT_ONCE):
+                table = reader.rows(range(first, min(first + ROWS_AT_ONCE, start + count)))
+                columns = [[_text(value) for value in table.column(name)] for name in key]
+                wanted = tuple(key.values())
+                found += [first + place for place, values in enumerate(zip(*columns, strict=True)) if values == wanted]
             if found:
                 return found[:FOUND_MOST]
     except (InputChanged, InputBroken, ObjectChanged) as error:

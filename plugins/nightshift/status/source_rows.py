@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.names import RunRef
+from nightshift.run.parquet_rows import RowGroups
 from nightshift.run.plan import Plan
 from nightshift.run.redo_rows import ORDINAL
 from nightshift.status.shown import shown
 from nightshift.store import ObjectChanged, ObjectFile
 
 COLUMN_BYTES_MOST: Final = 64 << 20
-"""Of one column in one row group, unpacked: a larger one, such as images, is not read to look at a row."""
-BATCH: Final = 1 << 16
+"""Of one column in one row group, as it is encoded: a larger one, such as images, is not read to look at a row."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Row:
 
 
 class SourceRows:
-    """Rows of one run. Holds the row group that was read last. For one look: not shared between threads."""
+    """Rows of one run. For one look: not shared between threads."""
 
     def __init__(self, store: ObjectStore, run: RunRef, plan: Plan) -> None:
         self._store, self._run, self._plan = store, run, plan
@@ -60,8 +59,8 @@ class SourceRows:
 
     def _open(self, ordinal: int) -> InputReader:
         file, number, _ = next(iter(self._plan.locate(range(ordinal, ordinal + 1))))
-        parquet = pq.ParquetFile(ObjectFile(self._store, f"{self._run.prefix}/{file.path}", file.size, file.etag))
-        group = parquet.metadata.row_group(number)
+        groups = RowGroups(ObjectFile(self._store, f"{self._run.prefix}/{file.path}", file.size, file.etag))
+        group = groups.metadata.row_group(number)
         sizes: dict[str, int] = {}
         for index in range(group.num_columns):
             leaf = group.column(index)
@@ -69,7 +68,7 @@ class SourceRows:
             sizes[name] = sizes.get(name, 0) + int(leaf.total_uncompressed_size)
         large = {name for name, size in sizes.items() if size > COLUMN_BYTES_MOST}
         self.left_out = tuple(sorted(large))
-        columns = tuple(name for name in parquet.schema_arrow.names if name not in large and name != ORDINAL)
+        columns = tuple(name for name in groups.schema.names if name not in large and name != ORDINAL)
         self._reader = InputReader(self._store, self._run, self._plan, columns)
         return self._reader
 

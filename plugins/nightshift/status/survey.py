@@ -8,7 +8,6 @@ Memory: a set of numbers and a few sums per chunk or attempt, never rows.
 
 from __future__ import annotations
 
-import json
 import time
 from array import array
 from collections import Counter
@@ -20,7 +19,7 @@ from obstore.store import ObjectStore
 from pydantic import ValidationError
 
 from nightshift.fields.text import n
-from nightshift.formats import SPEC, UnreadableFormat
+from nightshift.formats import SPEC, UnreadableFormat, loaded
 from nightshift.planner.bills import bill_of
 from nightshift.planner.costs.bill import Bill
 from nightshift.planner.costs.prices import Prices
@@ -345,7 +344,7 @@ class Survey:
         if body is None:
             return None
         try:
-            value = json.loads(body)
+            value = loaded(body)
         except ValueError:
             value = None
         if not isinstance(value, dict):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from nightshift.fields.text import n
 from nightshift.planner.inputs import known_of
@@ -21,6 +20,7 @@ from nightshift.planner.workload import workload_of
 from nightshift.preview.outcome import EngineTaken
 from nightshift.preview.rows import NoRows, kept_rows, read_rows, to_parquet
 from nightshift.run.names import canonical_json
+from nightshift.run.parquet_rows import whole
 from nightshift.run.pins import UNPINNED
 from nightshift.store import create_or_read, reaching
 from nightshift.tasks.base import load_kind
@@ -305,7 +305,7 @@ def _rows(task: Task, world: Surroundings, kept: Kept, columns: tuple[str, ...])
         wanted = task.rows + WARM_UP
         chosen = pool.take(sample.stratified(sample.texts_of(pool, columns), wanted))
         body = kept.keep_rows(to_parquet(chosen))
-    table = pq.ParquetFile(pa.BufferReader(body)).read()
+    table = whole(body)
     if len(table) < 2:
         raise NoRows(f"The query of job {task.spec.job} returns fewer than 2 rows for partition {task.partition}.")
     return table

@@ -12,12 +12,11 @@ No partition of a job has the name ``_tune``. TUNE is a digest of the job, of th
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.formats import TRIAL
+from nightshift.formats import TRIAL, loaded
 from nightshift.run.names import canonical_json
 from nightshift.store import create_numbered, create_or_read, get_bytes, reaching
 from nightshift.tuner.also import Found, Setting
@@ -96,7 +95,7 @@ class Kept:
         found: list[Trial] = []
         while (body := self._get(path := self.trial_path(len(found) + 1))) is not None:
             try:
-                value = json.loads(body)
+                value = loaded(body)
                 TRIAL.check(value, path)
                 found.append(Trial.from_json(value))
             except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -123,7 +122,7 @@ class Kept:
             axes = {axis: list(values) for axis, values in space.axes.items()}
             body = self._create(path, canonical_json({**TRIAL.stamp(), "default": space.default.to_json(), "axes": axes}))
         try:
-            value = json.loads(body)
+            value = loaded(body)
             TRIAL.check(value, path)
             return Space(Point.from_json(value["default"]), {axis: tuple(each) for axis, each in value["axes"].items()})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -137,7 +136,7 @@ class Kept:
         if body is None:
             body = self._create(path, canonical_json({**TRIAL.stamp(), **wanted().to_json()}))
         try:
-            value = json.loads(body)
+            value = loaded(body)
             TRIAL.check(value, path)
             return Found.from_json(value)
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -207,6 +207,47 @@ def test_a_question_is_answered_however_long_its_machine_took_to_come(store: Obj
     assert get_bytes(store, folder.taken_path("gone")) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "body", "problem"),
+    [
+        ("answer", b"[" * 50_000, "is not an answer of an engine: .*nested too deeply"),
+        ("answer", b"{", "is not an answer of an engine"),
+        ("answer", b"[]", "is not an answer of an engine"),
+        ("answer", b'{"outcome": {}}', "is not an answer of an engine"),
+        ("answer", b'{"outcome": {"rows": 7}}', "is not an answer of an engine"),
+        ("answer", b" " * ((16 << 20) + (1 << 20) + 1), "has 17,825,793 bytes, more than 17,825,792: no engine writes that"),
+        ("taken", b" " * 2_000, "has 2,000 bytes, more than 1,024: no engine writes that"),
+    ],
+)
+def test_what_a_worker_has_put_in_place_of_an_answer_is_measured_and_checked(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, name: str, body: bytes, problem: str
+) -> None:
+    """4 rows may have 16 MiB and 4 times 256 KiB."""
+    monkeypatch.setattr(warm, "new_id", lambda: "asked")
+    monkeypatch.setattr(warm, "PATIENT_S", 0.0)
+    folder = warm.folder_of(SPEC, SETTINGS)
+    obstore.put(store, folder.taken_path("asked"), b"pod" if name == "answer" else body)
+    if name == "answer":
+        obstore.put(store, folder.answer_path("asked"), body)
+    engine = warm.WarmEngine(store, SETTINGS, lambda: pytest.fail("it was taken"), lambda sentence: None)
+
+    with pytest.raises(EngineGone, match=problem):
+        engine.answers(SPEC, rows(4))
+
+
+def test_a_question_that_cannot_be_read_costs_no_other_its_answer(store: ObjectStore, engine: CountingEngine) -> None:
+    folder = EngineFolder("tickets", "0" * 16)
+    obstore.put(store, folder.ask_path("a-deep"), b"[" * 50_000)
+    ask = {**PREVIEW.stamp(), "at": datetime.now(UTC).isoformat(), "spec": SPEC.model_dump(mode="json"), "brief": True}
+    ask["rows"] = base64.b64encode(to_parquet(rows(4))).decode()
+    obstore.put(store, folder.ask_path("b"), canonical_json(ask))
+
+    asyncio.run(asyncio.wait_for(Keeper(ObjectStorage(store), folder, engine.url, idle_s=0.5).keep(), 60))
+
+    assert b"nested too deeply" in (get_bytes(store, folder.answer_path("a-deep")) or b"")
+    assert b"outcome" in (get_bytes(store, folder.answer_path("b")) or b"")
+
+
 def test_no_machine_is_no_failure_of_the_engine(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm, "LOOK_S", 0.05)
     monkeypatch.setattr(warm, "TAKEN_S", 0.05)

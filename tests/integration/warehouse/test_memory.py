@@ -72,8 +72,8 @@ def peak_bytes(folder: Path, task: str, count: int) -> int:
     return peak_of(task, url, count)
 
 
-def peak_of(task: str, url: str, count: int) -> int:
-    command = [sys.executable, "-m", "tests.integration.warehouse.peak", task, url, RUN.prefix, str(count)]
+def peak_of(task: str, url: str, count: int, prefix: str = RUN.prefix) -> int:
+    command = [sys.executable, "-m", "tests.integration.warehouse.peak", task, url, prefix, str(count)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/plugins:{ROOT}"}
     return int(subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE).stdout)
 
