@@ -24,7 +24,7 @@ from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
 from nightshift.fields.values import BUCKET_PATTERN
 
 if TYPE_CHECKING:
-    from obstore import GetOptions, GetResult, ObjectMeta
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import GCSCredential, GCSCredentialProvider
 
 _opened_by: int | None = None
@@ -198,12 +198,9 @@ def what_to_do(error: BaseException | None) -> str | None:
 def get_bytes(store: ObjectStore, path: str, most: int = OBJECT_BYTES_MOST) -> bytes | None:
     """The whole object, or None if it does not exist. Raises ObjectTooLarge for one of more bytes than `most`."""
     try:
-        return _bytes_of(obstore.get(store, path), path, most)
+        found = obstore.get(store, path)
     except FileNotFoundError:
         return None
-
-
-def _bytes_of(found: GetResult, path: str, most: int = OBJECT_BYTES_MOST) -> bytes:
     if (size := found.meta["size"]) > most:
         raise ObjectTooLarge(f"{path} has {size:,} bytes, more than {most:,}")
     return bytes(found.bytes())
@@ -231,7 +228,7 @@ def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     try:
         obstore.put(store, path, body, mode="create")
     except obstore.exceptions.AlreadyExistsError:
-        return _bytes_of(obstore.get(store, path), path)
+        return bytes(obstore.get(store, path).bytes())
     return body
 
 
@@ -302,7 +299,6 @@ class ObjectFile(io.RawIOBase):
     etag: of the version to read; every range asks for this one, so a file is never read half from one version and half from
     another. None: whichever is there. Reads raise ObjectChanged if that version is no longer there, StoreUnavailable; so an
     OSError of pyarrow's is about the content.
-
     (obstore's own reader lacks attributes that pyarrow expects of a file.)
     """
 

@@ -16,6 +16,7 @@ import pytest
 from obstore.store import ObjectStore
 
 from local.bigquery import repeated
+from nightshift.run import parquet_rows
 from nightshift.run.inputs import DECLARED, InputBroken, InputChanged, InputReader
 from nightshift.run.plan import ExportedSource, InputFile, Plan, PlanError
 from nightshift.store import StoreUnavailable, open_store
@@ -148,6 +149,24 @@ def test_an_export_that_is_not_parquet_is_no_plan(store: ObjectStore) -> None:
 
     with pytest.raises(PlanError, match=r"1-part-000000000000.parquet is not readable Parquet"):
         planned(store)
+
+
+def test_an_export_with_a_row_group_that_no_worker_has_room_for_is_no_plan(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the columns that are read, as they are in the file."""
+    texts = [f"{number} " * 50 for number in range(1_000)]
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": range(1_000), "text": texts, "other": texts}), sink, use_dictionary=False)
+    obstore.put(store, EXPORTED, sink.getvalue())
+    group = pq.read_metadata(io.BytesIO(sink.getvalue())).row_group(0)
+    read = sum(group.column(number).total_compressed_size for number in (0, 1))
+
+    monkeypatch.setattr(parquet_rows, "GROUP_BYTES_MOST", read - 1)
+    with pytest.raises(PlanError, match=rf"000000.parquet: row group 0 has {read:,} bytes, more than .* of text\. Leave"):
+        planned(store)
+    monkeypatch.setattr(parquet_rows, "GROUP_BYTES_MOST", read)
+    assert planned(store).rows == 1_000
 
 
 def test_the_version_whose_rows_are_counted_is_the_one_that_is_recorded(

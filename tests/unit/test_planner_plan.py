@@ -633,3 +633,25 @@ def test_the_table_has_the_fallbacks_and_says_what_each_would_do() -> None:
     assert (half.fits, planned.fits, double.fits) == (False, True, False)
     assert (planned.workers, double.problem) == (59, "the deployment allows 100")
     assert half.finish_s > planned.finish_s  # type: ignore[operator]
+
+
+def test_a_stated_chunk_that_would_not_be_sealed_is_refused_before_a_machine_is_asked_for() -> None:
+    spec = a_spec(chunk_rows=30_000, compute__workers=1, source__pass_through=["terms"])
+    known = replace(UNKNOWN, copied={"id": 8.0, "terms": 20_000.0})
+
+    with pytest.raises(Refused, match="a chunk of 30,000 rows would have 572 MiB of the column terms") as found:
+        decide(spec, 100_000, known)
+    assert "at most 512 MiB can be sealed: set chunk_rows to 13,421" in str(found.value)
+    assert decide(spec, 20_000, known).rows == 20_000, "all of them are less than that"
+    assert decide(a_spec(**{**CHAT, "chunk_rows": 13_421, "compute__workers": 1}), 100_000, known).chunk_rows == 13_421
+
+
+def test_what_is_copied_still_counts_when_the_rows_are_exported() -> None:
+    known = replace(UNKNOWN, copied={"terms": 20_000.0})
+    decision = decide(a_spec(compute__workers=4), 24_000_000, known)
+    stored = Decision.from_json(json.loads(json.dumps(decision.to_json())))
+
+    assert stored == decision
+    assert fixed(stored, a_spec(), 24_000_000, 24_000_000 * 16)[1] == decision.chunk_rows == 1_676
+    earlier = {name: value for name, value in decision.to_json().items() if name != "copied_bytes"}
+    assert Decision.from_json(earlier) == replace(decision, copied_bytes=0.0)

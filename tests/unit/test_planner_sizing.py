@@ -73,3 +73,13 @@ def test_answers_are_as_much_a_limit_as_input_is() -> None:
 
     assert (vectors, narrow, labels, long_texts) == (3072, 32_768, 49_152, 62)
     assert "answers of up to 16,384 bytes: at most 3,072 rows per chunk" in reasons
+
+
+def test_what_is_copied_into_chunks_counts_in_full_however_small_it_is_in_the_files() -> None:
+    """24 million rows with one of four texts of 20 kB: 16 bytes each in a file."""
+    found, reasons = chunk_rows(a_spec(), 24_000_000, 4, 500.0, 24_000_000 * 16, copied=20_008)
+
+    assert found == 1_676
+    assert found * 20_008 <= 32 << 20
+    assert "20,008 bytes of a row are copied: at most 32 MiB of them per chunk" in reasons
+    assert chunk_rows(a_spec(), 24_000_000, 4, 500.0, copied=8) == chunk_rows(a_spec(), 24_000_000, 4, 500.0)

@@ -70,11 +70,13 @@ def known_of(
     source = "" if input_tokens is None else f"{input_tokens:,.0f} input tokens per row, as given"
     texts = None if spec.task == "rerank" else 1.0
     shared: tuple[float, ...] = ()
+    copied: dict[str, float] = {}
     if input_tokens is None and sample is not None:
-        # An image is not counted, so it is not fetched either.
+        # An image is not counted, so it is not fetched either, unless it is copied.
         columns = union(*(names for field, names in read_columns(spec.request) if field != "image"))
-        rows = sample(columns, SAMPLE_ROWS) if columns else ()
-        prompts = [found for row in rows if (found := list(_texts(spec, row))) and any(found)]
+        rows = sample(union(columns, spec.source.carried), SAMPLE_ROWS)
+        copied = {name: sum(_bytes(row.get(name)) for row in rows) / len(rows) for name in spec.source.carried if rows}
+        prompts = [found for row in (rows if columns else ()) if (found := list(_texts(spec, row))) and any(found)]
         input_tokens, texts, source = _measured(spec, prompts, read)
         if counts and prompts and spec.source.order == "auto":
             shared = shares(spec, counts.columns, rows, _length(spec, prompts))
@@ -85,7 +87,7 @@ def known_of(
         output_source = f"measured in run {measured[0].run}"
     mean = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
     absent = next((str(each) for each in missing if isinstance(each, model_files.NoModel)), "")
-    return Known(replace(mean, texts=texts), model, why_not, records, absent, counts, shared)
+    return Known(replace(mean, texts=texts), model, why_not, records, absent, counts, shared, copied)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
@@ -165,6 +167,17 @@ def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:
         yield from (text for document in found for text in (*rendered, document))
     else:
         yield from (*rendered, *found)
+
+
+def _bytes(value: Any) -> int:
+    """About how many a value has in a chunk."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "replace"))
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_bytes, value.values()))
+    return sum(map(_bytes, value)) if isinstance(value, Sequence) else 8
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -22,6 +22,7 @@ from nightshift.planner.suggestions import Suggestion, suggestions_for
 from nightshift.profiles.limits import Limits
 from nightshift.run.order import Order
 from nightshift.spec.engine_defaults import Hints
+from nightshift.spec.limits import COLUMN_BYTES_MAX
 
 if TYPE_CHECKING:
     from nightshift.profiles import WorkerShape
@@ -68,7 +69,7 @@ class Decision:
     work_s, finish_s: None if the speed is unknown. reasons: of the workers; those of the chunks follow when the rows are
     exported. row_tokens: input tokens of a mean row; None if no rows were sampled. order: of the rows; None if nothing was
     decided, as for a redo. weights_bytes: of the model; None if it is unknown. api_servers: of an engine, by profile, where it
-    needs more than one."""
+    needs more than one. copied_bytes: of a mean row, that are copied into its chunk; 0 if unknown."""
 
     profile: str
     rows: int
@@ -84,6 +85,7 @@ class Decision:
     order: Order | None = None
     weights_bytes: float | None = None
     api_servers: Mapping[str, int] = field(default_factory=dict)
+    copied_bytes: float = 0.0
 
     @property
     def hints(self) -> Hints:
@@ -100,7 +102,13 @@ class Decision:
             raise NotADecision("not a JSON object")
         try:
             DECISION.check(value, "the decision")
-            value = {"row_tokens": None, "weights_bytes": None, "api_servers": {}, **value}  # Earlier ones lack them.
+            value = {
+                "row_tokens": None,
+                "weights_bytes": None,
+                "api_servers": {},
+                "copied_bytes": 0.0,
+                **value,
+            }  # Earlier ones lack them.
             plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons", "order")}
             speed, order = Speed.from_json(value["speed"]), Order.from_json(value.get("order"))
             return cls(**plain, speed=speed, reasons=tuple(value["reasons"]), order=order)
@@ -152,6 +160,8 @@ def decide(
     currency: of the prices.
     """
     question, decision, problems = _weighed(spec, rows, known, limits)
+    if not_sealed := _not_sealed(known, min(rows, decision.chunk_rows)):
+        raise Refused(not_sealed, (), "", searched=False)
     if problems:
         ways = suggestions_for(question, spec, known, prices, currency)
         raise Refused(problems, ways, _ranking(ways))
@@ -174,7 +184,8 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
         cannot_start = str(error)
         question = question_of(spec, rows, replace(known, model=None, why_not=cannot_start), limits)
     found = answer(question)
-    chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second)
+    copied = sum(known.copied.values())
+    chunk, _ = chunk_rows(spec, rows, found.workers, question.speed.rows_per_second, copied=copied)
     order = order_of(spec, rows, known)
     weights = known.model.weights_bytes if known.model else None
     servers = api_servers_of(spec, known)
@@ -195,8 +206,19 @@ def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[Si
         order=order,
         weights_bytes=weights,
         api_servers=servers,
+        copied_bytes=copied,
     )
     return question, decision, (cannot_start,) if cannot_start and rows else found.problems
+
+
+def _not_sealed(known: Known, chunk: int) -> tuple[str, ...]:
+    """Why a chunk of so many rows would not be sealed, as far as the sampled rows show it."""
+    return tuple(
+        f"a chunk of {n(chunk, 'row')} would have {size * chunk / 2**20:,.0f} MiB of the column {name}, which is copied, and "
+        f"at most {COLUMN_BYTES_MAX >> 20} MiB can be sealed: set chunk_rows to {max(1, int(COLUMN_BYTES_MAX / size / 2)):,}"
+        for name, size in known.copied.items()
+        if size * chunk > COLUMN_BYTES_MAX
+    )
 
 
 def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tuple[int, int, tuple[str, ...]]:
@@ -216,7 +238,7 @@ def fixed(decision: Decision, spec: JobSpec, rows: int, input_bytes: int) -> tup
                 f"each would need {minutes(work_s)}, but the deadline leaves {minutes(decision.usable_s)}"
             )
             raise Refused((problem + ". Clear the task 'plan', which counts again",), (), "", searched=False)
-    chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes)
+    chunk, why = chunk_rows(spec, rows, decision.workers, speed, input_bytes, decision.copied_bytes)
     workers = _busy(decision.workers, rows, chunk)
     if workers < decision.workers:
         reasons.append(f"{n(decision.workers, 'worker')} reduced to {workers}: there are no more chunks")

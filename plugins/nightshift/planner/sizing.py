@@ -45,10 +45,13 @@ def chunk_seconds(work_s: float) -> float:
     return max(CHUNK_SECONDS_MIN, min(CHUNK_SECONDS_MAX, work_s / CHUNKS_PER_WORKER))
 
 
-def chunk_rows(spec: JobSpec, rows: int, workers: int, speed: float, input_bytes: int = 0) -> tuple[int, tuple[str, ...]]:
+def chunk_rows(
+    spec: JobSpec, rows: int, workers: int, speed: float, input_bytes: int = 0, copied: float = 0.0
+) -> tuple[int, tuple[str, ...]]:
     """Rows of a chunk, at least 1, and the reasons in words; what the job states wins.
 
-    speed: rows a second of one worker, 0 if unknown. input_bytes: of the exported files, 0 if they do not exist yet.
+    speed: rows a second of one worker, 0 if unknown. input_bytes: of the exported files, 0 if they do not exist yet. copied:
+    bytes of a mean row that are copied into its chunk, 0 if unknown.
     """
     if spec.chunk_rows is not None:
         return spec.chunk_rows, (f"{n(spec.chunk_rows, 'row')} per chunk: the job says so",)
@@ -61,7 +64,7 @@ def chunk_rows(spec: JobSpec, rows: int, workers: int, speed: float, input_bytes
     wanted = min(wanted, share / 4, CHUNK_ROWS_MAX)
     found = max(1, math.ceil(wanted / group)) * group  # whole requests
     reasons = []
-    for most, why in _limits(spec, rows, input_bytes):
+    for most, why in _limits(spec, rows, input_bytes, copied):
         if found > most:
             found = max(1, most // group) * group
             reasons.append(why)
@@ -69,11 +72,15 @@ def chunk_rows(spec: JobSpec, rows: int, workers: int, speed: float, input_bytes
     return found, (*reasons, f"{n(found, 'row')} per chunk{seconds}")
 
 
-def _limits(spec: JobSpec, rows: int, input_bytes: int) -> Iterator[tuple[int, str]]:
+def _limits(spec: JobSpec, rows: int, input_bytes: int, copied: float) -> Iterator[tuple[int, str]]:
     """The most rows, and why."""
     if input_bytes and rows:
         # A worker holds a few chunks of input rows in memory, and a row may have a megabyte.
         words = f"rows of {input_bytes // rows:,} bytes: at most {CHUNK_BYTES_MAX >> 20} MiB of input per chunk"
         yield CHUNK_BYTES_MAX * rows // input_bytes, words
+    if copied:
+        # A text that repeats is small in a file, and counts each time in a chunk that is read.
+        words = f"{copied:,.0f} bytes of a row are copied: at most {CHUNK_BYTES_MAX >> 20} MiB of them per chunk"
+        yield int(CHUNK_BYTES_MAX / copied), words
     fit = chunk_rows_most(type(spec.request), spec.request.model_dump())
     yield fit, f"answers of up to {CHUNK_ANSWER_BYTES_MAX // fit:,} bytes: at most {n(fit, 'row')} per chunk"

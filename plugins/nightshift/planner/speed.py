@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -104,7 +104,7 @@ class Known:
     name of a profile; a profile that is not in it has none. absent: why no engine will find the model, and what to do; '' as
     far as is known. counts: of the query's rows by the columns whose order may pay; None if they were not counted. shared: what
     the sampled rows' prompts have in common, by the same columns (`nightshift.planner.order.shares`); none if nothing was
-    sampled.
+    sampled. copied: bytes of a mean row in each column that is copied into a chunk; none if nothing was sampled.
     """
 
     tokens: Tokens
@@ -114,6 +114,7 @@ class Known:
     absent: str = ""
     counts: Counts | None = None
     shared: tuple[float, ...] = ()
+    copied: Mapping[str, float] = field(default_factory=dict)
 
 
 def tokens_of(

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nightshift.fields.text import n
+from nightshift.spec.limits import COLUMN_BYTES_MAX
 from nightshift.store import OBJECT_BYTES_MOST
 
 FOOTER_BYTES_MOST: Final = 4 << 20
@@ -27,7 +28,7 @@ UNPACKED_BYTES_MOST: Final = 1 << 30
 VALUES_MOST: Final = 1 << 26
 """Of one column, those of lists included, unless each takes bytes of its own in the file: a vector's numbers do."""
 VALUE_BYTES: Final = 4
-TEXT_BYTES_MOST: Final = 512 << 20
+TEXT_BYTES_MOST: Final = COLUMN_BYTES_MAX
 """Of one column's texts, each repetition counted."""
 COLUMNS_MOST: Final = 2_000
 TYPE_DEPTH_MOST: Final = 64

@@ -20,6 +20,8 @@ BATCH_BYTES: Final = 64 << 20
 """Of a row group, packed, that is in memory at once. A smaller group stays there whole, so that any of its rows is at hand."""
 VALUE_BYTES: Final = 32
 """The most that a value takes beside what is encoded of its column: a number, or a place in a dictionary."""
+GROUP_BYTES_MOST: Final = 512 << 20
+"""Of a row group as it is in the file, of the columns that are read: a driver's container has 2 GiB."""
 PIECE_BYTES: Final = 64 << 20
 """Of rows that are decoded at once, if they need not be together."""
 
@@ -92,6 +94,19 @@ class RowGroups:
         wanted = [leaf for leaf in leaves if self._columns is None or leaf.path_in_schema.split(".")[0] in self._columns]
         size = sum(int(leaf.total_uncompressed_size) + VALUE_BYTES * int(leaf.num_values) for leaf in wanted)
         return max(1, min(int(rows.num_rows), BATCH_BYTES * int(rows.num_rows) // max(1, size)))
+
+
+def cannot_be_read(metadata: pq.FileMetaData, columns: Sequence[str]) -> str | None:
+    """Why no reader would have room for a row group; None if it would. A column is unpacked in parts, and read whole."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        leaves = [group.column(each) for each in range(group.num_columns)]
+        sizes = {each.path_in_schema: int(each.total_compressed_size) for each in leaves}
+        read = {path: size for path, size in sizes.items() if path.split(".")[0] in columns}
+        if (size := sum(read.values())) > GROUP_BYTES_MOST:
+            largest = max(read, key=lambda path: read[path])
+            return f"row group {number} has {size:,} bytes, more than {GROUP_BYTES_MOST:,}: {read[largest]:,} of {largest}"
+    return None
 
 
 def packed(source: Any, file: pq.ParquetFile, but: Sequence[str] = ()) -> pq.ParquetFile:

@@ -19,6 +19,9 @@ CHUNK_ANSWER_BYTES_MAX: Final = 48 << 20
 about four times its answers, another one is filled meanwhile, and input, requests and Python need room, too. The seal reads
 such a chunk in less than 300 MiB."""
 
+COLUMN_BYTES_MAX: Final = 512 << 20
+"""Of the texts of one column of a chunk, each repetition counted: with more it is not sealed."""
+
 
 def chunk_rows_most(request: type[TaskRequest], values: Mapping[str, Any]) -> int:
     """The most rows of a chunk. values: those of the section ``request``."""

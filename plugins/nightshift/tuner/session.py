@@ -335,8 +335,8 @@ def _space(spec: JobSpec, world: Surroundings, table: pa.Table, server_args: tup
     credentials = world.credentials if spec.model.uri.startswith("gs://") else None
 
     def some(columns: Sequence[str], rows: int) -> list[dict[str, Any]]:
-        step = -(-len(table) // rows)
-        found: list[dict[str, Any]] = table.take(list(range(0, len(table), step))).select(list(columns)).to_pylist()
+        some_rows = table.take(list(range(0, len(table), -(-len(table) // rows))))
+        found: list[dict[str, Any]] = some_rows.select([name for name in columns if name in table.column_names]).to_pylist()
         return found
 
     known = known_of(spec, UNPINNED, sample=some, environment=world.environment, credentials=credentials)

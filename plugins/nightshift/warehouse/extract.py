@@ -47,7 +47,7 @@ def build_plan(
     BigQuery reports as exported, if it does. fix: what the decision becomes for this many rows, in files of this many bytes
     (`nightshift.planner.plan.fixed`). opening: the `uid` of the run's record; empty for a run of release 0.2.0. decision: where
     it is stored. order: of the rows in these files. Raises what fix raises; PlanError for a file that lacks a column, is not
-    Parquet or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
+    Parquet, cannot be read by a worker or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
     """
     import obstore
 
@@ -93,6 +93,7 @@ def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> In
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from nightshift.run.parquet_rows import cannot_be_read
     from nightshift.store import ObjectChanged, ObjectFile
     from nightshift.tasks import base
 
@@ -108,5 +109,7 @@ def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> In
     missing = [name for name in (*spec.source.carried, *base.load_kind(spec).columns) if name not in parquet.schema_arrow.names]
     if missing:
         raise PlanError(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
+    if problem := cannot_be_read(parquet.metadata, (*spec.source.carried, *base.load_kind(spec).columns)):
+        raise PlanError(f"{path}: {problem}. Leave the column out, or let the query divide it over several rows.")
     groups = tuple(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))
     return InputFile(path.removeprefix(f"{run.prefix}/"), parquet.metadata.num_rows, groups, meta["size"], etag)

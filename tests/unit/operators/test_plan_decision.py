@@ -78,7 +78,7 @@ class Planner:
 
     def _sample(self, spec: JobSpec, partition: str, columns: tuple[str, ...], most: int) -> list[dict[str, Any]]:
         self.sampled += 1
-        assert (partition, columns) == ("2026-11-20", ("text",))
+        assert (partition, columns) == ("2026-11-20", ("id", "text"))
         return [{"text": "x" * 1992}] * min(most, self.rows)
 
 

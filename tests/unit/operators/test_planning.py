@@ -73,7 +73,7 @@ def test_a_sample_is_counted_by_the_models_own_tokenizer(hub: dict[str, str]) ->
 
     known = known_of(a_spec(request__input="a {{ text }}"), Pins(), sample=rows, environment=hub)
 
-    assert (known.tokens.input, list(rows.columns)) == (4.0, ["text"])
+    assert (known.tokens.input, list(rows.columns)) == (4.0, ["id", "text"])
     assert known.tokens.source == "4 input tokens per row: a sample of 2 rows, the model's tokenizer"
 
 
@@ -136,8 +136,22 @@ def test_an_image_is_not_fetched(hub: dict[str, str]) -> None:
 
     known = known_of(spec, Pins(), sample=rows, environment=hub)
 
-    assert list(rows.columns) == ["text"]
+    assert list(rows.columns) == ["id", "text"]
     assert known.tokens.input == 3 + IMAGE_TOKENS
+
+
+def test_what_is_copied_into_chunks_is_measured_in_the_sampled_rows(hub: dict[str, str]) -> None:
+    """In bytes of UTF-8, lists and structs with all that is in them."""
+    spec = a_spec(source__pass_through=["terms", "tags", "none"])
+    rows = Rows(
+        {"id": 1, "text": "a", "terms": "\u00e9" * 100, "tags": [{"a": "xy"}, {"a": "z"}], "none": None},
+        {"id": 2, "text": "a", "terms": "a" * 400, "tags": [], "none": b"12"},
+    )
+
+    known = known_of(spec, Pins(), sample=rows, environment=hub)
+
+    assert known.copied == {"id": 8, "terms": 300, "tags": 1.5, "none": 5}
+    assert known_of(spec, Pins(), environment=hub).copied == {}
 
 
 def test_the_size_of_the_weights_stands_for_a_config(tmp_path: Path) -> None:
