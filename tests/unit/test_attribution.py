@@ -116,6 +116,8 @@ def test_the_rows_are_not_to_blame_for_an_answer_to_a_request_that_was_sent_afte
 def test_an_answer_of_another_engine_says_nothing() -> None:
     assert verdict((5.0, 25.0), other=True) is None
     assert verdict((5.0, 25.0), fault=FORBIDDEN, other=True) is None
+    assert verdict((5.0, 15.0), other=True) is None
+    assert verdict((15.0, 17.0), fault=FORBIDDEN, other=True) is None
 
 
 def test_an_answer_that_came_before_they_were_sent_says_nothing() -> None:
