@@ -167,7 +167,7 @@ class Source:
 
     def finish_publish(self, _: Any, run: RunRef, manifest: RunManifest, __: Any, *, asked_at: str) -> dict[str, Any]:
         counts = {"predictions": len(self.shown), "dead_letters": manifest.dead_letters}
-        return {"partition": DAY, "table": "d.out", **counts}
+        return {"partition": DAY, "table": "d.out", "published_at": asked_at, **counts}
 
     def job(self, job_id: str) -> JobState:
         return self.jobs[job_id]
