@@ -11,6 +11,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
+from nightshift.tasks._served import unserved
 from nightshift.tasks._typed import compile_checked, compile_schema
 from nightshift.tasks.base import InvalidReply
 
@@ -208,7 +209,21 @@ class TestPatterns:
 @pytest.mark.parametrize("seed", range(10))
 def test_no_error_whatever_the_schema_holds(seed: int) -> None:
     chance = random.Random(seed)
-    keys = ["type", "properties", "items", "required", "enum", "const", "anyOf", "$ref", "$defs", "pattern", "minLength", "a"]
+    keys = [
+        "type",
+        "properties",
+        "items",
+        "required",
+        "enum",
+        "const",
+        "anyOf",
+        "$ref",
+        "$defs",
+        "pattern",
+        "minLength",
+        "format",
+        "minimum",
+    ]
     plain = ["string", "object", "array", "#/$defs/a", "a", 1, -1, 0.5, None, True, [], {}]
 
     def anything(depth: int) -> Any:
@@ -219,8 +234,13 @@ def test_no_error_whatever_the_schema_holds(seed: int) -> None:
         return {chance.choice(keys): anything(depth - 1) for _ in range(chance.randint(0, 5))}
 
     for _ in range(500):
-        node, problems = compile_schema({"type": chance.choice(["object", "string"]), **{key: anything(4) for key in keys[1:]}})
+        kind = chance.choice(["object", "string", "integer", "number"])
+        some = [key for key in keys[1:] if chance.random() < 0.4]
+        schema = {"type": kind, **{key: anything(4) for key in some}}
+        node, problems = compile_schema(schema)
         assert problems or node.arrow() is not None
+        for backend in ("auto", "xgrammar", "guidance"):
+            assert problems or list(unserved(schema, backend)) is not None
 
 
 def test_a_schema_as_deep_as_bigquery_allows() -> None:

@@ -39,7 +39,7 @@ _TOKEN: Final = re.compile(
 
 def unserved(schema: Mapping[str, Any], backend: str) -> Iterator[Problem]:
     """Every place of a compiled schema that cannot be served. backend: of ``--structured-outputs-config``."""
-    places = list(_places(schema, ()))
+    places = list(_places(schema, (), schema))
     beyond = [(path, *each) for path, node in places for each in _beyond_xgrammar(node)]
     engine = (_GUIDANCE if beyond else _XGRAMMAR) if backend == AUTO else backend
     if backend == _XGRAMMAR:
@@ -51,17 +51,19 @@ def unserved(schema: Mapping[str, Any], backend: str) -> Iterator[Problem]:
             yield (*path, keyword), problem, remedy
 
 
-def _places(node: Any, path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    if not isinstance(node, dict):
-        return
+def _places(node: Any, path: Path, root: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """What the compiler has read, also through references, of which none contains itself."""
+    while "$ref" in node:
+        _, defs, name = node["$ref"].split("/")
+        node = root[defs][name]
     yield path, node
-    for keyword in ("properties", "$defs", "definitions"):
-        for name, each in node.get(keyword, {}).items():
-            yield from _places(each, (*path, keyword, name))
+    for name, each in node.get("properties", {}).items():
+        yield from _places(each, (*path, "properties", name), root)
     for keyword in ("anyOf", "oneOf"):
         for index, each in enumerate(node.get(keyword, ())):
-            yield from _places(each, (*path, keyword, index))
-    yield from _places(node.get("items"), (*path, "items"))
+            yield from _places(each, (*path, keyword, index), root)
+    if "items" in node:
+        yield from _places(node["items"], (*path, "items"), root)
 
 
 def _of_node(node: Mapping[str, Any], engine: str) -> Iterator[tuple[str, str, str]]:
@@ -74,11 +76,7 @@ def _of_node(node: Mapping[str, Any], engine: str) -> Iterator[tuple[str, str, s
             if value != math.floor(value):
                 yield keyword, f"The limit of an integer is not whole: {value}", "Write a whole number"
             elif not -(2**63) <= value < 2**63:
-                yield (
-                    keyword,
-                    f"The limit of an integer has more than 64 bits: {value:g}",
-                    "Leave it out: the column has 64 bits",
-                )
+                yield keyword, "The limit of an integer has more than 64 bits", "Leave it out: the column has 64 bits"
     if "number" in kinds and engine == _XGRAMMAR and not some_decimal(node, DECIMALS):
         keyword = next(each for each in COMPARISONS if each in node)
         yield keyword, f"No number of {DECIMALS} decimal places is within the limits", "Widen them, or ask for another unit"
@@ -115,11 +113,8 @@ def _wrong(pattern: str) -> Iterator[tuple[str, str, str]]:
         escapes = [text] if token["escape"] else _ESCAPES.findall(text) if token["set"] else []
         for escape in escapes:
             if escape[1].isalnum() and (escape[1] not in "dDwWsStnrfvxupP" or (len(escape) == 2 and escape[1] in "xu")):
-                yield (
-                    "",
-                    f"vLLM cannot match {escape} in a pattern",
-                    "Write ^ and $" if escape[1] in "AZzG" else "Leave it out, or write what it stands for",
-                )
+                remedy = "Write ^ and $" if escape[1] in "AZzG" else "Leave it out, or write what it stands for"
+                yield "", f"vLLM cannot match {escape} in a pattern", remedy
         if token["group"] and text[1:] in ("?=", "?!", "?<=", "?<!", "?P=", "?>", "?#", "?("):
             yield "", f"vLLM cannot match {text} in a pattern", "Write it without look-around, references and comments"
         begins = before is None or before["group"] or before[0] == "|"
@@ -134,11 +129,8 @@ def _wrong(pattern: str) -> Iterator[tuple[str, str, str]]:
     try:
         matcher(pattern)
     except ValueError as error:
-        yield (
-            "",
-            f"The pattern does not compile: {_why(pattern, error)}",
-            "Write a regular expression of ECMA, as JSON schema has it",
-        )
+        remedy = "Write a regular expression of ECMA, as JSON schema has it"
+        yield "", f"The pattern does not compile: {_why(pattern, error)}", remedy
 
 
 def _literal(token: re.Match[str]) -> str | None:
