@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from nightshift.settings import Settings
 
 
+class NoSuchRuntime(AirflowFailException):
+    """NIGHTSHIFT_RUNTIME names a runtime that does not exist, or another one than that of a JobSet."""
+
+
 @dataclass(frozen=True)
 class ReachedRuntime:
     """api: the cluster's; None for the local runtime. connection: the arguments with which a hook, or a trigger, reaches it."""
@@ -31,7 +35,7 @@ class ReachedRuntime:
 
 
 def runtime_for(settings: Settings) -> ReachedRuntime:
-    """Raises AirflowFailException for a runtime that does not exist."""
+    """Raises NoSuchRuntime."""
     from nightshift.jobset.local.client import local_runtime
 
     if local := local_runtime(settings):
@@ -40,9 +44,7 @@ def runtime_for(settings: Settings) -> ReachedRuntime:
         return _kubernetes(settings)
     if found := GKE_CLUSTER.fullmatch(settings.runtime):
         return _gke(settings, found.groupdict())
-    raise AirflowFailException(
-        f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write 'kubernetes', '{GKE_FORM}' or 'local:FOLDER'."
-    )
+    raise NoSuchRuntime(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write 'kubernetes', '{GKE_FORM}' or 'local:FOLDER'.")
 
 
 def _kubernetes(settings: Settings) -> ReachedRuntime:

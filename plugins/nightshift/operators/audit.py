@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
 from nightshift.fields.text import WIDTH, n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
-from nightshift.operators.failures import ERROR_KEY
+from nightshift.operators.failures import SKIPPED_KEY, Entry, NightFailed
 from nightshift.operators.partition import nearest, partition_of
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.run.names import canonical_json
+from nightshift.triggers.ended import ERROR_KEY
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -30,7 +32,12 @@ if TYPE_CHECKING:
     from nightshift.warehouse.failed_nights import DeadChunks
 
 
-UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a user marked it. Its log and Airflow's have more."
+UNKNOWN: Final = "The task {} ended without saying why: it was killed, or a person marked it. Its log and Airflow's have more."
+STOPPED: Final = (
+    "A person stopped the night: the DAG run was marked failed before its task {} was done. What is committed stays: to "
+    "continue, clear that task and all after it."
+)
+AUDIT: Final = "audit"
 
 
 class AuditOperator(RunOperator):
@@ -49,7 +56,7 @@ class AuditOperator(RunOperator):
             self.keep_lineage()
             manifest = load_manifest(self.store, self.run)
             if manifest is None or published is None:
-                raise AirflowFailException(f"{self.run.prefix} is not published. Repeat the task 'publish' first.")
+                raise NightFailed(f"{self.run.prefix} is not published. Repeat the task 'publish' first.", Entry.EARLIER_TASK)
             warehouse = warehouse_for(self.settings)
             asked_at = (planned or {}).get("asked_at") or self.record.opened_at
             billed = _sum((planned or {}).get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, asked_at))
@@ -82,6 +89,10 @@ class AuditFailureOperator(RunOperator):
     It runs beside the task ``audit``, which then fails as its upstream did, so the DAG run ends as failed. If the DAG run is
     repaired, this task is skipped, and the publication gets its own row. A repeat writes no second row.
 
+    It is a teardown, which Airflow leaves to do its work if a person marks the DAG run failed or successful: all other tasks
+    are ended or skipped then, with no word to anyone. So it runs when they are done, however that came. It ends as failed
+    itself if the night was stopped: else the DAG run would end as successful.
+
     :param spec: the job as JSON: the task ``plan`` may be the one that failed.
     :param tasks: the tasks that may have failed, in their order.
     """
@@ -89,7 +100,8 @@ class AuditFailureOperator(RunOperator):
     template_fields: Sequence[str] = ()
 
     def __init__(self, *, spec: dict[str, Any], tasks: Sequence[str], **kwargs: Any) -> None:
-        super().__init__(run_prefix="", terms="null", trigger_rule="one_failed", **kwargs)
+        super().__init__(run_prefix="", terms="null", trigger_rule="all_done", **kwargs)
+        self.is_teardown = self.on_failure_fail_dagrun = True
         self.job = spec
         self.tasks = tuple(tasks)
 
@@ -105,13 +117,9 @@ class AuditFailureOperator(RunOperator):
         from nightshift.warehouse.audit import failure_row
 
         ti, dag_run = context["ti"], context["dag_run"]
-        states = ti.get_task_states(dag_run.dag_id, run_ids=[dag_run.run_id]).get(dag_run.run_id, {})
-        failed = next((task for task in self.tasks if states.get(task) == "failed"), None)
-        if failed is None:
-            raise AirflowSkipException("No task of this DAG run is failed now.")
+        failed, error = self._why(context)
         planned = ti.xcom_pull(task_ids="plan") or {}
         failed_at = datetime.now(UTC).isoformat(timespec="seconds")
-        error = ti.xcom_pull(task_ids=failed, key=ERROR_KEY) or UNKNOWN.format(failed)
         if "run_prefix" in planned:
             self.run_prefix = planned["run_prefix"]
             self._end(failed, failed_at, dag_run.run_id, error)
@@ -136,10 +144,45 @@ class AuditFailureOperator(RunOperator):
                 event = finished_soon(warehouse, jobs)
             if event is None:
                 raise deferred(jobs, method_name="keep_dead_letters")
-            self.keep_dead_letters(context, event)
+            self._keep(context, event)
+        self._end_as_stopped(context)
 
     def keep_dead_letters(self, context: Context, event: dict[str, Any]) -> None:
         """Continues when BigQuery has loaded the chunks with dead letters: puts these into their table."""
+        self._keep(context, event)
+        self._end_as_stopped(context)
+
+    def _why(self, context: Context) -> tuple[str, str]:
+        """The task that the DAG run did not get past, and why. Raises AirflowSkipException if there is none."""
+        ti, states = context["ti"], self._states(context)
+        done = list(takewhile(lambda task: states.get(task) == "success", self.tasks))
+        failed = next((task for task in self.tasks if task not in done), None)
+        if failed is None:
+            raise AirflowSkipException("No task of this DAG run is failed now.")
+        if states.get(failed) == "skipped":
+            if ti.xcom_pull(task_ids=failed, key=SKIPPED_KEY):
+                raise AirflowSkipException(f"The task {failed} had nothing to do.")
+            if done and ti.xcom_pull(task_ids=done[-1]) is None:
+                raise AirflowSkipException(f"A person marked the DAG run successful while {done[-1]} was at work.")
+        said = ti.xcom_pull(task_ids=failed, key=ERROR_KEY)
+        return failed, STOPPED.format(failed) if self._stopped(states) else said or UNKNOWN.format(failed)
+
+    def _states(self, context: Context) -> dict[str, str]:
+        """Of the tasks before this one."""
+        dag_run = context["dag_run"]
+        found: dict[str, str] = context["ti"].get_task_states(dag_run.dag_id, run_ids=[dag_run.run_id]).get(dag_run.run_id, {})
+        return found
+
+    def _stopped(self, states: Mapping[str, str]) -> bool:
+        """Whether a person has ended the DAG run: the tasks after one that failed by itself are not skipped."""
+        return "skipped" in (states.get(task) for task in (*self.tasks, AUDIT))
+
+    def _end_as_stopped(self, context: Context) -> None:
+        """Raises NightFailed if a person has ended the DAG run."""
+        if self._stopped(self._states(context)):
+            raise NightFailed(self._why(context)[1], Entry.STOPPED)
+
+    def _keep(self, context: Context, event: dict[str, Any]) -> None:
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.spec import JobSpec
 
@@ -253,7 +296,7 @@ def _partition(context: Context, every: str | None) -> str:
     """Of a DAG run whose task plan has passed nothing on. What that has refused does not hide the failure."""
     try:
         return partition_of(context, every)
-    except AirflowFailException:
+    except NightFailed:
         return nearest(context, every)
 
 

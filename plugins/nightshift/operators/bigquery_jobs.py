@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.triggers.bigquery import BigQueryJobsTrigger, jobs_event
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ def deferred(job_ids: Sequence[str], *, method_name: str) -> TaskDeferred:
 def finished_jobs(event: dict[str, Any]) -> list[dict[str, Any]]:
     """The statistics of the jobs, in order, if all succeeded.
 
-    Raises with the jobs' own errors: AirflowFailException if trying again would fail too, else BigQueryJobFailed.
+    Raises with the jobs' own errors: NightFailed if trying again would fail too, else BigQueryJobFailed.
     """
     if problem := event.get("problem"):
         raise BigQueryJobFailed(problem)
     failed = [job for job in event["jobs"] if job["error"]]
     if failed:
-        hopeless = any(not job["retryable"] for job in failed)
-        raise (AirflowFailException if hopeless else BigQueryJobFailed)("; ".join(job["error"] for job in failed))
+        words = "; ".join(job["error"] for job in failed)
+        if any(not job["retryable"] for job in failed):
+            raise NightFailed(words, Entry.BIGQUERY)
+        raise BigQueryJobFailed(words)
     return [job["statistics"] for job in event["jobs"]]

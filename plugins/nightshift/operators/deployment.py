@@ -31,7 +31,7 @@ class Deployment:
 
 
 def deployment_for(settings: Settings) -> Deployment:
-    """Raises AirflowFailException for a runtime that does not exist."""
+    """Raises NoSuchRuntime for a runtime that does not exist."""
     reached = runtime_for(settings)
     if reached.api is None:
         from nightshift.triggers.local import LocalJobSetTrigger

@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from nightshift.fields.text import n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.run.order import Order
 
@@ -154,9 +153,10 @@ class ExtractOperator(RunOperator):
     def _decided(self) -> Decision:
         found = self._decision
         if found is None:
-            raise AirflowFailException(
+            raise NightFailed(
                 f"The task 'plan' left no decision for {self.run.prefix}: there is no {self.decision or 'decision'}. "
-                "Repeat the task 'plan'."
+                "Repeat the task 'plan'.",
+                Entry.EARLIER_TASK,
             )
         return found
 

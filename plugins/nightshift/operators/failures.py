@@ -20,8 +20,8 @@ from nightshift.jobset.fleet.errors import Failure
 RUNBOOK: Final = "docs/operate/runbook.md"
 MOST: Final = 10_000
 """Characters of an error."""
-ERROR_KEY: Final = "error"
-"""The XCom of a task that has failed for good: why."""
+SKIPPED_KEY: Final = "skipped"
+"""The XCom of a task that had nothing to do and said so, unlike one that a person has skipped."""
 
 
 class Entry(StrEnum):
@@ -44,11 +44,15 @@ class Entry(StrEnum):
     JOB_FILE = "job-file"
     SETTINGS = "settings"
     WRONG_PARAM = "wrong-param"
+    EARLIER_TASK = "earlier-task"
+    STOPPED = "stopped"
+    ASSET_NAME = "asset-name"
     RUN_FOLDER = "run-folder"
     NOT_CONSERVED = "not-conserved"
     NOT_REDONE = "not-redone"
     BIGQUERY = "bigquery"
     STORE = "store"
+    HUB = "hub"
     UNEXPECTED = "unexpected"
 
 
@@ -75,13 +79,19 @@ PERMANENT: Final[Mapping[str, Entry]] = {
 """Errors after which a repeat cannot help, wherever in the package they are raised."""
 
 PASSING: Final[Mapping[str, Entry]] = {
+    "airflow.sdk.exceptions.AirflowInactiveAssetInInletOrOutletException": Entry.ASSET_NAME,
     "nightshift.hooks.credentials.NoCredentials": Entry.SETTINGS,
+    "nightshift.hooks.runtime.NoSuchRuntime": Entry.SETTINGS,
+    "nightshift.jobset.manifest.patch.PatchError": Entry.SETTINGS,
+    "nightshift.jobset.runtime.RequestRefused": Entry.JOBSET_REFUSED,
+    "nightshift.jobset.runtime.RuntimeUnavailable": Entry.CLUSTER_UNREACHABLE,
     "nightshift.operators.bigquery_jobs.BigQueryJobFailed": Entry.BIGQUERY,
+    "nightshift.run.hub_revision.HubUnavailable": Entry.HUB,
     "nightshift.store.StoreUnavailable": Entry.STORE,
+    "nightshift.warehouse.errors.WarehouseUnavailable": Entry.BIGQUERY,
     "obstore.exceptions.BaseError": Entry.STORE,
-    "airflow.sdk.exceptions.AirflowFailException": Entry.WRONG_PARAM,
 }
-"""Others; the last is what operators raise for a param or a DAG run that asks for what cannot be."""
+"""Others, of which a repeat may be free. What a task itself finds wrong is a `NightFailed`, with an entry of its own."""
 
 OF_JOBSETS: Final[Mapping[Failure, Entry]] = {
     Failure.PREEMPTED: Entry.PODS_TAKEN_AWAY,

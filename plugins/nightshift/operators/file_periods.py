@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.spec import periods
 from nightshift.triggers.files import LOOK_BACK
 
@@ -43,7 +44,7 @@ def periods_of_events(context: Context, every: str, start_date: date) -> Named:
     """The newest period of its events is the run's own. One that is not over when the run begins is an error in the event, and
     takes no other one's place.
 
-    The task has the asset as its inlet. Raises AirflowFailException if no event names a period, and AirflowSkipException if
+    The task has the asset as its inlet. Raises NightFailed if no event names a period, and AirflowSkipException if
     none is left.
     """
     own = [event for events in context["triggering_asset_events"].values() for event in events]
@@ -53,9 +54,10 @@ def periods_of_events(context: Context, every: str, start_date: date) -> Named:
     forgotten = [event for event in later if dag_run.start_date is None or event.timestamp <= dag_run.start_date]
     named = set(_named(own, every))
     if not named:
-        raise AirflowFailException(
+        raise NightFailed(
             f"The asset's event names no period of {every}: a user or another system has made it. Trigger the DAG with the "
-            'param partition instead, or give the event the extra {"payload": {"partition": "2026-11-19T0710"}}.'
+            'param partition instead, or give the event the extra {"payload": {"partition": "2026-11-19T0710"}}.',
+            Entry.WRONG_PARAM,
         )
     everything = named | set(_named(forgotten, every))
     # The clock of the events may be ahead of this one.

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from nightshift.operators.due_time import due
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.spec import periods
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def partition_of(context: Context, every: str | None = None) -> str:
 
     :param every: the length of the job's periods, to which the same applies as to days; None for days.
 
-    Raises AirflowFailException for a param that is not a partition, and for the logical date of a manual run that is neither
+    Raises NightFailed for a param that is not a partition, and for the logical date of a manual run that is neither
     the start of one nor about now, such as a local midnight.
     """
     asked = context["params"].get("partition")
@@ -41,7 +40,7 @@ def partition_of(context: Context, every: str | None = None) -> str:
         try:
             return periods.read(str(asked), every)
         except periods.NoPartition as error:
-            raise AirflowFailException(f"The param partition is {asked!r}. {error}") from None
+            raise NightFailed(f"The param partition is {asked!r}. {error}", Entry.WRONG_PARAM) from None
     dag_run = context["dag_run"]
     moment, triggered = dag_run.logical_date, dag_run.run_after
     found = nearest(context, every)
@@ -50,10 +49,11 @@ def partition_of(context: Context, every: str | None = None) -> str:
     if abs(triggered - moment) < JUST_NOW or found == periods.at(triggered, every):
         return found
     meant = periods.holding(moment, every)
-    raise AirflowFailException(
+    raise NightFailed(
         f"The logical date {moment.astimezone(UTC).isoformat()} does not say which {'day' if every is None else 'period'} to "
         f"compute: no {'day' if every is None else f'period of {every}'} begins then, in UTC. Trigger the DAG with the param "
-        f"partition, for example {periods.before(meant, every)}, {meant} or {periods.after(meant, every)}."
+        f"partition, for example {periods.before(meant, every)}, {meant} or {periods.after(meant, every)}.",
+        Entry.WRONG_PARAM,
     )
 
 

@@ -9,16 +9,17 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from nightshift.fields.text import n
 from nightshift.formats import XCOM
 from nightshift.operators.bigquery_jobs import SHORT_WAIT_S
 from nightshift.operators.due_time import due
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.operators.file_periods import began_by_files, periods_of_events, start_run, within_reach
 from nightshift.operators.params import only_params
 from nightshift.operators.partition import has_run, left_out, not_over, partition_of, why
-from nightshift.operators.run import RunOperator, permanent_failures
+from nightshift.operators.run import RunOperator, keep_skip, permanent_failures
 from nightshift.operators.workers_rights import check_workers
 from nightshift.spec import periods
 
@@ -41,7 +42,7 @@ def _began(context: Context) -> datetime:
     """When the DAG run began."""
     began = context["dag_run"].start_date
     if began is None:
-        raise AirflowFailException("The DAG run has no start date. Trigger the DAG again.")
+        raise NightFailed("The DAG run has no start date. Trigger the DAG again.", Entry.UNEXPECTED)
     return began.astimezone(UTC)
 
 
@@ -85,12 +86,13 @@ def _redone(redo: Redo) -> str:
 
 
 def _only(context: Context, name: str) -> None:
-    """Raises AirflowFailException if another param conflicts with this one."""
+    """Raises NightFailed if another param conflicts with this one."""
     asked = [each for each in ("fresh", "republish", "redo") if context["params"].get(each)]
     if asked != [name]:
-        raise AirflowFailException(
+        raise NightFailed(
             f"The params {' and '.join(asked)} are set together. Set one: fresh computes all rows again, republish shows an "
-            "old run again, redo computes only rows without an answer."
+            "old run again, redo computes only rows without an answer.",
+            Entry.WRONG_PARAM,
         )
 
 
@@ -117,7 +119,7 @@ class PlanOperator(RunOperator):
     template_fields: Sequence[str] = ()
 
     def __init__(self, *, spec: dict[str, Any], **kwargs: Any) -> None:
-        super().__init__(run_prefix="", terms="", **kwargs)
+        super().__init__(run_prefix="", terms="", on_skipped_callback=keep_skip, **kwargs)
         self.job = spec
         self._counts: Counts | None = None
 
@@ -286,23 +288,26 @@ class PlanOperator(RunOperator):
         try:
             run = RunRef.from_prefix(f"{spec.job}/{partition}/{run_id.strip()}")
         except ValueError:
-            raise AirflowFailException(
+            raise NightFailed(
                 f"The param republish is {run_id!r}. Write the id of a run, for example 0123456789abcdef-g2; the audit table "
-                "and the column nightshift_run_id have it."
+                "and the column nightshift_run_id have it.",
+                Entry.WRONG_PARAM,
             ) from None
         frozen, record = load_run(self.store, run)
         if record.project not in (None, self.settings.project):
-            raise AirflowFailException(
+            raise NightFailed(
                 f"{run.prefix} has rows of the project {record.project}, and this deployment's is {self.settings.project} "
-                "(NIGHTSHIFT_PROJECT). Name a run of this deployment."
+                "(NIGHTSHIFT_PROJECT). Name a run of this deployment.",
+                Entry.WRONG_PARAM,
             )
         frozen = frozen.under_terms_of(spec)
         plan, sealed = load_plan(self.store, run), load_manifest(self.store, run)
         if plan is None or sealed is None:
             missing = "plan.json" if plan is None else "manifest.json"
-            raise AirflowFailException(
+            raise NightFailed(
                 f"{run.prefix} is not sealed, so it cannot be shown again: it has no {missing}. Name a run that was finished, "
-                "or trigger the DAG with fresh."
+                "or trigger the DAG with fresh.",
+                Entry.WRONG_PARAM,
             )
         self._warehouse.check_destination(frozen, plan.exported)
         return run, frozen, plan.rows
@@ -313,7 +318,7 @@ class PlanOperator(RunOperator):
 
         _only(context, "redo")
         if (asked := context["params"]["redo"]) not in VALUES:
-            raise AirflowFailException(f"The param redo is {asked!r}. Write {' or '.join(VALUES)}, or nothing.")
+            raise NightFailed(f"The param redo is {asked!r}. Write {' or '.join(VALUES)}, or nothing.", Entry.WRONG_PARAM)
         return open_again(
             self.store,
             self._warehouse,

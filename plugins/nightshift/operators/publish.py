@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from nightshift.fields.text import n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.operators.run import RunOperator, permanent_failures
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class PublishOperator(RunOperator):
         self.keep_lineage()
         try:
             finished_jobs(event)
-        except AirflowFailException:
+        except NightFailed:
             # The transaction refuses the run, but cannot name what is in the way.
             with permanent_failures():
                 self.warehouse.check_may_replace(self.spec, self.run, self._asked_at, self.completes(self._asked_at))
@@ -125,7 +124,7 @@ class PublishOperator(RunOperator):
 
         manifest = load_manifest(self.store, self.run)
         if manifest is None:
-            raise AirflowFailException(f"{self.run.prefix} is not sealed. Repeat the task 'seal' first.")
+            raise NightFailed(f"{self.run.prefix} is not sealed. Repeat the task 'seal' first.", Entry.EARLIER_TASK)
         check_follows(self.run, manifest, self.plan)
         return whole(self.store, self.run, manifest, self.redo)
 

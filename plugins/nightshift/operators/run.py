@@ -14,10 +14,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.fields.terminal import harmless
 from nightshift.fields.text import lines
-from nightshift.operators.failures import ERROR_KEY, MOST, Entry, NightFailed, entry_of, is_permanent, say
+from nightshift.operators.failures import MOST, SKIPPED_KEY, Entry, NightFailed, entry_of, is_permanent, say
 from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
+from nightshift.triggers.ended import ERROR_KEY
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class RunOperator(BaseOperator):
         self._lineage: Lineage | None = None
 
     def pre_execute(self, context: Context) -> None:
-        """Airflow calls it before each try, and when a deferred task resumes. Raises AirflowFailException if another release
+        """Airflow calls it before each try, and when a deferred task resumes. Raises NightFailed if another release
         ran the task ``plan``, and this one cannot read its result."""
         from nightshift.formats import XCOM, UnreadableFormat
 
@@ -84,7 +85,7 @@ class RunOperator(BaseOperator):
             try:
                 XCOM.check(passed, f"What the task {PLAN!r} passed on")
             except UnreadableFormat as error:
-                raise AirflowFailException(f"{error} Or repeat the task {PLAN!r} with this one.") from error
+                raise NightFailed(f"{error} Or repeat the task {PLAN!r} with this one.", Entry.EARLIER_TASK) from error
 
     @cached_property
     def settings(self) -> Settings:
@@ -143,12 +144,15 @@ class RunOperator(BaseOperator):
         try:
             spec = frozen if terms is None else JobSpec.model_validate(terms)
         except ValidationError as error:
-            raise AirflowFailException(
+            raise NightFailed(
                 f"Another release of nightshift ran the task 'plan', and this one does not know all settings of its job. "
-                f"Repeat the task 'plan'. {error}"
+                f"Repeat the task 'plan'. {error}",
+                Entry.EARLIER_TASK,
             ) from error
         if spec.semantic() != frozen.semantic():
-            raise AirflowFailException(f"{self.run.prefix} belongs to another query, model or request. Repeat the task 'plan'.")
+            raise NightFailed(
+                f"{self.run.prefix} belongs to another query, model or request. Repeat the task 'plan'.", Entry.EARLIER_TASK
+            )
         return self.redo.terms(spec) if self.redo else spec
 
     @cached_property
@@ -158,7 +162,9 @@ class RunOperator(BaseOperator):
 
         plan = planned(self.store, self.run, self.record)
         if plan is None:
-            raise AirflowFailException(f"{self.run.prefix} has no plan.json. Repeat the task 'extract', which writes it.")
+            raise NightFailed(
+                f"{self.run.prefix} has no plan.json. Repeat the task 'extract', which writes it.", Entry.EARLIER_TASK
+            )
         return plan
 
     def tell(self, text: str, *, warns: bool = False) -> None:
@@ -234,6 +240,11 @@ def keep_error(context: Context) -> None:
         log.error(message)
     say(log, error)
     context["ti"].xcom_push(ERROR_KEY, message[:MOST])
+
+
+def keep_skip(context: Context) -> None:
+    """Airflow calls it when a task has skipped itself."""
+    context["ti"].xcom_push(SKIPPED_KEY, True)
 
 
 def _foreign(error: BaseException | str) -> str:

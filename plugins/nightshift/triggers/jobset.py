@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from nightshift.jobset.fleet.watch import FleetWatch
+from nightshift.triggers.ended import ended_by_a_person
 from nightshift.triggers.first_ending import first_ending
 from nightshift.triggers.log_flush import logged_lines_taken
 from nightshift.triggers.night_gauges import NightGauges
@@ -198,6 +199,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
         await run_shielded(self._end(self.kill_policy), self.log)
 
     async def _end(self, policy: Literal["delete", "suspend"]) -> None:
+        if self.look is not None:
+            await ended_by_a_person(self)
         from nightshift.jobset.kubernetes.on_kill import apply_kill_policy
         from nightshift.jobset.runtime import RuntimeUnavailable
 

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from nightshift.hooks.runtime import NoSuchRuntime
 from nightshift.jobset.labels import PAUSED_ANNOTATION
+from nightshift.triggers.ended import ended_by_a_person
 from nightshift.triggers.first_ending import first_ending
 from nightshift.triggers.jobset import jobset_event
 from nightshift.triggers.night_gauges import NightGauges
@@ -147,6 +148,7 @@ class LocalJobSetTrigger(BaseTrigger):
         await run_shielded(self._end(), self.log)
 
     async def _end(self) -> None:
+        await ended_by_a_person(self)
         for each in self.jobsets:
             name = each["name"]
             self.log.info("Deleting JobSet %s: a user ended its task", name)
@@ -210,7 +212,7 @@ def _runtime() -> LocalRuntime:
     settings = Settings.from_environment()
     found = local_runtime(settings)
     if found is None:
-        raise AirflowFailException(
+        raise NoSuchRuntime(
             f"NIGHTSHIFT_RUNTIME is {settings.runtime!r} now, but the task waits for a JobSet on a local runtime. "
             "Set it back, or clear the task."
         )

@@ -246,6 +246,11 @@ class Warehouse:
         """The state of a job. Raises only WarehouseUnavailable, or WarehouseError if reading jobs is not allowed."""
         return self._jobs.state(job_id)
 
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """Ends those that are at work; a transaction that is not committed yet leaves nothing. Raises as `job`."""
+        for job_id in job_ids:
+            self._jobs.cancel(job_id)
+
     def finish_publish(
         self, spec: JobSpec, run: RunRef, manifest: RunManifest, source: ExportedSource, *, asked_at: str
     ) -> dict[str, Any]:

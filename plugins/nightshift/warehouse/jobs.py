@@ -7,6 +7,7 @@ one job of a step runs at any time, and the one that succeeded, if any, has the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,6 +151,15 @@ class Jobs:
         with translated(f"The result of BigQuery job {job.job_id} cannot be read"):
             ((found,),) = (tuple(row.values()) for row in map(dict, job.result(timeout=CALL_TIMEOUT_S, retry=bounded_retry())))
             return int(found)
+
+    def cancel(self, name: str) -> None:
+        """Asks BigQuery to end a job; one that is done, or that it does not know, stays so. Raises WarehouseUnavailable."""
+        from google.api_core.exceptions import NotFound
+
+        with translated(f"BigQuery job {name} cannot be canceled"), suppress(NotFound):
+            self._client.cancel_job(
+                name, project=self._project, location=self._location, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
+            )
 
     def name_of(self, run: RunRef, step: str, attempt: int) -> str:
         return job_id(self._deployment, run, step, attempt)

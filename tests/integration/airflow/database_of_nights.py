@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow.api.common.mark_tasks import set_dag_run_state_to_failed, set_dag_run_state_to_success
 from airflow.models import DagRun, TaskInstance
 from airflow.models.dagbag import DBDagBag
 from airflow.models.deadline import Deadline
@@ -26,10 +27,10 @@ KINDS = {
 }
 
 
-def made(dag: Any, kind: str, session: Any) -> DagRun:
+def made(dag: Any, kind: str, session: Any, run_id: str = "") -> DagRun:
     run_type, by, logical_date = KINDS[kind]
     return dag.create_dagrun(  # type: ignore[no-any-return]
-        run_id=f"{kind}__x",
+        run_id=run_id or f"{kind}__x",
         logical_date=logical_date,
         data_interval=None if logical_date is None else (logical_date, logical_date + timedelta(days=1)),
         run_after=DAY,
@@ -71,8 +72,55 @@ def cleared(dag: Any, session: Any) -> Any:
     return found
 
 
+CHAIN = ("plan", "extract", "infer", "seal", "publish", "audit")
+MARK = {"failed": set_dag_run_state_to_failed, "success": set_dag_run_state_to_success}
+
+
+def ended(dag: Any, session: Any) -> Any:
+    """For each way that a night ends: the states of its tasks when audit_failure may begin, None if it never may; and the
+    state of the DAG run when that task has ended as it ends then."""
+    ways: dict[str, tuple[dict[str, str], str | None, str]] = {}
+    for number, task in enumerate(CHAIN[:-1]):
+        done = dict.fromkeys(CHAIN[:number], "success")
+        ways[f"stopped in {task}"] = ({**done, task: "running"}, "failed", "failed")
+        ways[f"failed in {task}"] = ({**done, task: "failed"}, None, "success")
+    ways["stopped in infer, deferred"] = ({"plan": "success", "extract": "success", "infer": "deferred"}, "failed", "failed")
+    ways["stopped before it began"] = ({}, "failed", "failed")
+    ways["marked successful in infer"] = ({"plan": "success", "extract": "success", "infer": "deferred"}, "success", "skipped")
+    ways["published"] = (dict.fromkeys(CHAIN, "success"), None, "skipped")
+    ways["nothing to do"] = ({"plan": "skipped"}, None, "skipped")
+    return {name: _end(dag, f"run{number}", way, session) for number, (name, way) in enumerate(ways.items())}
+
+
+def _end(dag: Any, run_id: str, way: tuple[dict[str, str], str | None, str], session: Any) -> Any:
+    states, marked, ends = way
+    run = made(dag, "manual", session, run_id)
+    session.flush()
+    tasks = tasks_of(run, session)
+    for name, state in states.items():
+        tasks[name].state = TaskInstanceState(state)
+    run.state, run.dag = DagRunState.RUNNING, dag
+    session.flush()
+    if marked:
+        MARK[marked](dag=dag, run_id=run_id, commit=True, session=session)
+        session.flush()
+    seen = None
+    for _ in range(len(CHAIN) + 2):
+        able, _callback = run.update_state(session=session, execute_callbacks=False)
+        session.flush()
+        if run.state in (DagRunState.FAILED, DagRunState.SUCCESS):
+            break
+        for ti in able:
+            # Nothing else of the night may begin.
+            assert ti.task_id == "audit_failure", ti.task_id
+            seen = {name: str(each.state) for name, each in tasks.items() if name in CHAIN}
+            tasks["audit_failure"].state = TaskInstanceState(ends)
+        session.flush()
+    return [seen, str(run.state)]
+
+
 if __name__ == "__main__":
     name, what = sys.argv[1:]
     with create_session() as session:
         dag = DBDagBag().get_latest_version_of_dag(name, session=session)
-        print("FOUND", json.dumps({"cleared": cleared}[what](dag, session)))
+        print("FOUND", json.dumps({"cleared": cleared, "ended": ended}[what](dag, session)))

@@ -7,9 +7,12 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import SetXCom, TaskStatesResult
 
 from nightshift.triggers.bigquery import BigQueryJobsTrigger
 from nightshift.triggers.polling import poll
@@ -97,3 +100,30 @@ async def test_an_outage_is_waited_out(own_emulator: BigQueryEmulator) -> None:
     assert told["problem"] is None
     assert told["jobs"][0]["job_id"] == job
     assert told["jobs"][0]["done"]
+
+
+@pytest.mark.gate
+async def test_a_person_who_ends_the_task_ends_its_jobs(emulator: BigQueryEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is at work ends at once, without an effect; what is done stays done, and an unknown one is no error.
+
+    Airflow's answer is a stand-in: what it says of tasks that a person ended is tested against its database.
+    """
+    endless = "SELECT COUNT(*) FROM UNNEST(GENERATE_ARRAY(1, 1000000)) a, UNNEST(GENERATE_ARRAY(1, 1000000)) b WHERE a * b = 7"
+    working = emulator.client().query(endless, job_id=f"job-{uuid.uuid4().hex}", location="US", job_retry=None)
+    done = a_job(emulator)
+    trigger = BigQueryJobsTrigger(job_ids=["never-started", done, str(working.job_id)], deadline=time.time() + GIVE_UP_S)
+    ti: Any = SimpleNamespace(dag_id="tickets", task_id="publish", run_id="night", map_index=-1)
+    trigger._task_instance = ti
+    said: list[Any] = []
+
+    def send(message: Any) -> Any:
+        said.append(message)
+        return TaskStatesResult(task_states={"night": {"publish": "failed"}})
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+
+    await trigger.on_kill()
+
+    told = await event(done, str(working.job_id))
+    assert [job["error"] is None for job in told["jobs"]] == [True, False]
+    assert [message.key for message in said if isinstance(message, SetXCom)] == ["error"]

@@ -90,3 +90,31 @@ def test_a_backfill_repeats_a_night_with_a_deadline_that_failed(database: Databa
     database.airflow("backfill", "create", *days, "--reprocess-behavior", "failed")
 
     assert database.change("SELECT state, clear_number FROM dag_run") == [("queued", 1)]
+
+
+def test_a_night_that_a_person_stopped_is_recorded_whatever_was_at_work(database: Database) -> None:
+    """Airflow ends or skips all tasks of a DAG run that is marked, but those that clean up; and the DAG run ends as it was
+    marked."""
+    found = database.do("ended")
+
+    chain = database_of_nights.CHAIN
+    for number, task in enumerate(chain[:-1]):
+        done = dict.fromkeys(chain[:number], "success")
+        stopped = {**done, task: "failed", **dict.fromkeys(chain[number + 1 :], "skipped")}
+        assert found.pop(f"stopped in {task}") == [stopped, "failed"], task
+        states, ending = found.pop(f"failed in {task}")
+        assert ending == "failed"
+        assert states | {"audit": ""} == {
+            **done,
+            task: "failed",
+            **dict.fromkeys(chain[number + 1 :], "upstream_failed"),
+            "audit": "",
+        }
+    deferred = {"plan": "success", "extract": "success", "infer": "failed", **dict.fromkeys(chain[3:], "skipped")}
+    assert found == {
+        "stopped in infer, deferred": [deferred, "failed"],
+        "stopped before it began": [dict.fromkeys(chain, "skipped"), "failed"],
+        "marked successful in infer": [{**deferred, "infer": "success"}, "success"],
+        "published": [dict.fromkeys(chain, "success"), "success"],
+        "nothing to do": [dict.fromkeys(chain, "skipped"), "success"],
+    }

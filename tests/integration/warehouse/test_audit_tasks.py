@@ -19,12 +19,14 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 from nightshift import exits
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
+from nightshift.operators.failures import Entry, NightFailed
 from nightshift.planner.costs.report import by_job
 from nightshift.planner.sealing import seal_measured
 from nightshift.run import endings, shown
 from nightshift.run.endings import Ending
 from nightshift.run.names import RunRef
 from nightshift.store import StoreUnavailable, list_numbered
+from nightshift.triggers.ended import MARKED
 from nightshift.warehouse import publications
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
@@ -64,6 +66,17 @@ class Desk:
         at = TASKS.index(task)
         states = {**dict.fromkeys(TASKS[:at], "success"), task: "failed", **dict.fromkeys(TASKS[at + 1 :], "upstream_failed")}
         self.record(dag_run, states)
+
+    def stopped(self, dag_run: str, task: str, *, at_work: bool = True) -> str:
+        """The task audit_failure, after a person has marked the DAG run failed; what it ends with."""
+        at = TASKS.index(task)
+        states = {**dict.fromkeys(TASKS[:at], "success"), **dict.fromkeys((*TASKS[at:], "audit"), "skipped")}
+        for each in TASKS[:at]:
+            self.xcoms.setdefault((each, "return_value"), {})
+        with pytest.raises(NightFailed) as raised:
+            self.record(dag_run, states | ({task: "failed"} if at_work else {}))
+        assert raised.value.entry is Entry.STOPPED
+        return str(raised.value)
 
     def record(self, dag_run: str, states: Mapping[str, str]) -> None:
         with DAG("job", schedule=None):
@@ -230,6 +243,44 @@ def test_another_failure_of_the_same_dag_run_has_a_row_of_its_own(desk: Desk) ->
 
     # failed_at is in whole seconds: both may carry the same.
     assert sorted(row["failed_task"] for row in desk.rows()) == ["extract", "infer"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("at_work", [True, False])
+def test_a_dag_run_that_a_person_stopped_has_its_row_and_ends_as_failed(desk: Desk, task: str, at_work: bool) -> None:
+    """Its task was at work, or the next one had not begun. That it ends as failed notifies who wants to be."""
+    run = None if task == "plan" else desk.plan("night")
+    said = desk.stopped("night", task, at_work=at_work)
+    (row,) = desk.rows()
+
+    assert said.startswith("A person stopped the night: the DAG run was marked failed before its task")
+    assert (row["state"], row["failed_task"], row["error"], row["by_dag_run_id"]) == ("failed", task, said, "night")
+    assert row["run_id"] == (run and run.run_id)
+    ended = [(each.state, each.task, each.error) for each in desk.endings(run)] if run else []
+    assert ended == ([("failed", task, said)] if run else [])
+
+
+def test_a_task_that_a_person_marked_says_so(desk: Desk) -> None:
+    """Its trigger has left the words. The tasks after it could not begin, so the DAG run ends as failed by itself."""
+    desk.plan("night")
+    desk.fails("night", "infer", MARKED.format("infer"))
+    (row,) = desk.rows()
+
+    assert (row["failed_task"], row["error"]) == ("infer", MARKED.format("infer"))
+
+
+@pytest.mark.parametrize("marked", ["skips itself", "marked successful"])
+def test_a_night_that_is_over_for_another_reason_has_no_row(desk: Desk, marked: str) -> None:
+    if marked == "skips itself":
+        desk.xcoms = {("plan", "skipped"): True}
+        states = dict.fromkeys((*TASKS, "audit"), "skipped")
+    else:
+        desk.plan("night")  # and infer, which was at work, has passed nothing on
+        done = {"plan": "success", "extract": "success", "infer": "success"}
+        states = {**dict.fromkeys((*TASKS, "audit"), "skipped"), **done}
+
+    with pytest.raises(AirflowSkipException):
+        desk.record("night", states)
 
 
 def test_a_dag_run_that_is_repaired_meanwhile_gets_none(desk: Desk) -> None:

@@ -54,7 +54,9 @@ def test_a_failure_is_recorded_beside_the_last_task_so_that_the_dag_run_ends_as_
     recorder: Any = dag.get_task(FAILURE)
 
     assert sorted(recorder.upstream_task_ids) == sorted(TASKS[:-1])
-    assert (recorder.trigger_rule, recorder.tasks) == ("one_failed", tuple(TASKS[:-1]))
+    assert (recorder.trigger_rule, recorder.tasks) == ("all_done", tuple(TASKS[:-1]))
+    assert recorder.is_teardown, "else Airflow skips it if a person marks the DAG run failed"
+    assert recorder.on_failure_fail_dagrun, "else the DAG run would be successful then"
     assert sorted(task.task_id for task in dag.leaves) == ["audit", FAILURE]
 
 
