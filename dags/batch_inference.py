@@ -1,4 +1,4 @@
-"""One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit; audit_failure records nights that fail.
+"""One DAG for each job file in dags/jobs/: plan -> extract -> infer -> seal -> publish -> audit; audit_failure if it fails.
 
 Broken job files are left out here; broken_jobs.py shows them as an import error. Airflow keeps one import error per file,
 and drops every DAG of such a file, so one file cannot both raise and serve.

@@ -109,6 +109,25 @@ def test_a_pod_that_was_cut_down_to_what_is_kept_of_it_says_the_same(case: str) 
         assert pod_now(slim_pod(pod), NOW) == pod_now(pod, NOW)
 
 
+def test_a_killed_engine_is_not_blamed_on_its_log_or_its_author() -> None:
+    """The last line of a program that something else has killed is whatever it said before."""
+    (pod,) = copy.deepcopy(recorded("sidecar-loads").pods)
+    (server,) = pod["status"]["initContainerStatuses"]
+    ended = {"exitCode": 137, "reason": "Error", "finishedAt": "2026-11-21T02:00:00Z", "message": "Triton is installed ...\n"}
+    server |= {"restartCount": 1, "lastState": {"terminated": ended}}
+
+    now = pod_now(pod, NOW)
+    assert (now.stage, now.acts) == (Stage.WEIGHTS, Acts.CLUSTER)
+    assert now.words is not None
+    assert now.words.said == "it was killed: exit code 137 (SIGKILL), by its probe, its node or by hand"
+
+    ended |= {"reason": "OOMKilled"}
+    now = pod_now(pod, NOW)
+    assert now.acts is Acts.AUTHOR, "its own limit"
+    assert now.words is not None
+    assert now.words.said == "it was killed: it used more memory than its limit"
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_written_is_read_back(case: str) -> None:
     store, now = MemoryStore(), seen(case)

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from nightshift.run.names import Work
 
 ROWS_SHOWN = 3
+NOT_ONE = (
+    "No chunk was done until then, so more time or workers help only if the pods waited for a machine or for a long download. "
+    "If an engine ran and never answered, read its log: nightshift status RUN --engines shows where each pod was."
+)
+"""What to do about a deadline before which nothing was computed."""
 ENGINES_READ = 5
 """Of a JobSet's engines, whose logs are read when it has ended: each is a request of up to 10 MiB."""
 TOO_MANY = "TooManyDeadLetters"
@@ -315,6 +320,8 @@ class InferOperator(JobSetTask, RunOperator):
         if outcome.ending is Ending.SUCCEEDED:
             words = f"{outcome.explanation}, but {left}: its drivers exited with 0 although work is left"
             return replace(outcome, ending=Ending.UNKNOWN, reason="ChunksMissing", explanation=words)
+        if outcome.ending is Ending.DEADLINE and missing == chunks:
+            outcome = replace(outcome, advice=NOT_ONE)
         rows = {each.pod: self._rows(each) for each in outcome.failed}
         shown = sorted(set(filter(None, rows.values())))[:ROWS_SHOWN]
         where = f" while it had {'; '.join(shown)}" if shown else ""

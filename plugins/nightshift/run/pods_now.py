@@ -88,6 +88,12 @@ class PodEnding(StrEnum):
     """The cluster, a pause or a smaller JobSet took it away."""
 
 
+SIGKILL: Final = 137
+"""The exit code of a container that was killed."""
+OUT_OF_MEMORY: Final = "OOMKilled"
+"""Why, if it was its memory limit."""
+
+
 @dataclass(frozen=True)
 class LastWords:
     """Of a container that exited with an error.
@@ -108,8 +114,17 @@ class LastWords:
     may_pass: bool = False
 
     @property
+    def killed(self) -> bool:
+        """Whether something else than its own memory limit has ended it: then its log does not know why."""
+        return self.exit_code == SIGKILL and self.reason != OUT_OF_MEMORY
+
+    @property
     def said(self) -> str:
-        """One line: the cause; without one the last line, or the exit code."""
+        """One line: the cause; without one the last line, or the exit code. A program that was killed had no say in it."""
+        if self.killed:
+            return f"it was killed: exit code {self.exit_code} (SIGKILL), by its probe, its node or by hand"
+        if self.reason == OUT_OF_MEMORY:
+            return self.cause or "it was killed: it used more memory than its limit"
         last = self.lines[-1].strip() if self.lines else f"exit code {self.exit_code} ({self.reason})"
         return self.cause or last
 

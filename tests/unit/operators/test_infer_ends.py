@@ -175,9 +175,19 @@ class TestEnds:
         name = night.execute()
         night.agent.says(name, "Running")
 
-        with pytest.raises(JobSetDeadlineExceeded, match=r"deadline passed.*2 of 2 chunks are missing"):
+        with pytest.raises(JobSetDeadlineExceeded, match=r"deadline passed.*2 of 2 chunks are missing") as raised:
             night.resume(name, ending="deadline")
         assert night.agent.names() == []
+        assert "If an engine ran and never answered, read its log" in str(raised.value)
+        assert "later deadline" not in str(raised.value), "an engine that never answers would use up that, too"
+
+    def test_a_deadline_before_which_some_was_done_may_be_too_early(self, night: Night) -> None:
+        name = night.execute()
+        night.commit(0)
+        night.agent.says(name, "Running")
+
+        with pytest.raises(JobSetDeadlineExceeded, match="Set a later deadline, or use more or faster workers"):
+            night.resume(name, ending="deadline")
 
     @pytest.mark.parametrize(("reason", "error"), [("EvictionByEvictionAPI", JobSetPreempted), ("", JobSetLost)])
     def test_there_is_an_end_to_going_on_by_itself(self, night: Night, reason: str, error: type[Exception]) -> None:

@@ -86,7 +86,7 @@ def pod_now(pod: Mapping[str, Any], now: float, *, deleted: bool = False, events
             ending = PodEnding.TAKEN
         if ending is not PodEnding.FAILED:
             common["words"] = None
-        acts = Acts.AUTHOR if ending is PodEnding.FAILED else Acts.NOBODY
+        acts = Acts.NOBODY if ending is not PodEnding.FAILED else Acts.CLUSTER if words and words.killed else Acts.AUTHOR
         why = ": ".join(filter(None, (end.reason, shorten(end.message)))) if ending is not PodEnding.DONE else ""
         since = _finished(pod) or end.since or meta.get("deletionTimestamp") or moment(now)
         return PodNow(**common, stage=Stage.ENDED, since=since, acts=acts, why=why, ending=ending)
@@ -161,7 +161,7 @@ def _who_mends(words: LastWords | None) -> Acts:
     """Of an engine that has exited before it ever answered."""
     if words is None:
         return Acts.NOBODY
-    return Acts.CLUSTER if words.reason in _NEVER_RAN else Acts.AUTHOR
+    return Acts.CLUSTER if words.reason in _NEVER_RAN or words.killed else Acts.AUTHOR
 
 
 def _after_patience(since: str, now: float) -> Acts:
