@@ -15,11 +15,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from nightshift.fields.text import WIDTH, n
 from nightshift.operators.bigquery_jobs import deferred, finished_jobs, finished_soon
-from nightshift.operators.failures import SKIPPED_KEY, Entry, NightFailed
+from nightshift.operators.failures import ERROR_KEY, SKIPPED_KEY, Entry, NightFailed
 from nightshift.operators.partition import nearest, partition_of
 from nightshift.operators.run import RunOperator, permanent_failures
 from nightshift.run.names import canonical_json
-from nightshift.triggers.ended import ERROR_KEY
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

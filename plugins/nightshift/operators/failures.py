@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from nightshift.fields.terminal import harmless
 from nightshift.fields.text import lines
 from nightshift.jobset.fleet.errors import Failure
+from nightshift.triggers.ended import ERROR_KEY as ERROR_KEY
 
 RUNBOOK: Final = "docs/operate/runbook.md"
 MOST: Final = 10_000

@@ -20,10 +20,10 @@ from urllib.parse import quote
 from airflow.sdk.configuration import conf
 
 from nightshift.hooks.notifiers import NotNotified, isolated, notifier_class, one_line
+from nightshift.operators.failures import ERROR_KEY
 from nightshift.settings import Settings
 from nightshift.spec import notifiers, periods
 from nightshift.spec.notify import PLACES, Notifier, filled
-from nightshift.triggers.ended import ERROR_KEY
 
 if TYPE_CHECKING:
     from airflow.sdk.bases.notifier import BaseNotifier

@@ -14,11 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.fields.terminal import harmless
 from nightshift.fields.text import lines
-from nightshift.operators.failures import MOST, SKIPPED_KEY, Entry, NightFailed, entry_of, is_permanent, say
+from nightshift.operators.failures import ERROR_KEY, MOST, SKIPPED_KEY, Entry, NightFailed, entry_of, is_permanent, say
 from nightshift.operators.links import RunFolderLink
 from nightshift.run.names import RunRef
 from nightshift.settings import Settings
-from nightshift.triggers.ended import ERROR_KEY
 
 log = logging.getLogger(__name__)
 
