@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 from airflow.sdk.bases.notifier import BaseNotifier
@@ -49,6 +50,18 @@ class Hanging(Blackboard):
     def notify(self, context: Any) -> None:
         self.begun.set()
         time.sleep(600)
+
+
+class Paper(BaseNotifier):
+    """Outlives its process."""
+
+    def __init__(self, text: str, to: str) -> None:
+        super().__init__()
+        self.text, self.to = text, to
+
+    def notify(self, context: Any) -> None:
+        with Path(self.to).open("a") as paper:
+            paper.write(f"{self.text}\n")
 
 
 class Page(BaseNotifier):

@@ -156,7 +156,7 @@ class AuditFailureOperator(RunOperator):
         ti, states = context["ti"], self._states(context)
         done = list(takewhile(lambda task: states.get(task) == "success", self.tasks))
         failed = next((task for task in self.tasks if task not in done), None)
-        if failed is None:
+        if failed is None or states.get(failed) not in ("failed", "skipped"):
             raise AirflowSkipException("No task of this DAG run is failed now.")
         if states.get(failed) == "skipped":
             if ti.xcom_pull(task_ids=failed, key=SKIPPED_KEY):

@@ -29,13 +29,17 @@ class Database:
         jobs.mkdir(parents=True)
         (jobs / "job.yaml").write_text(yaml.safe_dump(self.job))
         (folder / "dags" / "batch_inference.py").write_text((ROOT / "dags/batch_inference.py").read_text())
-        (folder / "notifiers.yaml").write_text("board: {notifier: tests.unit.notices.Blackboard}")
+        self.paper = folder / "paper"
+        text = "{{ task_id }} of {{ partition }}: {{ error }} {{ url }}"
+        board = {"notifier": "tests.unit.notices.Paper", "arguments": {"text": text, "to": str(self.paper)}}
+        (folder / "notifiers.yaml").write_text(yaml.safe_dump({"board": board}))
         self.url = f"sqlite:///{folder}/airflow.db"
         self.environment = {
             **os.environ,
             "AIRFLOW_HOME": str(folder),
             "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__API__BASE_URL": "https://airflow.example",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.url,
             "NIGHTSHIFT_BUCKET": "b",
             "NIGHTSHIFT_PROJECT": "p",
@@ -118,3 +122,15 @@ def test_a_night_that_a_person_stopped_is_recorded_whatever_was_at_work(database
         "published": [dict.fromkeys(chain, "success"), "success"],
         "nothing to do": [dict.fromkeys(chain, "skipped"), "success"],
     }
+
+
+def test_the_notification_of_a_failed_night_has_its_words_and_its_page(database: Database) -> None:
+    """By a real DAG processor, which gets neither from the scheduler."""
+    assert database.do("calls_back") == "failed"
+
+    # It may read the files once before it asks for callbacks.
+    database.environment["AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL"] = "1"
+    database.airflow("dag-processor", "--num-runs", "2")
+
+    page = f"https://airflow.example/dags/{database.job['job']}/runs/scheduled__x"
+    assert database.paper.read_text() == f"extract of 2026-11-20: division by zero: 100 / 0 {page}\n"

@@ -283,9 +283,10 @@ def test_a_night_that_is_over_for_another_reason_has_no_row(desk: Desk, marked: 
         desk.record("night", states)
 
 
-def test_a_dag_run_that_is_repaired_meanwhile_gets_none(desk: Desk) -> None:
+@pytest.mark.parametrize("state", ["success", "deferred", "running", "queued"])
+def test_a_dag_run_that_is_repaired_meanwhile_gets_none(desk: Desk, state: str) -> None:
     with pytest.raises(AirflowSkipException):
-        desk.record("night", dict.fromkeys(TASKS, "success"))
+        desk.record("night", dict.fromkeys(TASKS, "success") | {"infer": state})
 
 
 def test_a_publication_is_known_in_the_bucket_before_its_audit_and_whatever_that_does(desk: Desk) -> None:
