@@ -74,7 +74,7 @@ class BigQueryJobsTrigger(BaseTrigger):
             return
         self.log.info("Canceling BigQuery jobs %s: a person ended their task", ", ".join(self.job_ids))
         await poll(
-            _with_warehouse(lambda warehouse: warehouse.cancel(self.job_ids)),
+            _with_warehouse(lambda warehouse: warehouse.jobs.cancel(self.job_ids)),
             final=lambda _: True,
             interval_s=self.poll_interval,
             deadline=self.deadline,

@@ -40,7 +40,7 @@ class Warehouse:
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
         self._settings = settings
-        self._jobs = Jobs(client, settings)
+        self.jobs = Jobs(client, settings)
         self._statements = Statements(client, settings)
         self._tables = Tables(client, settings)
         self._staging = Staging(client, settings)
@@ -158,11 +158,11 @@ class Warehouse:
                 sql = ordered.ordered_export(spec, bucket, partial(run.export_pattern, attempt), order, types)
             self._statements.submit(sql, query.parameters(spec, run.partition), job_id=job_id)
 
-        return self._jobs.find_or_start(run, "extract", start, holds=holds)
+        return self.jobs.find_or_start(run, "extract", start, holds=holds)
 
     def _could_not_sort(self, run: RunRef, attempts: int) -> bool:
         """Whether one of the export's first attempts failed because its rows were too many, or too large, to be sorted."""
-        return any(self._jobs.state(self._jobs.name_of(run, "extract", number)).too_large_to_sort for number in range(attempts))
+        return any(self.jobs.state(self.jobs.name_of(run, "extract", number)).too_large_to_sort for number in range(attempts))
 
     def start_staging(
         self,
@@ -180,7 +180,7 @@ class Warehouse:
         asked_at: when the run was asked for, ISO 8601. prompts: of its dead letters, if there are some.
         """
         self._tables.ensure_own()
-        if self._jobs.succeeded(run, _publish_step(manifest, asked_at)) is not None and self._shows(spec, run, manifest):
+        if self.jobs.succeeded(run, _publish_step(manifest, asked_at)) is not None and self._shows(spec, run, manifest):
             return []
         fields = schema.staging_fields(spec, source.columns)
         started = []
@@ -238,18 +238,13 @@ class Warehouse:
             )
             self._statements.submit(script, parameters, job_id=job_id)
 
-        return self._jobs.find_or_start(
+        return self.jobs.find_or_start(
             run, _publish_step(manifest, asked_at), start, holds=lambda: self._shows(spec, run, manifest)
         )
 
     def job(self, job_id: str) -> JobState:
         """The state of a job. Raises only WarehouseUnavailable, or WarehouseError if reading jobs is not allowed."""
-        return self._jobs.state(job_id)
-
-    def cancel(self, job_ids: Sequence[str]) -> None:
-        """Ends those that are at work; a transaction that is not committed yet leaves nothing. Raises as `job`."""
-        for job_id in job_ids:
-            self._jobs.cancel(job_id)
+        return self.jobs.state(job_id)
 
     def finish_publish(
         self, spec: JobSpec, run: RunRef, manifest: RunManifest, source: ExportedSource, *, asked_at: str
@@ -260,7 +255,7 @@ class Warehouse:
         partition, earlier runs that this one completes included: rows, predictions, dead_letters. Raises WarehouseError when
         the partition does not show exactly this run.
         """
-        job = self._jobs.succeeded(run, _publish_step(manifest, asked_at))
+        job = self.jobs.succeeded(run, _publish_step(manifest, asked_at))
         table, shown = schema.destination_table(spec, self._settings), manifest.totals
         if job is None or not self._shows(spec, run, manifest):
             raise WarehouseError(
@@ -304,7 +299,7 @@ class Warehouse:
         steps = ["extract"]
         if manifest is not None and asked_at is not None:
             steps.append(_publish_step(manifest, asked_at))
-        billed = [each for step in steps for each in self._jobs.billed(run, step)]
+        billed = [each for step in steps for each in self.jobs.billed(run, step)]
         return sum(billed) if billed else None
 
     @property

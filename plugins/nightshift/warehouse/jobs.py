@@ -6,7 +6,7 @@ one job of a step runs at any time, and the one that succeeded, if any, has the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -152,14 +152,16 @@ class Jobs:
             ((found,),) = (tuple(row.values()) for row in map(dict, job.result(timeout=CALL_TIMEOUT_S, retry=bounded_retry())))
             return int(found)
 
-    def cancel(self, name: str) -> None:
-        """Asks BigQuery to end a job; one that is done, or that it does not know, stays so. Raises WarehouseUnavailable."""
+    def cancel(self, names: Sequence[str]) -> None:
+        """Ends jobs that are at work: a transaction that is not committed yet leaves nothing. One that BigQuery does not know
+        is passed over. Raises WarehouseUnavailable, and WarehouseError if that is not allowed."""
         from google.api_core.exceptions import NotFound
 
-        with translated(f"BigQuery job {name} cannot be canceled"), suppress(NotFound):
-            self._client.cancel_job(
-                name, project=self._project, location=self._location, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
-            )
+        for name in names:
+            with translated(f"BigQuery job {name} cannot be canceled"), suppress(NotFound):
+                self._client.cancel_job(
+                    name, project=self._project, location=self._location, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
+                )
 
     def name_of(self, run: RunRef, step: str, attempt: int) -> str:
         return job_id(self._deployment, run, step, attempt)

@@ -45,6 +45,7 @@ class Client:
     """BigQuery, of which only the cancellation is of interest here."""
 
     def __init__(self) -> None:
+        self.jobs = self
         self.canceled: list[str] = []
         self.away = 0
 
