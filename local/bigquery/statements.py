@@ -6,7 +6,8 @@
 - *Temporary tables*: in a script or a session ("Multi-statement queries").
 - *Names of a result's columns.* Two columns may not have one name, whatever its case; DuckDB would rename the second. BigQuery
   says so of any query, since each result is a table. No name of a table's column begins with a reserved prefix ("Specify a
-  schema", column names): not in a result, in CREATE TABLE, through the API or in a load.
+  schema", column names): not in a result, in CREATE TABLE, through the API or in a load. Each column of CREATE TABLE AS has
+  a name; only a result's are called f0_ and so on.
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ def check_names(cursor: Any, tree: exp.Expression, context: Any) -> None:
     result = tree.this if isinstance(tree, exp.Export) else tree.expression if creates else tree
     if not isinstance(result, exp.Query) or (creates and isinstance(tree.this, exp.Schema)):
         return
+    if creates and (place := _unnamed(result)):
+        raise BigQueryError("invalidQuery", f"CREATE TABLE columns must be named, but column {place} has no name")
     found: dict[str, str] = {}
     duplicates = []
     for name, _ in _result_columns(cursor, result, context):
@@ -134,6 +137,21 @@ def check_names(cursor: Any, tree: exp.Expression, context: Any) -> None:
         raise BigQueryError(
             "invalidQuery", f"Duplicate column names in the result are not supported. Found duplicate(s): {listed}"
         )
+
+
+def _unnamed(query: exp.Query) -> int:
+    """The place of the first column of a result that has no name of its own, counted from 1; 0 if all have one."""
+    place = 0
+    for column in query.selects:
+        if not column.is_star:
+            place += 1
+            if not isinstance(column, (exp.Alias, exp.Column, exp.Dot)):
+                return place
+            continue
+        for source in query.find_all(exp.Subquery):
+            if source.parent_select is query and (inner := _unnamed(source.this)):
+                return place + inner
+    return 0
 
 
 def check_table(cursor: Any, tree: exp.Expression, context: Any, *, alone: bool) -> None:

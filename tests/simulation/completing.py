@@ -35,6 +35,7 @@ from nightshift.run.manifest import load_completed, load_manifest
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan, PlanError, load_plan, save_plan
 from nightshift.run.redo import NotRedone, Redo
+from nightshift.run.redo_rows import WRITTEN
 from nightshift.run.seal import ConservationError
 from nightshift.run.sealed_objects import SealBroken
 from nightshift.run.tolerance import ToleranceExceeded
@@ -375,6 +376,7 @@ class Completing(World):
                 fix=lambda rows, size: (1, asked.chunk_rows, ()),
                 opening=opening_of(self._store, run),
                 rows=redo.left,
+                attempt=WRITTEN,
             )
         except NotRedone as error:
             self.say(f"NO REDO: {error}")
@@ -402,11 +404,13 @@ class Completing(World):
     def _take_corrected(self, run: RunRef, redo: Redo, completes: Sealed, earlier: Work) -> bool:
         """Whether the source's rows could be matched."""
         export = self._exports.get(run.run_id)
-        if not corrected_rows.exported(self._store, run):
-            attempts = [run.parse_source(each["path"]) or 0 for each in obstore.list(self._store, run.source_folder).collect()]
-            self.seen["exported again"] += bool(attempts)
+        paths = [each["path"] for each in obstore.list(self._store, run.source_folder).collect()]
+        attempt = max((run.parse_source(path) or 0 for path in paths), default=0)
+        if not corrected_rows.exported(self._store, run, attempt):
+            self.seen["exported again"] += attempt > 0
+            attempt += 1
             export = _Export([(key, f"{key}, version {version}") for key, version in self._source])
-            path = run.source_pattern(max(attempts, default=0) + 1).replace("*", "0")
+            path = run.source_pattern(attempt).replace("*", "0")
             obstore.put(self._store, path, _parquet(self._rng.sample(export.rows, len(export.rows))))
             self._exports[run.run_id] = export
             self._hub.switch()  # Another try may have planned it meanwhile, or refused it.
@@ -420,7 +424,7 @@ class Completing(World):
         times, nightly = Counter(key for key, _ in export.rows), Counter(earlier.night)
         reason = any(times[key] != 1 for key in keys) or any(nightly[key] != 1 for key in keys)
         try:
-            corrected_rows.take_corrected(self._store, run, redo, ("id",), SOURCE.columns)
+            corrected_rows.take_corrected(self._store, run, redo, ("id",), SOURCE.columns, attempt=attempt)
         except NotMatched as error:
             self.seen["not matched"] += 1
             self.say(f"NOT MATCHED: {error}")

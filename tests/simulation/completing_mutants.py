@@ -87,7 +87,7 @@ def _not_asked(name: str) -> tuple[Change, ...]:
 
 
 def _refused_export_is_used_again() -> tuple[Change, ...]:
-    def every(store: Any, run: RunRef) -> list[str]:
+    def every(store: Any, run: RunRef, attempt: int) -> list[str]:
         found = [each["path"] for each in obstore.list(store, run.source_folder).collect()]
         return sorted(path for path in found if path.endswith(".parquet"))
 
@@ -98,8 +98,8 @@ def _any_export_counts() -> tuple[Change, ...]:
     """Files of an attempt that was refused beside those of a later one."""
     exported = corrected_rows.exported
 
-    def every(store: Any, run: RunRef) -> list[str]:
-        if not exported(store, run):
+    def every(store: Any, run: RunRef, attempt: int) -> list[str]:
+        if not exported(store, run, attempt):
             return []
         found = [each["path"] for each in obstore.list(store, run.source_folder).collect()]
         return sorted(path for path in found if path.endswith(".parquet"))

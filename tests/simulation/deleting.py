@@ -203,7 +203,11 @@ class World:
     def trigger(self, *, interrupted: bool = False, **params: Any) -> RunRef:
         """One DAG run; interrupted: up to the middle of the task infer. Raises AirflowFailException as its tasks do."""
         self.runs += 1
-        with replaced(_QUICK), replaced([(hook, "warehouse_for", lambda _settings: self.source)]), DAG("job", schedule=None):
+        with (
+            replaced(_QUICK),
+            replaced([(hook, "warehouse_for", lambda _settings, **_: self.source)]),
+            DAG("job", schedule=None),
+        ):
             told = self._task(PlanOperator, spec=SPEC.model_dump(mode="json"), _warehouse=self.source).execute(
                 self._context(params)
             )

@@ -54,6 +54,7 @@ from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.run.redo import NotRedone, Redo
+from nightshift.run.redo_rows import WRITTEN
 from nightshift.run.sealed_objects import SealBroken
 from nightshift.store import StoreUnavailable, create_or_read
 from nightshift.triggers.bigquery import jobs_event
@@ -370,7 +371,8 @@ class World:
         try:
             take_rows(store, run, redo)
             fix = lambda rows, size: (1, asked.chunk_rows, ())  # noqa: E731
-            plan = build_plan(store, run, asked.spec, SOURCE, fix=fix, opening=opening_of(store, run), rows=redo.dead_letters)
+            opening = opening_of(store, run)
+            plan = build_plan(store, run, asked.spec, SOURCE, fix=fix, opening=opening, rows=redo.dead_letters, attempt=WRITTEN)
             dead = frozenset(n for n in range(plan.rows) if self._rng.random() < 0.3)
             ids = tuple(earlier.ids[n] for n in sorted(earlier.dead))
             sealed = self._computed(replace(asked, rows=plan.rows, dead=dead), run, plan, ids, earlier)

@@ -141,7 +141,7 @@ EXPORTED = f"{RUN.prefix}/inputs/1-part-000000000000.parquet"
 
 
 def planned(store: ObjectStore) -> Plan:
-    return build_plan(store, RUN, a_spec(), ExportedSource({}, ()), fix=a_fix(a_spec()))
+    return build_plan(store, RUN, a_spec(), ExportedSource({}, ()), fix=a_fix(a_spec()), attempt=1)
 
 
 def test_an_export_that_is_not_parquet_is_no_plan(store: ObjectStore) -> None:

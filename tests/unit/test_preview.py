@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import obstore
@@ -16,13 +18,14 @@ from obstore.store import MemoryStore
 from nightshift.fields.terminal import Written
 from nightshift.formats import UnreadableFormat
 from nightshift.planner.costs.prices import Prices
-from nightshift.preview import compare, results
-from nightshift.preview.names import is_id, new_id, result_path
+from nightshift.preview import compare, keeper, results
+from nightshift.preview.names import EngineFolder, is_id, new_id, result_path
 from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant
 from nightshift.preview.session import Question, Surroundings, preview
 from nightshift.preview.text import lines
 from nightshift.preview.warm import NoEngine, folder_of, manifest_of, same_engine
 from nightshift.settings import Settings
+from nightshift.store import ObjectStorage
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -232,7 +235,46 @@ def test_the_jobset_of_a_warm_engine_is_a_nights_with_another_program() -> None:
     job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
     (driver,) = job["template"]["spec"]["containers"]
     variables = {each["name"]: each.get("value") for each in driver["env"]}
-    assert (job["completions"], job["activeDeadlineSeconds"]) == (1, spec.deadline_seconds)
+    assert job["completions"] == 1
     assert driver["command"] == ["python3", "-m", "nightshift.preview.keeper"]
     assert variables["NIGHTSHIFT_RUN_URL"] == f"gs://b/job/preview/{folder.digest}"
     assert json.dumps(manifest).count("nightshift.driver") == 0
+
+
+@pytest.mark.parametrize("deadline", ["30m", "7d"])
+def test_a_warm_engine_has_a_deadline_of_its_own(deadline: str) -> None:
+    """One that cannot start kept its machine until the job's deadline when its asker was gone."""
+    spec = a_spec(deadline=deadline)
+    start_s = spec.compute.worker().start_seconds
+
+    def deadline_of(machine_s: float | None) -> int:
+        manifest = manifest_of(spec, folder_of(spec, SETTINGS), SETTINGS, machine_s)
+        found: int = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"]
+        return found
+
+    # A machine, three starts, an hour of questions and the last one.
+    assert deadline_of(None) == pytest.approx(6 * start_s + 3600 + 900, abs=60)
+    assert deadline_of(7200.0) == pytest.approx(7200 + 3 * start_s + 3600 + 900, abs=60)
+
+
+def test_an_engine_takes_questions_for_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pod's deadline leaves time for the last answer only if none is begun later."""
+    now = [0.0]
+    monkeypatch.setattr(keeper, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    folder, objects = EngineFolder("job", "0" * 16), ObjectStorage(MemoryStore())
+    taken: list[str] = []
+
+    class Quick(keeper.Keeper):
+        async def _answer(self, path: str) -> bool:
+            taken.append(path)
+            now[0] += 599.0
+            await objects.create(folder.ask_path(f"{len(taken):032x}"), b"{}")
+            return True
+
+    async def asked() -> None:
+        await objects.create(folder.ask_path("0" * 32), b"{}")
+        await Quick(objects, folder).keep()
+
+    asyncio.run(asked())
+
+    assert len(taken) == 7, "the seventh begins at 3,594 s"

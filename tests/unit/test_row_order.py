@@ -109,18 +109,20 @@ def test_a_plan_keeps_its_order_and_an_earlier_one_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "statistics", "too_large"),
+    ("error", "retryable", "statistics", "without"),
     [
-        ("Resources exceeded during query execution: ... ORDER BY operations: 99%", {"order": {}}, True),
-        ("Resources exceeded during query execution: ...", {}, False),
-        ("Access Denied", {"order": {}}, False),
-        (None, {"order": {}}, False),
+        ("Resources exceeded during query execution: ... ORDER BY operations: 99%", False, {"order": {}}, True),
+        ("CREATE TABLE columns must be named, but column 2 has no name", False, {"order": {}}, True),
+        ("Access Denied: bigquery.tables.create", False, {"order": {}}, True),
+        ("An internal error occurred", True, {"order": {}}, False),
+        ("Resources exceeded during query execution: ...", False, {}, False),
+        (None, False, {"order": {}}, False),
     ],
 )
-def test_only_an_export_in_an_order_is_too_large_to_sort(
-    error: str | None, statistics: dict[str, object], too_large: bool
+def test_whatever_an_export_in_an_order_fails_of_it_is_done_without_one(
+    error: str | None, retryable: bool, statistics: dict[str, object], without: bool
 ) -> None:
-    assert JobState("a", True, error, statistics=statistics).too_large_to_sort is too_large
+    assert JobState("job-1", True, error, retryable, statistics).cannot_be_ordered is without
 
 
 def test_a_place_has_no_order() -> None:

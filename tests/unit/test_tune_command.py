@@ -126,7 +126,7 @@ class Tuned:
         return Surroundings(
             self.store,
             Settings(bucket="b", project="p", runtime="local:/nowhere"),
-            lambda: self.warehouse,
+            lambda **_: self.warehouse,
             lambda: pytest.fail("no runtime is needed"),
             Prices("USD", machines={"cpu": 3.6e9}),
             environment,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -478,6 +479,28 @@ def _state_of(reason: str, message: str) -> JobState:
     """Of a job that has failed."""
     name = jobs.job_id(SETTINGS.deployment, RUN, "publish", 0)
     return jobs.Jobs(_Client(name, reason, message), SETTINGS).state(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("second", ["RUNNING", "DONE"])
+def test_the_effect_of_a_job_is_that_of_its_own_attempt(second: str) -> None:
+    """The files of a later attempt, half written, were taken for those of an earlier one that was refused."""
+    states = {0: "DONE", 1: second}
+
+    class Service(jobs.Jobs):
+        def find(self, name: str) -> Any:
+            state = states.get(int(name[-1]))
+            return state and SimpleNamespace(state=state, error_result=None, errors=[], job_id=name)
+
+    asked: list[int] = []
+
+    def holds(attempt: int) -> bool:
+        asked.append(attempt)
+        return attempt == 1
+
+    found = Service(None, SETTINGS).find_or_start(RUN, "extract", lambda *_: None, holds=holds)  # type: ignore[arg-type]
+
+    assert found == jobs.job_id(SETTINGS.deployment, RUN, "extract", 1)
+    assert asked == ([0] if second == "RUNNING" else [0, 1])
 
 
 class TestPublications:

@@ -96,6 +96,10 @@ def test_two_columns_of_one_name_are_refused(warehouse: Warehouse, bucket: Bucke
         )
     with pytest.raises(BadRequest, match="CREATE TABLE has columns with duplicate name id"):
         warehouse.run(f"CREATE TABLE `{warehouse.name('u')}` AS SELECT a.*, b.id FROM {events} AS a, {events} AS b")
+    for unnamed in ("SELECT id, UPPER('a')", "SELECT id, CAST(id AS STRING)", "SELECT *, 1 AS x"):
+        source = f"(SELECT id, LOWER('b') FROM {events})" if "*" in unnamed else events
+        with pytest.raises(BadRequest, match="CREATE TABLE columns must be named, but column 2 has no name"):
+            warehouse.run(f"CREATE TABLE `{warehouse.name('u')}` AS {unnamed} FROM {source}")
     # Inside a query they are allowed.
     assert warehouse.rows("SELECT COUNT(*) FROM (SELECT 1 AS a, 2 AS a)") == [(1,)]
 

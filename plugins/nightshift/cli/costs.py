@@ -40,7 +40,7 @@ class Options:
 def run(options: Options) -> int:
     since = options.since or (datetime.now(UTC).date() - timedelta(days=DAYS)).isoformat()
     try:
-        warehouse = warehouse_of(AirflowConnections(Settings.from_environment(os.environ)))
+        warehouse = warehouse_of(AirflowConnections(Settings.from_environment(os.environ)), step="costs")
         found = warehouse.audited(since, options.job)
     except SettingsError as error:
         print(f"nightshift costs: {error}{beside_the_stack()}", file=sys.stderr)

@@ -62,11 +62,11 @@ def surroundings(environment: Mapping[str, str]) -> Surroundings:
 
     settings = Settings.from_environment(environment)
 
-    def warehouse() -> Any:
+    def warehouse(**labels: str) -> Any:
         from nightshift.hooks.warehouse import samples_for
 
         stand_in_answers()
-        return samples_for(settings)
+        return samples_for(settings, **labels)
 
     def runtime() -> Any:
         from nightshift.jobset.local.client import local_runtime

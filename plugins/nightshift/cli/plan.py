@@ -129,7 +129,7 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
 
         try:
             connections = AirflowConnections(Settings.from_environment(environment))
-            warehouse = warehouse_of(connections)
+            warehouse = warehouse_of(connections, job=spec.job, step="plan")
             columns = candidates(spec, warehouse.read_source(spec, partition).columns)
             counts = warehouse.count_prefixes(spec, partition, columns) if columns else None
             rows = counts.rows if counts else warehouse.count_rows(spec, partition)

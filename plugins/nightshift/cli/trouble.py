@@ -78,11 +78,14 @@ def tell(command: str, error: Exception) -> int:
     return exits.CONFIG if isinstance(error, NoAccount) else code
 
 
-def warehouse_of(connections: AirflowConnections) -> Warehouse:
-    """Raises WarehouseError, also if Airflow's connection gives no credentials, and WarehouseUnavailable."""
+def warehouse_of(connections: AirflowConnections, **labels: str) -> Warehouse:
+    """labels: of its jobs (`nightshift.hooks.warehouse`).
+
+    Raises WarehouseError, also if Airflow's connection gives no credentials, and WarehouseUnavailable.
+    """
     stand_in_answers()
     try:
-        return connections.warehouse()
+        return connections.warehouse(**labels)
     except ImportError:
         raise
     except Exception as error:

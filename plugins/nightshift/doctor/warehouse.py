@@ -91,7 +91,7 @@ def query(here: Surroundings) -> Iterator[Finding]:
     """What the task `plan` asks before it plans: the query, by a dry run, and the destination."""
     job, partition = here.named_job, here.partition
     try:
-        here.connections.warehouse().check_query(job, partition)
+        here.connections.warehouse(job=job.job, step="doctor").check_query(job, partition)
     except WarehouseError as error:
         grant = fixes.dataset_role(here.settings, "SOURCE", "bigquery.dataViewer", here.connections.google().email)
         fix = f"correct the job, or: {grant}"

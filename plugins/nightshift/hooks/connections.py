@@ -49,10 +49,10 @@ class AirflowConnections:
 
         return trial_for(self._settings)
 
-    def warehouse(self) -> Warehouse:
+    def warehouse(self, **labels: str) -> Warehouse:
         from nightshift.hooks.warehouse import warehouse_for
 
-        return warehouse_for(self._settings)
+        return warehouse_for(self._settings, **labels)
 
     def notifier(self, named: Named) -> str | None:
         from inspect import signature

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from google.cloud.bigquery import Client
 
     from nightshift.settings import Settings
@@ -13,31 +16,33 @@ if TYPE_CHECKING:
     from nightshift.warehouse.samples import Samples
 
 
-def warehouse_for(settings: Settings) -> Warehouse:
+def warehouse_for(settings: Settings, **labels: str) -> Warehouse:
     """A `Warehouse` on the connection ``settings.gcp_conn_id``; BIGQUERY_EMULATOR_HOST is honoured by Google's client.
 
+    labels: job, run, step: what its BigQuery jobs are for. Each gets the label ``nightshift-NAME``, by which the export of
+    Cloud Billing and INFORMATION_SCHEMA.JOBS split their cost.
     Raises `nightshift.hooks.credentials.NoCredentials`, and WarehouseUnavailable if a repeat may help.
     """
     from nightshift.warehouse import Warehouse
 
-    return Warehouse(_client(settings), settings)
+    return Warehouse(_client(settings, labels), settings)
 
 
-def samples_for(settings: Settings) -> Samples:
-    """`Samples` on the same connection. Raises the same."""
+def samples_for(settings: Settings, **labels: str) -> Samples:
+    """`Samples` on the same connection, with the same labels. Raises the same."""
     from nightshift.warehouse.samples import Samples
 
-    return Samples(_client(settings), settings)
+    return Samples(_client(settings, labels), settings)
 
 
 def trial_for(settings: Settings) -> Trial:
     """A `Trial` on the same connection. Raises the same."""
     from nightshift.warehouse.permission_probe import Trial
 
-    return Trial(_client(settings), settings)
+    return Trial(_client(settings, {"step": "doctor"}), settings)
 
 
-def _client(settings: Settings) -> Client:
+def _client(settings: Settings, labels: Mapping[str, str]) -> Client:
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
 
     from nightshift.hooks.credentials import explained, refresh, unless_emulated
@@ -49,4 +54,18 @@ def _client(settings: Settings) -> Client:
         credentials = unless_emulated(hook.get_credentials(), "BIGQUERY_EMULATOR_HOST")
     # The hook's own client, but for these.
     hook.get_credentials = lambda: credentials  # type: ignore[method-assign]
-    return hook.get_client(project_id=settings.project, location=settings.location)
+    return labelled(hook.get_client(project_id=settings.project, location=settings.location), labels)
+
+
+def labelled(client: Client, labels: Mapping[str, str]) -> Client:
+    """The client, all of whose queries and load jobs get these labels."""
+    from google.cloud.bigquery import LoadJobConfig, QueryJobConfig
+
+    kept = {f"nightshift-{name}": _label(value) for name, value in labels.items()}
+    client.default_query_job_config, client.default_load_job_config = QueryJobConfig(labels=kept), LoadJobConfig(labels=kept)
+    return client
+
+
+def _label(value: str) -> str:
+    """As a label may be: BigQuery takes lower case, digits, - and _, 63 characters at most."""
+    return re.sub(r"[^a-z0-9_-]", "-", value.lower())[:63]

@@ -56,7 +56,7 @@ class AuditOperator(RunOperator):
             manifest = load_manifest(self.store, self.run)
             if manifest is None or published is None:
                 raise NightFailed(f"{self.run.prefix} is not published. Repeat the task 'publish' first.", Entry.EARLIER_TASK)
-            warehouse = warehouse_for(self.settings)
+            warehouse = warehouse_for(self.settings, **self.labels)
             asked_at = (planned or {}).get("asked_at") or self.record.opened_at
             billed = _sum((planned or {}).get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, asked_at))
             prices = load_prices(self.settings.prices)
@@ -124,7 +124,7 @@ class AuditFailureOperator(RunOperator):
             self._end(failed, failed_at, dag_run.run_id, error)
         with permanent_failures():
             spec = JobSpec.model_validate(planned.get("spec") or self.job)
-            warehouse = warehouse_for(self.settings)
+            warehouse = warehouse_for(self.settings, **self.labels)
             row = failure_row(
                 spec,
                 planned.get("partition") or _partition(context, spec.every),
@@ -192,7 +192,7 @@ class AuditFailureOperator(RunOperator):
             return
         spec = JobSpec.model_validate(planned.get("spec") or self.job)
         with permanent_failures():
-            rows = warehouse_for(self.settings).failed_nights.keep(spec, self.run, found[1])
+            rows = warehouse_for(self.settings, **self.labels).failed_nights.keep(spec, self.run, found[1])
         self.tell(f"The table of dead letters has {n(rows, 'row')} of run {self.run.run_id}")
 
     def _dead_chunks(self) -> tuple[Plan, DeadChunks] | None:

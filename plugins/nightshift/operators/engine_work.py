@@ -64,7 +64,7 @@ def surroundings(settings: Settings, say: Callable[[str], None]) -> Surroundings
     return Surroundings(
         store=open_store(f"gs://{settings.bucket}", credentials=credentials),
         settings=settings,
-        warehouse=lambda: samples_for(settings),
+        warehouse=lambda **labels: samples_for(settings, **labels),
         runtime=lambda: runtime_for(settings).runtime,
         prices=load_prices(settings.prices),
         environment=os.environ,

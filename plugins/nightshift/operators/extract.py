@@ -46,6 +46,7 @@ class ExtractOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.operators.redo import take_rows
         from nightshift.run.opening import planned
+        from nightshift.run.redo_rows import WRITTEN
 
         with permanent_failures():
             self.keep_lineage()
@@ -56,7 +57,7 @@ class ExtractOperator(RunOperator):
             redo = self.redo
             if redo is not None and not redo.corrected:
                 earlier = take_rows(self.store, self.run, redo)
-                return self._planned(earlier.exported, redo.left, earlier.order)
+                return self._planned(earlier.exported, redo.left, WRITTEN, earlier.order)
         return self._export(context)
 
     def _export(self, context: Context) -> dict[str, Any]:
@@ -66,13 +67,13 @@ class ExtractOperator(RunOperator):
 
         redo = self.redo
         with permanent_failures():
-            warehouse = warehouse_for(self.settings)
+            warehouse = warehouse_for(self.settings, **self.labels)
             files, into = (corrected_rows.exported, self.run.source_pattern) if redo else (exported, self.run.export_pattern)
             job = warehouse.start_extract(
                 self.spec,
                 self.run,
                 into=into,
-                holds=lambda: bool(files(self.store, self.run)),
+                holds=lambda attempt: bool(files(self.store, self.run, attempt)),
                 # Few rows are taken of those that a corrected redo exports.
                 order=None if redo else self._decided_order,
             )
@@ -84,19 +85,20 @@ class ExtractOperator(RunOperator):
 
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""
+        from nightshift.run.redo_rows import WRITTEN
         from nightshift.warehouse import JobState
 
         self.keep_lineage()
-        for state in (JobState(**job) for job in event["jobs"]):
-            if state.too_large_to_sort:
-                self.log.warning("BigQuery could not sort the rows, so they are exported without an order: %s", state.error)
+        for export in (JobState(**job) for job in event["jobs"]):
+            if export.cannot_be_ordered:
+                self.log.warning("The export in an order failed, so the rows are exported without one: %s", export.error)
                 return self._export(context)
         (statistics,) = finished_jobs(event)
         with permanent_failures():
             if self.redo is None:
                 order = self._order(Order.from_json(statistics.get("order")))
-                return self._planned(None, statistics.get("exported_rows"), order)
-            return self._planned(self._matched(self.redo), self.redo.left)
+                return self._planned(None, statistics.get("exported_rows"), export.attempt, order)
+            return self._planned(self._matched(self.redo, export.attempt), self.redo.left, WRITTEN)
 
     def _order(self, found: Order | None) -> Order | None:
         """The order of the exported rows, and why. found: what their job did; None if it sorted nothing."""
@@ -109,17 +111,19 @@ class ExtractOperator(RunOperator):
             return replace(found, why=decided.why)
         return replace(found, why=f"ordered by {', '.join(found.columns)}, as another DAG run of this run had begun to export")
 
-    def _matched(self, redo: Redo) -> ExportedSource:
+    def _matched(self, redo: Redo, attempt: int) -> ExportedSource:
         """Takes the corrected rows from the export; returns what the query returns now."""
         from nightshift.hooks.warehouse import warehouse_for
         from nightshift.run.corrected_rows import take_corrected
 
-        source = warehouse_for(self.settings).read_source(self.spec, self.run.partition)
-        take_corrected(self.store, self.run, redo, self.spec.source.key, source.columns)
+        source = warehouse_for(self.settings, **self.labels).read_source(self.spec, self.run.partition)
+        take_corrected(self.store, self.run, redo, self.spec.source.key, source.columns, attempt=attempt)
         return source
 
-    def _planned(self, source: ExportedSource | None, rows: int | None, order: Order | None = None) -> dict[str, Any]:
-        """Fixes the plan of the files that are there.
+    def _planned(
+        self, source: ExportedSource | None, rows: int | None, attempt: int, order: Order | None = None
+    ) -> dict[str, Any]:
+        """Fixes the plan of an attempt's files.
 
         source: None if the query has to be asked. rows: the expected number, if known. order: of these rows.
         """
@@ -131,12 +135,13 @@ class ExtractOperator(RunOperator):
             self.store,
             self.run,
             self.spec,
-            source or warehouse_for(self.settings).read_source(self.spec, self.run.partition),
+            source or warehouse_for(self.settings, **self.labels).read_source(self.spec, self.run.partition),
             fix=lambda rows, size: fixed(self._decided(), self.spec, rows, size),
             opening=self.record.uid,
             decision=self.decision,
             rows=rows,
             order=order,
+            attempt=attempt,
         )
         return self._summary(plan)
 

@@ -239,7 +239,7 @@ class PlanOperator(RunOperator):
     def _warehouse(self) -> Warehouse:
         from nightshift.hooks.warehouse import warehouse_for
 
-        return warehouse_for(self.settings)
+        return warehouse_for(self.settings, job=self.job["job"], step=self.task_id)
 
     def _open(self, context: Context, spec: JobSpec, partition: str) -> tuple[RunRef, int]:
         """The run of the job as it is now, and how many rows its query has."""

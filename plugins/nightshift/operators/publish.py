@@ -144,4 +144,4 @@ class PublishOperator(RunOperator):
     def warehouse(self) -> Warehouse:
         from nightshift.hooks.warehouse import warehouse_for
 
-        return warehouse_for(self.settings)
+        return warehouse_for(self.settings, **self.labels)

@@ -79,7 +79,7 @@ def open_again(
         redo,
         opened_by=opened_by,
         project=project,
-        superseded=lambda run: warehouse.has_published(spec, run),
+        superseded=lambda run: _is_over(store, warehouse, spec, run, redo),
         after=lambda: asked_last(warehouse, spec, partition),
     )
 
@@ -111,6 +111,14 @@ def _unpublished(
         return run
     # It was asked for in another way: this one completes the same run.
     return _Base(*load_earlier(store, run, redo))
+
+
+def _is_over(store: ObjectStore, warehouse: Warehouse, spec: JobSpec, run: RunRef, redo: Redo) -> bool:
+    """Whether this redo, opened before, was published or cannot be any more: then the same is opened again."""
+    from nightshift.run.opening import load_run
+
+    opened = load_run(store, run)[1].opened_at
+    return warehouse.has_published(spec, run) or warehouse.obstacle(spec, run, opened, redo) is not None
 
 
 def _is_overtaken(redo: Redo | None, shown: str | None) -> bool:

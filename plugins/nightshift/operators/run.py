@@ -94,6 +94,11 @@ class RunOperator(BaseOperator):
     def run(self) -> RunRef:
         return RunRef.from_prefix(self.run_prefix)
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of its BigQuery jobs (`nightshift.hooks.warehouse`)."""
+        return {"job": self.run.job, "run": self.run.run_id, "step": self.task_id}
+
     @cached_property
     def store(self) -> ObjectStore:
         """The bucket of all runs."""

@@ -1,6 +1,6 @@
 """``python -m nightshift.preview.keeper``: the process beside a warm engine. It answers questions in the bucket, and ends when
-there were none for `IDLE_S`; the engine, its sidecar, ends with it. Its environment is the driver's
-(`nightshift.driver.environment`): NIGHTSHIFT_RUN_URL names the folder, ENGINE_URL the engine or engines.
+there were none for `IDLE_S`, or after `LIFE_S`, between two of them; the engine, its sidecar, ends with it. Its environment is
+the driver's (`nightshift.driver.environment`): NIGHTSHIFT_RUN_URL names the folder, ENGINE_URL the engine or engines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nightshift.driver.environment import engine_urls
 from nightshift.driver.json_log import log_to_stdout
 from nightshift.formats import PREVIEW, UnreadableFormat, loaded
 from nightshift.preview.compute import compute
-from nightshift.preview.names import EngineFolder
+from nightshift.preview.names import LIFE_S, EngineFolder
 from nightshift.preview.outcome import EngineGone, Outcome, UnfitEngine
 from nightshift.preview.results import ordered
 from nightshift.run.names import split_run_url
@@ -51,10 +51,12 @@ class Keeper:
     async def keep(self) -> None:
         """Answers until it was idle for long enough. Raises StoreUnavailable."""
         done: set[str] = set()
-        last = time.monotonic()
-        while time.monotonic() - last < self._idle_s:
+        began = last = time.monotonic()
+        while time.monotonic() < min(last + self._idle_s, began + LIFE_S):
             asked = [path async for path in self._objects.list(self._folder.asks_folder)]
             for path in [each for each in asked if each not in done]:
+                if time.monotonic() > began + LIFE_S:
+                    return  # Its pod may not live until the answer.
                 done.add(path)
                 if await self._answer(path):
                     last = time.monotonic()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PREVIEWS: Final = "_previews"
 PARTITION: Final = "preview"
 """In place of a partition's name, in the folder of an engine. No partition has this name."""
+LIFE_S: Final = 3600.0
+"""How long the process beside an engine takes questions. The next one starts another engine."""
 _ID: Final = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{6}")
 
 

@@ -45,11 +45,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a preview needs. warehouse(), runtime(): only called when they are needed: each may take seconds to reach."""
+    """What a preview needs. warehouse(job, step), runtime(): only called when needed: each may take seconds to reach."""
 
     store: ObjectStore
     settings: Settings
-    warehouse: Callable[[], Source]
+    warehouse: Callable[..., Source]
     runtime: Callable[[], Runtime]
     prices: Prices
     environment: Mapping[str, str]
@@ -121,7 +121,7 @@ def _rows(question: Question, spec: JobSpec, world: Surroundings) -> Rows:
     if (kept := kept_rows(world.store, *asked)) is not None:
         world.say(f"{len(kept.table)} of {n(kept.of_night, 'row')}, read at {kept.read_at}")
         return kept
-    source = world.warehouse()
+    source = world.warehouse(job=spec.job, step="preview")
     bytes_ = source.query_bytes(spec, question.partition)
     size = "an unknown number of bytes" if bytes_ is None else f"{bytes_ / GB:,.3f} GB, by a dry run"
     world.say(f"the query is read once, whole, for {n(question.rows, 'row')} ({size}); the next preview of it reads nothing")

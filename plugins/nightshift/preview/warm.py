@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from nightshift.jobset.manifest.server import image_setting, server_args
 from nightshift.jobset.observation import Observation, condition, finished
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, Runtime, RuntimeUnavailable
 from nightshift.jobset.verdict.stages import pod_now
-from nightshift.preview.names import EngineFolder, new_id
+from nightshift.preview.names import LIFE_S, EngineFolder, new_id
 from nightshift.preview.outcome import EngineGone, EngineTaken, Outcome, UnfitEngine
 from nightshift.preview.rows import to_parquet
 from nightshift.run.names import canonical_json
@@ -103,7 +104,7 @@ class WarmEngine:
     def _start(self, spec: JobSpec, folder: EngineFolder) -> None:
         """Submits the JobSet, unless one is on its way."""
         runtime = self.runtime()
-        manifest = manifest_of(spec, folder, self.settings)
+        manifest = manifest_of(spec, folder, self.settings, self.machine_s)
         try:
             runtime.submit(manifest)
         except JobSetExists:
@@ -228,8 +229,14 @@ def _how(spec: JobSpec, settings: Settings) -> list[Any]:
     return [server_args(spec, worker), worker.engines, worker.profile.name, getattr(settings, image_setting(worker, settings))]
 
 
-def manifest_of(spec: JobSpec, folder: EngineFolder, settings: Settings) -> dict[str, Any]:
-    """One worker, whose driver is the keeper. Raises as `render`."""
+def manifest_of(spec: JobSpec, folder: EngineFolder, settings: Settings, machine_s: float | None = None) -> dict[str, Any]:
+    """One worker, whose driver is the keeper. Raises as `render`. machine_s: as of `WarmEngine`.
+
+    Its deadline is its own: who has asked may be gone, and then nothing else ends an engine that cannot start.
+    """
+    patience_s = LOAD_PATIENCE * spec.compute.worker().start_seconds
+    deadline_s = (machine_s or patience_s) + patience_s + LIFE_S + COMPUTE_S
+    spec = spec.model_copy(update={"deadline": f"{math.ceil(deadline_s / 60)}m"})
     plan = Plan(folder.digest, 1, 1, 1, (InputFile("none", 1, (1,), 0, ""),))
     return render(spec, folder.run, plan, settings, name=folder.jobset, workers=1, program=PROGRAM)
 

@@ -37,38 +37,34 @@ class NotMatched(NotRedone):
     """A key does not name one row. The source was read; another try reads it again."""
 
 
-def exported(store: ObjectStore, run: RunRef) -> list[str]:
-    """Paths of the files of the highest export attempt, sorted by name; empty if its rows were refused."""
-    found: dict[int, list[str]] = {}
-    for page in obstore.list(store, run.source_folder):
-        for meta in page:
-            attempt = run.parse_source(meta["path"])
-            if attempt is not None:
-                found.setdefault(attempt, []).append(meta["path"])
-    last = sorted(found[max(found)]) if found else []
-    return [] if any(not path.endswith(".parquet") for path in last) else last
+def exported(store: ObjectStore, run: RunRef, attempt: int) -> list[str]:
+    """Paths of the files of an export attempt, sorted by name; empty if its rows were refused."""
+    paths = (meta["path"] for page in obstore.list(store, run.source_folder) for meta in page)
+    found = sorted(path for path in paths if run.parse_source(path) == attempt)
+    return [] if run.refused_path(attempt) in found else found
 
 
-def take_corrected(store: ObjectStore, run: RunRef, redo: Redo, keys: Sequence[str], types: Mapping[str, str]) -> None:
+def take_corrected(
+    store: ObjectStore, run: RunRef, redo: Redo, keys: Sequence[str], types: Mapping[str, str], *, attempt: int
+) -> None:
     """Writes the input files of the redo `run`: of the exported rows those whose keys the earlier run has left.
 
-    keys: names of the key columns. types: GoogleSQL types of the query's columns. Each row gets the ordinal of the earlier run
-    (`ORDINAL`). Safe to repeat: the same export gives the same files. Memory: the keys, one row group, and one file. Raises
-    NotMatched, after which the source is exported again; NotRedone; StoreUnavailable.
+    keys: names of the key columns. types: GoogleSQL types of the query's columns. attempt: of the export that has succeeded.
+    Each row gets the ordinal of the earlier run (`ORDINAL`). Safe to repeat: the same export gives the same files. Memory: the
+    keys, one row group, and one file. Raises NotMatched, after which the source is exported again; NotRedone; StoreUnavailable.
     """
     earlier, plan, manifest = load_earlier(store, run, redo)
     if redo.left > MOST:
         raise too_many(redo)
     left = pa.concat_tables([table for _, table in left_rows(store, earlier, plan, manifest, keys)])
-    files = exported(store, run)
+    files = exported(store, run, attempt)
     try:
         wanted = key_bytes(left, keys)
         first = first_run(earlier, manifest)
         _check_night(left, keys, _counted(wanted, night_keys(store, first, keys)))
         _check_source(left, keys, _counted(wanted, (found for _, found in _parts(store, files, keys, types))))
     except NotMatched:
-        for attempt in {run.parse_source(path) for path in files} - {None}:
-            create_or_read(store, run.refused_path(attempt or 0), b"{}")
+        create_or_read(store, run.refused_path(attempt), b"{}")
         raise
     ordinals = left.column(columns.ORDINAL).combine_chunks()
     write_rows(store, run, _matched(_parts(store, files, keys, types), wanted, ordinals))

@@ -98,7 +98,8 @@ def open_redo(
     superseded: Callable[[RunRef], bool] = lambda _: False,
     after: Callable[[], datetime] = lambda: _NEVER,
 ) -> RunRef:
-    """Opens a redo of the run `earlier`; a repeat by the same opener finds it.
+    """Opens a redo of the run `earlier`, or finds the same one that is open already, whoever has opened it: of several that
+    ask at once, one opens it.
 
     spec: the job as it is now. If it gives the same answers, the redo is the next generation of the earlier run, else it has
     the name of a run of its own. project: as in `open_run`, of a corrected redo; the rows of another one come from where they
@@ -117,7 +118,8 @@ def open_redo(
         frozen,
         opened_by=opened_by,
         fresh=True,
-        superseded=lambda run: _redo_of(store, run) != redo or superseded(run),
+        superseded=superseded,
+        same=lambda record: record.redo == redo,
         after=after,
     )[0]
 
@@ -182,22 +184,25 @@ def open_generation(
     opened_by: str,
     fresh: bool = False,
     superseded: Callable[[RunRef], bool] = lambda _: False,
+    same: Callable[[RunRecord], bool] | None = None,
     after: Callable[[], datetime] = lambda: _NEVER,
     late: Callable[[], Mapping[str, Any]] = dict,
 ) -> tuple[RunRef, RunRecord]:
     """Finds or creates a generation of the run `first`; returns it with the record of its `spec.json`.
 
-    Without `fresh`: the newest generation, else the first. With it: the generation that `opened_by` opened before, else a
-    new one. A folder without its `spec.json` is what was left of a run, and never used again: a new run is numbered after it.
+    Without `fresh`: the newest generation, else the first. With it: the generation that is asked for, else a new one. That is
+    what `same` says of a record: by default, that `opened_by` has opened it. A folder without its `spec.json` is what was left
+    of a run, and never used again: a new run is numbered after it.
     frozen: what a new record holds besides the run's names. superseded: whether a generation must not be returned; then the
     next one is used. late, after: more of what a new record holds, and a moment that it must follow, besides those at which the
     other runs were opened; found out only if one is written.
     """
+    same = same or (lambda record: record.opened_by == opened_by)
     records = _records_of(store, first.job, first.partition)
     generations = sorted((run for run in records if run.digest == first.digest), key=lambda run: run.generation)
     for run in generations if fresh else generations[-1:]:
         record = records[run]
-        if record is not None and (not fresh or record.opened_by == opened_by) and not superseded(run):
+        if record is not None and (not fresh or same(record)) and not superseded(run):
             return run, record
     number = generations[-1].generation + 1 if generations else 1
     # Several may open one at once: create-only gives this generation to one opener, and the others read its record.
@@ -209,7 +214,7 @@ def open_generation(
         opening = {"opened_by": opened_by, "opened_at": opened_at, "uid": secrets.token_hex(8)}
         body = canonical_json({**SPEC.stamp(), **_names_of(run), **opening, **frozen})
         record = RunRecord.from_json(loaded(create_or_read(store, run.spec_path, body)))
-        if record.opened_by == opened_by or not fresh:
+        if not fresh or same(record):
             return run, record
         number, latest = number + 1, max(latest, record.opened)
 
@@ -259,11 +264,6 @@ def _records_of(store: ObjectStore, job: str, partition: str) -> dict[RunRef, Ru
 def _read(store: ObjectStore, run: RunRef) -> RunRecord | None:
     body = get_bytes(store, run.spec_path)
     return None if body is None else RunRecord.from_json(loaded(body))
-
-
-def _redo_of(store: ObjectStore, run: RunRef) -> Redo | None:
-    record = _read(store, run)
-    return record.redo if record else None
 
 
 def _opened_fresh(record: RunRecord | None, run: RunRef) -> bool:

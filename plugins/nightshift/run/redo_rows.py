@@ -33,6 +33,8 @@ ORDINAL: Final = "nightshift_redo_ordinal"
 """The column of a redo's input files with the ordinal that the row has in the earlier run."""
 FILE_BYTES: Final = 64 << 20
 """How large an input file of a redo gets, in memory; one chunk's rows are never split."""
+WRITTEN: Final = 1
+"""The export attempt by whose names the input files of a redo go."""
 READERS: Final = 16
 """Objects asked for in parallel."""
 NAMED: Final = 3
@@ -194,7 +196,7 @@ def _write(store: ObjectStore, run: RunRef, number: int, tables: Sequence[pa.Tab
     with pq.ParquetWriter(body, first.schema, compression="zstd", write_page_checksum=True) as writer:
         for part in itertools.chain((first,), parts):
             writer.write_table(part)
-    path = run.export_pattern(1).replace("*", f"{number:012d}")
+    path = run.export_pattern(WRITTEN).replace("*", f"{number:012d}")
     try:
         obstore.put(store, path, body.getvalue(), mode="create")
     except obstore.exceptions.AlreadyExistsError:

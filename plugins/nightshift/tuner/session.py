@@ -79,11 +79,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """warehouse(): only called if no earlier run has the rows. told(number, trial, default's rate): after each trial."""
+    """warehouse(job, step): only called if no run has the rows. told(number, trial, default's rate): after each trial."""
 
     store: ObjectStore
     project: str
-    warehouse: Callable[[], Source]
+    warehouse: Callable[..., Source]
     engines: Engines
     environment: Mapping[str, str]
     say: Callable[[str], None]
@@ -320,7 +320,7 @@ def _pool(task: Task, world: Surroundings, columns: tuple[str, ...]) -> pa.Table
     asked = (task.spec, task.partition, wanted, world.project)
     rows = kept_rows(world.store, *asked)
     if rows is None:
-        source = world.warehouse()
+        source = world.warehouse(job=task.spec.job, step="tune")
         bytes_ = source.query_bytes(task.spec, task.partition)
         world.say(f"no run of {task.partition} has the rows, so the query is read once, whole, for {wanted:,} of them")
         rows = read_rows(world.store, source, *asked, bytes_)

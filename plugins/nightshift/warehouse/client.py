@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -137,32 +138,34 @@ class Warehouse:
         run: RunRef,
         *,
         into: Callable[[int], str] | None = None,
-        holds: Callable[[], bool] | None = None,
+        holds: Callable[[int], bool] | None = None,
         order: Order | None = None,
     ) -> str:
         """Starts the export of the query and returns its job id. Only for a run without a plan.
 
         into: the files of an attempt, a path with one ``*``; by default `RunRef.export_pattern`.
-        order: of the rows, unless an attempt has shown that BigQuery cannot sort them so: then they are not sorted. A job that
-        was started before keeps the order that it has (`JobState.order`).
-        holds: whether the files of an earlier export still exist. If not, because the run's folder was deleted or the bucket
+        order: of the rows, unless BigQuery refuses to export them so, or an attempt has failed: then they are not sorted. A job
+        that was started before keeps the order that it has (`JobState.order`).
+        holds: whether the files of this attempt still exist. If not, because the run's folder was deleted or the bucket
         changed, the query is exported again: BigQuery may remember a job longer than the bucket keeps its objects.
         """
+        from google.api_core.exceptions import BadRequest
 
         def start(job_id: str, attempt: int) -> None:
             bucket = self._settings.bucket
-            if order is None or not order.buckets or self._could_not_sort(run, attempt):
-                sql = query.plain_export(spec, bucket, (into or run.export_pattern)(attempt))
-            else:
+            submit = partial(self._statements.submit, parameters=query.parameters(spec, run.partition), job_id=job_id)
+            if order is not None and order.buckets and not self._failed_in_order(run, attempt):
                 types = self.read_source(spec, run.partition).columns
-                sql = ordered.ordered_export(spec, bucket, partial(run.export_pattern, attempt), order, types)
-            self._statements.submit(sql, query.parameters(spec, run.partition), job_id=job_id)
+                with suppress(BadRequest):  # What is wrong with the query itself, the plain export says.
+                    submit(ordered.ordered_export(spec, bucket, partial(run.export_pattern, attempt), order, types))
+                    return
+            submit(query.plain_export(spec, bucket, (into or run.export_pattern)(attempt)))
 
         return self.jobs.find_or_start(run, "extract", start, holds=holds)
 
-    def _could_not_sort(self, run: RunRef, attempts: int) -> bool:
-        """Whether one of the export's first attempts failed because its rows were too many, or too large, to be sorted."""
-        return any(self.jobs.state(self.jobs.name_of(run, "extract", number)).too_large_to_sort for number in range(attempts))
+    def _failed_in_order(self, run: RunRef, attempts: int) -> bool:
+        """Whether one of the export's first attempts failed as an export in an order."""
+        return any(self.jobs.state(self.jobs.name_of(run, "extract", number)).cannot_be_ordered for number in range(attempts))
 
     def start_staging(
         self,
@@ -239,7 +242,7 @@ class Warehouse:
             self._statements.submit(script, parameters, job_id=job_id)
 
         return self.jobs.find_or_start(
-            run, _publish_step(manifest, asked_at), start, holds=lambda: self._shows(spec, run, manifest)
+            run, _publish_step(manifest, asked_at), start, holds=lambda _: self._shows(spec, run, manifest)
         )
 
     def job(self, job_id: str) -> JobState:

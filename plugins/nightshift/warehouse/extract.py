@@ -1,9 +1,8 @@
 """From the exported Parquet files to `plan.json`, which fixes the ordinals.
 
 Export attempt N writes ``inputs/N-part-*.parquet`` (`nightshift.warehouse.query.plain_export`, or if the rows are sorted,
-`nightshift.warehouse.ordered`). An attempt starts
-only after the last one has failed (`nightshift.warehouse.jobs`), so after a success the highest N is the one that succeeded.
-What a failed attempt left half-written stays next to it and is never planned.
+`nightshift.warehouse.ordered`). The plan takes the files of the attempt whose job has succeeded: what others left half-written
+stays next to them.
 """
 
 from __future__ import annotations
@@ -39,15 +38,17 @@ def build_plan(
     decision: str | None = None,
     rows: int | None = None,
     order: Order | None = None,
+    attempt: int,
 ) -> Plan:
-    """Writes the run's plan from the files of the export that has just succeeded; returns the stored plan.
+    """Writes the run's plan from the files of an export that has succeeded; returns the stored plan.
 
     The store is rooted at the bucket. Files are ordered by name; files without rows are left out; a plan may have no rows.
     Only footers are read, by ranges. source: what `Warehouse.read_source` returns after the export. rows: how many rows
     BigQuery reports as exported, if it does. fix: what the decision becomes for this many rows, in files of this many bytes
     (`nightshift.planner.plan.fixed`). opening: the `uid` of the run's record; empty for a run of release 0.2.0. decision: where
-    it is stored. order: of the rows in these files. Raises what fix raises; PlanError for a file that lacks a column, is not
-    Parquet, cannot be read by a worker or changes meanwhile, and for files that do not hold those rows; StoreUnavailable.
+    it is stored. order: of the rows in these files. attempt: whose files they are. Raises what fix raises; PlanError for a file
+    that lacks a column, is not Parquet, cannot be read by a worker or changes meanwhile, and for files that do not hold those
+    rows; StoreUnavailable.
     """
     import obstore
 
@@ -57,7 +58,7 @@ def build_plan(
         planned = load_plan(store, run)
         if planned is not None:
             return planned
-        paths = exported(store, run)
+        paths = exported(store, run, attempt)
         with ThreadPoolExecutor(READERS) as pool:
             files = [file for file in pool.map(lambda path: _input_file(store, run, spec, path), paths) if file.rows]
         found = sum(file.rows for file in files)
@@ -75,17 +76,12 @@ def build_plan(
         raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error
 
 
-def exported(store: ObjectStore, run: RunRef) -> list[str]:
-    """Paths of the files of the highest attempt, sorted by name."""
+def exported(store: ObjectStore, run: RunRef, attempt: int) -> list[str]:
+    """Paths of the files of an export attempt, sorted by name."""
     import obstore
 
-    found: dict[int, list[str]] = {}
-    for page in obstore.list(store, run.inputs_folder):
-        for meta in page:
-            attempt = run.parse_export(meta["path"])
-            if attempt is not None:
-                found.setdefault(attempt, []).append(meta["path"])
-    return sorted(found[max(found)]) if found else []
+    paths = (meta["path"] for page in obstore.list(store, run.inputs_folder) for meta in page)
+    return sorted(path for path in paths if run.parse_export(path) == attempt)
 
 
 def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> InputFile:

@@ -48,13 +48,14 @@ class JobState:
     statistics: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def too_large_to_sort(self) -> bool:
-        """Whether it is an export that BigQuery could not sort."""
-        return bool(self.error and "order" in self.statistics and EXCEEDED in self.error)
+    def cannot_be_ordered(self) -> bool:
+        """Whether it is an export in an order that failed for good: a plain one may do what this one cannot."""
+        return bool(self.error and "order" in self.statistics and not self.retryable)
 
-
-EXCEEDED: Final = "Resources exceeded"
-"""In BigQuery's words about rows that it cannot sort in the memory that it gives a worker ("Troubleshoot queries")."""
+    @property
+    def attempt(self) -> int:
+        """Its number among the jobs of its step."""
+        return int(self.job_id.rpartition("-")[2])
 
 
 def job_id(deployment: str, run: RunRef, step: str, attempt: int) -> str:
@@ -76,7 +77,7 @@ class Jobs:
         self._location = settings.location
 
     def find_or_start(
-        self, run: RunRef, step: str, start: Callable[[str, int], object], *, holds: Callable[[], bool] | None = None
+        self, run: RunRef, step: str, start: Callable[[str, int], object], *, holds: Callable[[int], bool] | None = None
     ) -> str:
         """`find_or_start_named` for a step of a run."""
         remedy = "Remove the cause, then trigger the DAG with fresh."
@@ -89,15 +90,15 @@ class Jobs:
         remedy: str,
         start: Callable[[str, int], object],
         *,
-        holds: Callable[[], bool] | None = None,
+        holds: Callable[[int], bool] | None = None,
     ) -> str:
         """The id of the job of this name: the one at work, else the one that succeeded, else a new one.
 
         name: part of the job's id. what, remedy: for the error after the last attempt.
         start(job_id, attempt) submits a job under that id, and must let google.api_core's Conflict through: it means that
-        another attempt of the task was faster, and its job is used. holds: whether the effect of a job that succeeded still
-        exists; if not, another job is started. Raises WarehouseError after `ATTEMPTS_MAX` failures, and for a job that BigQuery
-        refuses; WarehouseUnavailable if it cannot be reached.
+        another attempt of the task was faster, and its job is used. holds(attempt): whether the effect of that job, which
+        succeeded, still exists; if not, another job is started. Raises WarehouseError after `ATTEMPTS_MAX` failures, and for a
+        job that BigQuery refuses; WarehouseUnavailable if it cannot be reached.
         """
         from google.api_core.exceptions import Conflict
 
@@ -115,7 +116,7 @@ class Jobs:
                 return numbered
             if job.state != "DONE":
                 return numbered
-            if job.error_result is None and (holds is None or holds()):
+            if job.error_result is None and (holds is None or holds(attempt)):
                 return numbered
             error = failure(job) or "its result has been deleted."
         raise WarehouseError(f"{what} was tried {ATTEMPTS_MAX} times in BigQuery; the last time: {error} {remedy}")

@@ -34,7 +34,7 @@ class Staging:
         def start(job_id: str, attempt: int) -> None:
             self._tables.load(table, fields, uris, job_id=job_id)
 
-        def holds() -> bool:
+        def holds(_attempt: int) -> bool:
             # Another try of this task may publish the run, and drop the table, at any moment.
             found = self._statements.rows_if_there(f"Staging table {table}", f"SELECT COUNT(*) FROM {quoted(table)}", [])
             return found is not None and found[0][0] == rows

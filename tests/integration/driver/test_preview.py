@@ -121,7 +121,7 @@ class Tried:
         return Surroundings(
             self.store,
             SETTINGS,
-            lambda: self.warehouse,
+            lambda **_: self.warehouse,
             self._runtime,
             Prices("USD", machines={"cpu": 36.0}),
             {**environment, "HF_HUB_OFFLINE": "1"},

@@ -117,13 +117,15 @@ class Night:
 
     def extract(self, run: RunRef) -> Plan:
         """The task 'extract', waited for."""
-        self.succeed(self.warehouse.start_extract(self.spec, run))
-        return self.plan(run)
+        job = self.warehouse.start_extract(self.spec, run)
+        self.succeed(job)
+        return self.plan(run, attempt=self.warehouse.job(job).attempt)
 
-    def plan(self, run: RunRef, *, rows: int | None = None) -> Plan:
-        """The plan of what was exported. rows: how many rows BigQuery says these were."""
+    def plan(self, run: RunRef, *, rows: int | None = None, attempt: int = 0) -> Plan:
+        """The plan of what an attempt exported. rows: how many rows BigQuery says these were."""
+        opening = opening_of(self.store, run)
         return build_plan(
-            self.store, run, self.spec, self.source, fix=a_fix(self.spec), opening=opening_of(self.store, run), rows=rows
+            self.store, run, self.spec, self.source, fix=a_fix(self.spec), opening=opening, rows=rows, attempt=attempt
         )
 
     def compute(self, run: RunRef, plan: Plan) -> None:

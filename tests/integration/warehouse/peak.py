@@ -40,7 +40,7 @@ def planned(store: ObjectStore, run: RunRef) -> Plan:
 
 def plan(store: ObjectStore, run: RunRef, count: int) -> None:
     spec = a_spec()
-    found = build_plan(store, run, spec, ExportedSource({"id": "INT64", "text": "STRING"}, ()), fix=a_fix(spec))
+    found = build_plan(store, run, spec, ExportedSource({"id": "INT64", "text": "STRING"}, ()), fix=a_fix(spec), attempt=0)
     assert len(found.files) == count
 
 
@@ -66,7 +66,8 @@ def redo(store: ObjectStore, run: RunRef, count: int) -> None:
     assert closing.as_completed.left == count
     copied = RunRef(run.job, run.partition, REDO)
     redo_rows.copy_rows(store, copied, run, planned(store, run), closing)
-    take_corrected(store, RunRef(run.job, run.partition, REDO[::-1]), Redo.after(closing, corrected=True), spec.source.key, {})
+    corrected = Redo.after(closing, corrected=True)
+    take_corrected(store, RunRef(run.job, run.partition, REDO[::-1]), corrected, spec.source.key, {}, attempt=0)
 
 
 def preview(store: ObjectStore, run: RunRef, count: int) -> None:

@@ -126,7 +126,7 @@ class Desk:
 
 @pytest.fixture
 def desk(night: Night, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Desk:
-    monkeypatch.setattr(hook, "warehouse_for", lambda _settings: night.warehouse)
+    monkeypatch.setattr(hook, "warehouse_for", lambda _settings, **_: night.warehouse)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     prices = tmp_path / "prices.yaml"
     prices.write_text("currency: EUR\nmachines: {cpu: {on-demand: 3.6}}\nstorage: {class_a_per_1000: 0, class_b_per_1000: 0}\n")

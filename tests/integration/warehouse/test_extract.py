@@ -14,6 +14,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
+from nightshift.hooks.warehouse import labelled
 from nightshift.run.plan import ExportedSource, PlanError, load_plan
 from nightshift.spec import JobSpec
 from nightshift.warehouse import Warehouse, WarehouseError, jobs, query
@@ -124,7 +125,7 @@ def test_what_a_failed_export_left_is_never_planned(night: Night) -> None:
     assert "made to fail" in str(night.finished(failed).error)
     job_id = night.warehouse.start_extract(night.spec, night.run)
     night.succeed(job_id)
-    plan = night.plan(night.run)
+    plan = night.plan(night.run, attempt=1)
 
     assert job_id.endswith("-extract-1")
     assert plan.rows == len(TEXTS)
@@ -145,17 +146,39 @@ def test_a_job_that_bigquery_forgot_is_lost_and_may_be_started_again(night: Nigh
 
 def test_a_run_whose_folder_was_deleted_is_exported_again(night: Night) -> None:
     def start() -> str:
-        return night.warehouse.start_extract(night.spec, night.run, holds=lambda: bool(exported(night.store, night.run)))
+        return night.warehouse.start_extract(
+            night.spec, night.run, holds=lambda attempt: bool(exported(night.store, night.run, attempt))
+        )
 
     first = start()
     night.succeed(first)
     assert start() == first
-    obstore.delete(night.store, exported(night.store, night.run))
+    obstore.delete(night.store, exported(night.store, night.run, 0))
     second = start()
     night.succeed(second)
 
     assert second.endswith("-extract-1")
-    assert night.plan(night.run).rows == len(TEXTS)
+    assert night.plan(night.run, attempt=1).rows == len(TEXTS)
+
+
+@pytest.mark.gate
+def test_every_job_says_what_it_is_for(night: Night) -> None:
+    """The export of Cloud Billing is split by labels."""
+    asked_at = "2026-11-21T00:00:00+00:00"
+    before = {job.job_id for job in night.client.list_jobs()}
+    labelled(night.client, {"job": "job", "run": night.run.run_id, "step": "Group.publish"})
+    try:
+        assert night.warehouse.count_rows(night.spec, PARTITION) == len(TEXTS)
+        night.succeed(night.warehouse.start_extract(night.spec, night.run))
+        manifest = night.seal(night.run, list(TEXTS))
+        night.succeed(*night.warehouse.start_staging(night.spec, night.run, manifest, night.source, asked_at=asked_at))
+    finally:
+        labelled(night.client, {})
+
+    made = [job for job in night.client.list_jobs() if job.job_id not in before]
+    assert {job.job_type for job in made} == {"query", "load"}
+    wanted = {"nightshift-job": "job", "nightshift-run": night.run.run_id, "nightshift-step": "group-publish"}
+    assert [job.labels for job in made] == [wanted] * len(made)
 
 
 @pytest.mark.parametrize("said", [len(TEXTS) - 1, len(TEXTS) + 1])
@@ -191,7 +214,7 @@ def test_a_file_without_a_column_that_the_job_reads_is_refused(night: Night) -> 
     spec = night.spec.model_copy(update={"request": night.spec.request.model_copy(update={"input": "{{ title }}"})})
 
     with pytest.raises(PlanError, match=r"lacks the columns \['title'\]"):
-        build_plan(night.store, night.run, spec, night.source, fix=a_fix(spec))
+        build_plan(night.store, night.run, spec, night.source, fix=a_fix(spec), attempt=0)
     assert load_plan(night.store, night.run) is None
 
 

@@ -84,7 +84,7 @@ class Tasks:
 @pytest.fixture
 def tasks(night: Night, monkeypatch: pytest.MonkeyPatch) -> Tasks:
     """A partition of shuffled rows that share a few beginnings, with buckets of a few dozen rows."""
-    monkeypatch.setattr(hook, "warehouse_for", lambda _settings: night.warehouse)
+    monkeypatch.setattr(hook, "warehouse_for", lambda _settings, **_: night.warehouse)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(planner_order, "BUCKET_ROWS", ROWS // 5)
     night.rows(f"DELETE FROM `{night.settings.bucket}.source` WHERE TRUE")
@@ -165,6 +165,25 @@ def test_an_export_that_was_begun_in_another_order_is_used_and_the_plan_says_so(
 
 
 @pytest.mark.gate
+@pytest.mark.parametrize("rows_of_a_bucket", [ROWS // 5, ROWS * 2])
+def test_what_only_a_plain_export_can_do_falls_back_to_it(
+    tasks: Tasks, rows_of_a_bucket: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column without a name: no temporary table takes it, and a plain export calls it f0_."""
+    monkeypatch.setattr(planner_order, "BUCKET_ROWS", rows_of_a_bucket)
+    source = tasks.night.spec.source
+    unnamed = source.model_copy(update={"query": source.query.replace("SELECT ", "SELECT UPPER(name), ", 1)})
+    tasks.night.spec = tasks.night.spec.model_copy(update={"source": unnamed})
+    tasks.order_by(("name",))
+
+    plan = tasks.extract(tasks.plan())
+
+    assert plan.order is not None
+    assert (plan.rows, plan.order.columns) == (ROWS, () if rows_of_a_bucket < ROWS else ("name",))
+    assert len({(row["name"], row["version"]) for row in tasks.rows(plan)}) == ROWS
+
+
+@pytest.mark.gate
 def test_rows_that_bigquery_cannot_sort_are_exported_without_an_order(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner_order, "BUCKET_ROWS", ROWS)
     url = tasks.night.client._connection.API_BASE_URL
@@ -177,7 +196,7 @@ def test_rows_that_bigquery_cannot_sort_are_exported_without_an_order(tasks: Tas
     assert plan.order is not None
     assert (plan.order.columns, plan.order.buckets) == ((), 0)
     assert "BigQuery could not sort these rows" in plan.order.why
-    assert any("so they are exported without an order" in line and "Resources exceeded" in line for line in tasks.log)
+    assert any("so the rows are exported without one" in line and "Resources exceeded" in line for line in tasks.log)
 
 
 def test_rows_that_a_script_exported_are_counted(tasks: Tasks) -> None:

@@ -137,7 +137,7 @@ def test_from_rows_to_predictions(hourly: Night) -> None:
 
 
 def test_airflows_tasks_take_a_period(hourly: Night, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook, "warehouse_for", lambda _settings: hourly.warehouse)
+    monkeypatch.setattr(hook, "warehouse_for", lambda _settings, **_: hourly.warehouse)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     planner = Planner(hourly)
     told = planner.told("2026-11-20T07:00", run_type="scheduled")

@@ -74,7 +74,7 @@ class Planner:
 
 @pytest.fixture
 def planner(night: Night, monkeypatch: pytest.MonkeyPatch) -> Planner:
-    monkeypatch.setattr(hook, "warehouse_for", lambda _settings: night.warehouse)
+    monkeypatch.setattr(hook, "warehouse_for", lambda _settings, **_: night.warehouse)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return Planner(night)
 

@@ -130,7 +130,7 @@ class FakeConnections:
     def trial(self) -> Any:
         return self.bigquery
 
-    def warehouse(self) -> Any:
+    def warehouse(self, **_: str) -> Any:
         return self.queries
 
     def notifier(self, named: Named) -> str | None:

@@ -44,7 +44,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     obstore.put(store, RUN.export_pattern(1).replace("*", "000000000000"), sink.getvalue())
     # BigQuery, which is asked for nothing but the query's columns by now.
     said = SimpleNamespace(read_source=lambda *_: ExportedSource({"id": "INT64", "text": "STRING"}, ("p.d.t",)))
-    monkeypatch.setattr("nightshift.hooks.warehouse.warehouse_for", lambda _: said)
+    monkeypatch.setattr("nightshift.hooks.warehouse.warehouse_for", lambda *_, **__: said)
     return store
 
 
@@ -52,7 +52,7 @@ def extracted(store: MemoryStore, decision: str, **settings: Any) -> dict[str, A
     with DAG("job", schedule=None):
         task = ExtractOperator(task_id="extract", run_prefix=RUN.prefix, terms="", decision=decision)
     task.__dict__.update(settings=Settings(bucket="runs", project="acme", **settings), store=store)
-    return task.build_plan({}, jobs_event([JobState("a", True, statistics={"exported_rows": ROWS})]))
+    return task.build_plan({}, jobs_event([JobState("job-1", True, statistics={"exported_rows": ROWS})]))
 
 
 def decided(store: MemoryStore, rows: int, **limits: Any) -> str:
@@ -109,7 +109,7 @@ def test_a_run_that_has_its_plan_is_asked_for_no_decision(store: MemoryStore, af
     with DAG("job", schedule=None):
         task = ExtractOperator(task_id="extract", run_prefix=run.prefix, terms="", decision="")
     task.__dict__.update(settings=Settings(bucket="runs", project="acme"), store=store)
-    event = jobs_event([JobState("a", True, statistics={"exported_rows": len(TEXTS)})])
+    event = jobs_event([JobState("job-1", True, statistics={"exported_rows": len(TEXTS)})])
 
     result = task.build_plan({}, event) if after_the_export else task.execute({})
 

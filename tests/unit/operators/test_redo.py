@@ -25,7 +25,7 @@ from nightshift.operators.redo import open_again, take_rows
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import decide
 from nightshift.planner.speed import Known, tokens_of
-from nightshift.run import redo_rows
+from nightshift.run import opening, redo_rows
 from nightshift.run.inputs import InputReader
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef, Work, canonical_json
@@ -93,7 +93,10 @@ class Bucket:
         redo = self.what(run)
         if load_plan(self.store, run) is None:
             source = take_rows(self.store, run, redo).exported
-            build_plan(self.store, run, SPEC, source, fix=a_fix(SPEC), opening=opening_of(self.store, run), rows=redo.left)
+            opening = opening_of(self.store, run)
+            build_plan(
+                self.store, run, SPEC, source, fix=a_fix(SPEC), opening=opening, rows=redo.left, attempt=redo_rows.WRITTEN
+            )
         return run
 
     def what(self, run: RunRef) -> Redo:
@@ -247,6 +250,22 @@ def test_two_who_ask_for_it_at_once_get_one_redo(bucket: Bucket) -> None:
     assert bucket.redo("a third, before it is published") == run
 
 
+@pytest.mark.parametrize("looks", ["together", "one after the other"])
+def test_clicks_within_a_second_are_one_redo(bucket: Bucket, looks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have looked before one has opened it; they create it together, or see it when they are about to."""
+    bucket.night([3, 4])
+    seen = opening._records_of(bucket.store, SPEC.job, DAY)
+    monkeypatch.setattr("nightshift.operators.redo._unpublished", lambda *_, **__: None)
+    if looks == "together":
+        monkeypatch.setattr(opening, "_records_of", lambda *_: dict(seen))
+
+    runs = {bucket.redo(opener) for opener in ("one", "two", "three", "four")}
+
+    assert [run.generation for run in runs] == [2]
+    monkeypatch.undo()
+    assert len(opening._records_of(bucket.store, SPEC.job, DAY)) == 2
+
+
 def test_a_redo_that_may_not_be_published_any_more_is_followed_by_another(bucket: Bucket) -> None:
     """A person had the earlier run shown again."""
     bucket.night([3, 4])
@@ -264,7 +283,7 @@ def test_a_redo_is_not_the_redo_of_a_run_that_was_computed_again_or_after_which_
     third = bucket.redo("another")
 
     assert bucket.what(third).run_id == second.run_id
-    bucket.shown = first
+    bucket.shown, bucket.obstacle = first, "the first night was asked for later, with republish"
     assert bucket.redo("one more").generation == third.generation + 1
 
 

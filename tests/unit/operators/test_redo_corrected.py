@@ -20,7 +20,7 @@ from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import NotRedone
-from nightshift.run.redo_rows import ORDINAL, key_bytes
+from nightshift.run.redo_rows import ORDINAL, WRITTEN, key_bytes
 from nightshift.run.seal import seal
 from nightshift.run.sealed_objects import SealBroken, check_whole, whole
 from nightshift.run.tolerance import ToleranceExceeded
@@ -66,20 +66,24 @@ class Bucket(Redone):
         if load_plan(self.store, run) is not None or how == DEAD_LETTERS:
             return self.redo(opener, spec)
         redo = self.what(run)
-        if not exported(self.store, run):
+        if not exported(self.store, run, self.attempts(run)):
             self.export(run)
-        take_corrected(self.store, run, redo, spec.source.key, self.columns.columns)
-        build_plan(self.store, run, spec, self.columns, fix=a_fix(spec), opening=opening_of(self.store, run), rows=redo.left)
+        take_corrected(self.store, run, redo, spec.source.key, self.columns.columns, attempt=self.attempts(run))
+        opening = opening_of(self.store, run)
+        build_plan(self.store, run, spec, self.columns, fix=a_fix(spec), opening=opening, rows=redo.left, attempt=WRITTEN)
         return run
 
     def corrected(self, opener: str = "redo", spec: JobSpec = STRICT) -> RunRef:
         return self.again(opener, spec, CORRECTED)
 
+    def attempts(self, run: RunRef) -> int:
+        """Of the export, so far; they count from 1 here."""
+        paths = [each["path"] for each in obstore.list(self.store, run.source_folder).collect()]
+        return max((run.parse_source(path) or 0 for path in paths), default=0)
+
     def export(self, run: RunRef) -> None:
         """What BigQuery writes, in another order than the night's."""
-        attempt = 1 + max(
-            (run.parse_source(each["path"]) or 0 for each in obstore.list(self.store, run.source_folder).collect()), default=0
-        )
+        attempt = 1 + self.attempts(run)
         rows = [(key, text) for key, texts in self.source.items() for text in ([texts] if isinstance(texts, str) else texts)][
             ::-1
         ]

@@ -152,7 +152,7 @@ async def test_bigquery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NIGHTSHIFT_PROJECT", "acme")
     monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
     warehouse = SimpleNamespace(job=lambda job_id: JobState(job_id=job_id, done=True))
-    monkeypatch.setattr("nightshift.hooks.warehouse.warehouse_for", lambda _: warehouse)
+    monkeypatch.setattr("nightshift.hooks.warehouse.warehouse_for", lambda *_, **__: warehouse)
     event = await event_of("nightshift.triggers.bigquery.BigQueryJobsTrigger", BIGQUERY)
 
     assert [job["job_id"] for job in event["jobs"]] == ["job_a", "job_b"]

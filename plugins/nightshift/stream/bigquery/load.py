@@ -126,7 +126,7 @@ class StreamLoader:
         def start(job_id: str, attempt: int) -> None:
             self._statements.submit(script, values, job_id=job_id)
 
-        def holds() -> bool:
+        def holds(_attempt: int) -> bool:
             days = [_hour(url).date() for url in batch.urls]
             return set(batch.urls) <= self._loaded(min(days), max(days))
 
@@ -186,7 +186,7 @@ class StreamLoader:
         # Not empty: a file has a row at least, and a table that was only created has none.
         counted = f"SELECT COUNT(*) FROM {schema.quoted(name)}"
 
-        def holds() -> bool:
+        def holds(_attempt: int) -> bool:
             found = self._statements.rows_if_there(f"Staging table {name}", counted, [])
             return found is not None and found[0][0] > 0
 
