@@ -390,6 +390,7 @@ class TestPages:
             assert "<script>alert" not in reply.text
             assert "<img" not in reply.text
             assert "script-src 'self'" in reply.headers["content-security-policy"]
+            assert reply.headers["cache-control"] == "no-store", "no browser keeps prompts and answers"
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in browser.get(page_of(night, "/samples")).text
         assert "7*7" in browser.get(page_of(night, "/samples")).text
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import obstore
 import pytest
@@ -149,6 +149,28 @@ def test_two_that_ask_for_a_fresh_run_at_once_get_one_each(monkeypatch: pytest.M
 
     assert ([run.generation for run in opened], third.generation) == ([2], 3)
     assert opening.newest_generation(store, first) == third
+
+
+def test_who_loses_to_a_machine_whose_clock_is_ahead_is_opened_later_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of a partition are ordered by when they were opened."""
+    store = MemoryStore()
+    opening.open_run(store, a_spec(), "d", opened_by="a")
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return super().now(tz) + timedelta(days=1)
+
+    def ahead() -> RunRef:
+        with monkeypatch.context() as clock:
+            clock.setattr(opening, "datetime", Ahead)
+            return opening.open_run(store, a_spec(), "d", opened_by="b", fresh=True)
+
+    opened = overtaken(monkeypatch, ahead)
+    third = opening.open_run(store, a_spec(), "d", opened_by="c", fresh=True)
+
+    second_at, third_at = (opening.load_run(store, run)[1].opened for run in (*opened, third))
+    assert third_at > second_at > datetime.now(UTC) + timedelta(hours=23)
 
 
 def test_a_run_that_was_never_opened_has_no_newest_generation() -> None:

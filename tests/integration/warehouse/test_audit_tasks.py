@@ -28,6 +28,7 @@ from nightshift.run.names import RunRef
 from nightshift.store import StoreUnavailable, list_numbered
 from nightshift.triggers.ended import MARKED
 from nightshift.warehouse import publications
+from nightshift.warehouse.audit import digest
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.emulators import PROJECT
@@ -132,6 +133,18 @@ def desk(night: Night, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Desk:
     prices.write_text("currency: EUR\nmachines: {cpu: {on-demand: 3.6}}\nstorage: {class_a_per_1000: 0, class_b_per_1000: 0}\n")
     tolerant = night.spec.dead_letters.model_copy(update={"tolerate": 5})
     return Desk(replace(night, spec=night.spec.model_copy(update={"dead_letters": tolerant})), prices)
+
+
+@pytest.mark.gate
+def test_the_row_of_a_failed_dag_run_is_about_its_run_and_not_about_a_job_that_was_changed_since(desk: Desk) -> None:
+    desk.plan("night")
+    before, model = desk.night.spec, desk.night.spec.model
+    desk.night = replace(desk.night, spec=before.model_copy(update={"model": model.model_copy(update={"name": "another"})}))
+
+    desk.fails("night", "infer", "JobSet job-1 found no machine")
+
+    (row,) = desk.rows()
+    assert row["spec_digest"] == digest(before.semantic())
 
 
 def test_a_dag_run_that_failed_and_was_repaired_has_both_rows(desk: Desk) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nightshift.operators import dead_letters
 from nightshift.planner.sealing import seal_measured
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
@@ -38,8 +39,21 @@ def committed(desk: Desk, run: RunRef, dead: set[int], chunks: int | None = None
     return plan
 
 
-def stopped(run: RunRef, ordinal: int, state: str, prompt: str) -> tuple[Any, ...]:
+def stopped(run: RunRef, ordinal: int, state: str, prompt: str | None) -> tuple[Any, ...]:
     return (run.run_id, ordinal, "too_long", f"row {ordinal} is too long", 2, state, prompt)
+
+
+@pytest.mark.gate
+def test_a_dead_letter_whose_prompt_is_not_kept_is_in_the_table_without_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "PROMPTS_MOST", 1)
+    run = desk.plan("night")
+    committed(desk, run, {0, 1})
+
+    desk.fails("night", "infer", "made to fail")
+
+    assert left(desk) == [stopped(run, 0, "failed", "plain"), stopped(run, 1, "failed", None)]
 
 
 @pytest.mark.gate

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 import obstore
@@ -21,7 +23,7 @@ from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
 from nightshift.run.redo import NotRedone
 from nightshift.run.redo_rows import ORDINAL, WRITTEN, key_bytes
-from nightshift.run.seal import seal
+from nightshift.run.seal import close, seal
 from nightshift.run.sealed_objects import SealBroken, check_whole, whole
 from nightshift.run.tolerance import ToleranceExceeded
 from nightshift.spec import JobSpec
@@ -161,11 +163,22 @@ class TestANightThatFailed:
         assert len(set(bucket.published_rows(run, manifest))) == 20
         assert bucket.again("another") == run
 
-    def test_another_request_finds_the_same_redo_and_the_same_closing(self, bucket: Bucket) -> None:
-        bucket.failed([0, 9], chunks=[0, 2])
+    def test_another_request_finds_the_same_redo_and_the_same_closing(
+        self, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        night = bucket.failed([0, 9], chunks=[0, 2])
         run = bucket.again("one")
 
         assert bucket.again("another") == run
+        spec, record = load_run(bucket.store, night)
+        plan = bucket.plan(night)
+        closings = []
+        for hour in (1, 2):
+            # Written twice within one second they would be equal in any case.
+            clock = SimpleNamespace(now=lambda zone, hour=hour: datetime(2026, 11, 21, hour, tzinfo=zone))
+            monkeypatch.setattr("nightshift.run.seal.datetime", clock)
+            closings.append(close(bucket.store, night, spec, plan, record.pins, None).to_json())
+        assert closings[0] == closings[1]
 
     def test_a_redo_that_failed_too_is_redone(self, bucket: Bucket) -> None:
         """The partition is then of three runs."""

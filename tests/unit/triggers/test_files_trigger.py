@@ -166,6 +166,12 @@ class TestWatching:
             assert await take(Watching(airflow, {ago(350): 1, ago(200): 1, ago(2): 1}).run(), 1) == [ago(2)]
         assert f"over more than a day before (from {ago(350)} to {ago(200)}, in all: 2). Airflow gets no event" in caplog.text
 
+    def test_a_period_that_began_exactly_a_day_before_is_fired(self) -> None:
+        last = ago(2)
+        exactly = periods.holding(periods.bounds(last, EVERY)[1] - timedelta(days=1), EVERY)
+
+        assert Watching(Airflow(last), {})._within_reach({exactly: 1, periods.before(exactly, EVERY): 1}, last) == [exactly]
+
     async def test_an_outage_of_storage_is_waited_out(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level("WARNING"):
             assert await take(Watching(Airflow(ago(3)), {ago(2): 1}, outages=3).run(), 1) == [ago(2)]
