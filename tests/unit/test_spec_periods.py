@@ -42,6 +42,11 @@ class TestNames:
             assert periods.holding(start, every) == periods.holding(start + length - timedelta(microseconds=1), every) == name
             assert periods.before(periods.after(name, every), every) == name
 
+    def test_a_year_below_1000_has_its_four_digits(self) -> None:
+        """It failed the runs of the real periods that were named beside it."""
+        assert periods.read("0999-12-31T23:00", "1h") == "0999-12-31T2300"
+        assert periods.holding(datetime(1, 1, 1, tzinfo=UTC), "1h") == "0001-01-01T0000"
+
     def test_days_are_named_as_before(self) -> None:
         assert periods.bounds("2026-11-19", None) == (START.replace(hour=0, minute=0), datetime(2026, 11, 20, tzinfo=UTC))
         assert periods.read("2026-11-19", None) == "2026-11-19"

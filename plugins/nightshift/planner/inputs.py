@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,7 +76,7 @@ def known_of(
         columns = union(*(names for field, names in read_columns(spec.request) if field != "image"))
         rows = sample(union(columns, spec.source.carried), SAMPLE_ROWS)
         copied = {name: sum(_bytes(row.get(name)) for row in rows) / len(rows) for name in spec.source.carried if rows}
-        prompts = [found for row in (rows if columns else ()) if (found := list(_texts(spec, row))) and any(found)]
+        prompts = [found for found in _prompts(spec, rows if columns else ()) if any(found)]
         input_tokens, texts, source = _measured(spec, prompts, read)
         if counts and prompts and spec.source.order == "auto":
             shared = shares(spec, counts.columns, rows, _length(spec, prompts))
@@ -147,19 +147,30 @@ def _length(spec: JobSpec, texts: Sequence[list[str]]) -> float:
     return sum(sum(map(len, prompt)) for prompt in texts) / len(texts) + images
 
 
+def _prompts(spec: JobSpec, rows: Iterable[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """The texts of each row that a model reads, without those that become dead letters. None after a row whose template takes
+    too long: each such row would take seconds."""
+    from nightshift.tasks.base import BadInput, SlowTemplate
+
+    for row in rows:
+        try:
+            yield list(_texts(spec, row))
+        except SlowTemplate:
+            return
+        except BadInput:
+            continue
+
+
 def _texts(spec: JobSpec, row: Mapping[str, Any]) -> Iterator[str]:
-    """The texts of a row that a model reads; none of a row that becomes a dead letter."""
-    from nightshift.tasks.base import BadInput, Text
+    """Raises BadInput."""
+    from nightshift.tasks.base import Text
 
     request = spec.request
-    try:
-        rendered = [
-            Text(source, blank=True, apart=True).of(row)
-            for name in request.TEMPLATES
-            if (source := getattr(request, name)) is not None
-        ]
-    except BadInput:
-        return
+    rendered = [
+        Text(source, blank=True, apart=True).of(row)
+        for name in request.TEMPLATES
+        if (source := getattr(request, name)) is not None
+    ]
     columns = [column for name in request.COLUMNS if name != "image" and (column := getattr(request, name)) is not None]
     found = [text for column in columns for text in _strings(row[column])]
     if spec.task == "rerank":

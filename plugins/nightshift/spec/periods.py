@@ -120,4 +120,4 @@ def _start(moment: datetime, every: str | None) -> datetime:
 
 
 def _name(start: datetime, every: str | None) -> str:
-    return start.date().isoformat() if every is None else start.strftime("%Y-%m-%dT%H%M")
+    return start.date().isoformat() if every is None else start.isoformat()[:16].replace(":", "")

@@ -115,7 +115,10 @@ def _template(
     except jinja2.TemplateSyntaxError as error:
         unknown = isinstance(error, jinja2.TemplateAssertionError)
         column = "Write a column as {{ column }}; rename it with AS if its name is 'not' or has spaces or signs"
-        remedy = getattr(error, "remedy", "Use the filters and tests built into Jinja2" if unknown else column)
+        built_in = "Use the filters and tests built into Jinja2"
+        if unknown and "json" in str(error.message).lower():
+            built_in = "Take a field of JSON in the query: JSON_VALUE(column, '$.field') AS field"
+        remedy = getattr(error, "remedy", built_in if unknown else column)
         line = document.line_within(path, error.lineno)
         yield Finding(path, f"The template does not compile: {error.message}", remedy, line)
         return None

@@ -14,7 +14,7 @@ from typing import Any
 from nightshift.spec import JobSpec
 from nightshift.status.shown import as_json, cut, shown
 from nightshift.tasks import NoProcess
-from nightshift.tasks.base import BadInput, Text
+from nightshift.tasks.base import BadInput, SlowTemplate, Text
 
 _one_at_a_time = threading.Lock()
 
@@ -63,7 +63,7 @@ class Prompts:
                 with _one_at_a_time:
                     found[name] = cut(text.of(row))
         except BadInput as error:
-            if "processor time" in str(error):
+            if isinstance(error, SlowTemplate):
                 self._stopped = f"not rendered: {error} on an earlier row"
             return PromptText(found, str(error))
         except NoProcess as error:

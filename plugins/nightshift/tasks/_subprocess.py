@@ -30,6 +30,10 @@ class Failed(Exception):
     """The template failed on the row, or took too long for it."""
 
 
+class TooLong(Failed):
+    """It took more than `LIMIT_S`."""
+
+
 class _Renderer:
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -81,7 +85,7 @@ def render(source: str, values: Mapping[str, Any], rendering: Rendering) -> str:
                 return text
             raise Failed(text)
         if answer == -signal.SIGPROF:
-            raise Failed(f"it took more than {LIMIT_S:g} s of processor time")
+            raise TooLong(f"it took more than {LIMIT_S:g} s of processor time")
         # Perhaps the machine was short of memory.
         ended = signal.Signals(-answer).name if answer < 0 else f"exit code {answer}"
     raise Failed(f"the process that renders it ended twice ({ended})")

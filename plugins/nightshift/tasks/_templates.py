@@ -7,7 +7,9 @@ functions, methods and the like are there to be called, and never written.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Container, Iterable, Mapping
+import functools
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ import jinja2
 from jinja2 import filters, meta, nodes
 from jinja2.compiler import Frame
 from jinja2.exceptions import SecurityError
+from jinja2.lexer import TOKEN_FLOAT
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -35,6 +38,7 @@ from nightshift.tasks._bounds import (
     within,
 )
 from nightshift.tasks._null import Null, needed, part_of
+from nightshift.tasks._numbers import Literal
 from nightshift.tasks._values import STYLES, VIEWS, Rendering, checked, is_null
 
 _TEXTUAL: Final = {
@@ -52,7 +56,32 @@ def _shown(value: Any) -> Any:
     return value if type(value) is str else Now.style.shown(value)
 
 
+class _Exact(jinja2.lexer.Lexer):
+    """Keeps the text of a number with a point: of 0.1 the float says less."""
+
+    def wrap(
+        self, stream: Iterable[tuple[int, str, str]], name: str | None = None, filename: str | None = None
+    ) -> Iterator[jinja2.lexer.Token]:
+        texts: deque[str] = deque()
+
+        def noted() -> Iterator[tuple[int, str, str]]:
+            for line, kind, text in stream:
+                if kind == TOKEN_FLOAT:
+                    texts.append(text.replace("_", ""))
+                yield line, kind, text
+
+        for token in super().wrap(noted(), name, filename):
+            exact: Any = Literal.of(texts.popleft()) if token.type == TOKEN_FLOAT else token.value
+            yield token._replace(value=exact)
+
+
 class _Code(_names.Unfolded):
+    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802
+        if isinstance(node.value, Literal):
+            self.write(f"environment.literal({str(node.value.exact)!r})")
+        else:
+            super().visit_Const(node, frame)
+
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         self.write("environment.joined((")
         for part in node.nodes:
@@ -96,6 +125,7 @@ class Environment(ImmutableSandboxedEnvironment):
     # Compiled templates call these.
     kept = staticmethod(kept)
     buffer = Buffer
+    literal = staticmethod(functools.lru_cache(1024)(Literal.of))
 
     def __init__(self) -> None:
         super().__init__(
@@ -119,6 +149,10 @@ class Environment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _guarded("tojson", lambda value, indent=None: Now.style.json(value, indent))
         self.filters["pprint"] = _guarded("pprint", lambda value: Now.style.pretty(value))
 
+    @functools.cached_property
+    def lexer(self) -> _Exact:
+        return _Exact(self)
+
     def joined(self, parts: tuple[Any, ...]) -> str:
         texts = [str(_shown(part)) for part in parts]
         within(sum(map(len, texts)))
@@ -129,6 +163,10 @@ class Environment(ImmutableSandboxedEnvironment):
         """A field or an attribute that is a value. Those of NULL are NULL."""
         if isinstance(obj, Null):
             return part_of(obj, attribute)
+        if isinstance(obj, str) and not hasattr(obj, attribute):
+            # A JSON column is exported as text.
+            way = f"take it in the query, JSON_VALUE(column, '$.{attribute}') AS {attribute}"
+            return self.undefined(f"'str object' has no attribute {attribute!r}. If it is JSON, {way}", obj=obj, name=attribute)
         return self._value(
             obj, attribute, self.method(obj, attribute) if not isinstance(obj, dict) else obj.get(attribute, self)
         )

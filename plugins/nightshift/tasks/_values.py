@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from nightshift.tasks._null import Null
+from nightshift.tasks._numbers import Number
 
 
 class Rendering(StrEnum):
@@ -40,27 +41,6 @@ class NoProcess(OSError):
 
 class NoValue(TypeError):
     """Something that is no value would have been written."""
-
-
-class Number(Decimal):
-    """A NUMERIC, exact: its text has neither an exponent nor zeros at its end."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        if not self:
-            return "0"
-        text = Decimal.__format__(self, "f")
-        return text.rstrip("0").rstrip(".") if "." in text else text
-
-    __repr__ = __str__
-
-    def __format__(self, spec: str, context: Any = None, /) -> str:
-        if not spec:
-            return str(self)
-        # Without a type or a precision, a width alone: "f" adds nothing to what is exact.
-        exact = "f" if "." not in spec and spec[-1] not in "eEfFgGn%" else ""
-        return Decimal.__format__(Decimal(str(self)), spec + exact)
 
 
 VIEWS: Final[tuple[Any, ...]] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -103,7 +83,8 @@ def _refuse(value: Any) -> None:
     from jinja2 import Undefined  # Not for everyone who reads a job.
 
     if isinstance(value, Undefined):
-        str(value)  # raises
+        str(value)  # Raises; but an `if` without `else` leaves Jinja2's plain one, which writes nothing.
+        return
     # Without an address, which would differ from row to row.
     if isinstance(value, Iterator) and not type(value).__module__.startswith("jinja2."):
         raise NoValue("a generator is no value that can be written: add | list or | join")
@@ -135,6 +116,9 @@ def _json(value: Any) -> Any:
         return [_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if not isinstance(value, _SCALARS):
+        checked(value)
+        raise NoValue("an if without else has left nothing here, and JSON needs a value: add else none")
     return value if isinstance(value, str | int | float) else text(value)
 
 

@@ -53,6 +53,10 @@ class BadInput(ValueError):
     """A row that cannot be made into a request; the message goes into its dead letter."""
 
 
+class SlowTemplate(BadInput):
+    """The template took too long for the row, as it may for others."""
+
+
 class InvalidReply(ValueError):
     """A 200 reply without what was asked for. The rows are sent again a few times, then become dead letters."""
 
@@ -300,7 +304,8 @@ class Text:
         except NoProcess:
             raise
         except Exception as error:
-            raise BadInput(f"the template failed on this row: {error}") from error
+            kind = SlowTemplate if isinstance(error, _subprocess.TooLong) else BadInput
+            raise kind(f"the template failed on this row: {error}") from error
 
 
 def plain_text(value: Any, rendering: Rendering = Rendering.SQL) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nightshift import exits
-from nightshift.planner.inputs import _texts
+from nightshift.planner.inputs import _prompts
 from nightshift.tasks import NoProcess, _subprocess
 from nightshift.tasks.base import BadInput, Text
 from tests.builders import a_spec
@@ -175,4 +175,6 @@ class TestApart:
         """Nothing watches the task `plan` while it renders a sample of the rows."""
         endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{{ text }}"
 
-        assert list(_texts(a_spec(request__input=endless), {"text": "a"})) == []
+        rows = [{"text": "a"}] * 200
+
+        assert list(_prompts(a_spec(request__input=endless), rows)) == [], "one row's five seconds, not two hundred's"
