@@ -19,7 +19,14 @@ from nightshift.operators.dag_docs import dag_docs
 from nightshift.operators.due_time import nightly
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.infer import InferOperator
-from nightshift.operators.notify import mistakes, when_answers_are_doubtful, when_failed, when_late, when_too_many_die
+from nightshift.operators.notify import (
+    mistakes,
+    when_answers_are_doubtful,
+    when_empty,
+    when_failed,
+    when_late,
+    when_too_many_die,
+)
 from nightshift.operators.plan import PlanOperator
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.seal import SealOperator
@@ -126,7 +133,13 @@ def build(spec: JobSpec, settings: Settings, file: Path) -> DAG:
         },
     ) as dag:
         tasks = (
-            PlanOperator(task_id="plan", spec=spec.model_dump(mode="json"), inlets=[*watched(spec), table]),
+            PlanOperator(
+                task_id="plan",
+                spec=spec.model_dump(mode="json"),
+                inlets=[*watched(spec), table],
+                on_failure_callback=when_empty(spec),
+                on_success_callback=when_empty(spec),
+            ),
             ExtractOperator(task_id="extract"),
             InferOperator(task_id="infer", job=spec.model_dump(mode="json"), on_failure_callback=when_too_many_die(spec)),
             SealOperator(

@@ -114,7 +114,7 @@ def test_the_architecture_page_has_the_arrows_of_the_architecture_test() -> None
 def test_the_tutorials_job_has_the_one_mistake_that_it_shows(tmp_path: Path) -> None:
     page = (ROOT / "docs/use/tutorial.md").read_text()
     job = re.search(r"^cat > dags/jobs/ticket-vectors.yaml <<'END'\n(.*?)^END$", page, re.MULTILINE | re.DOTALL)
-    shown = re.search(r"^dags/jobs/ticket-vectors.yaml(:11: .*)$", page, re.MULTILINE)
+    shown = re.search(r"^dags/jobs/ticket-vectors.yaml(:13: .*)$", page, re.MULTILINE)
     assert job is not None
     assert shown is not None
     file = tmp_path / "ticket-vectors.yaml"

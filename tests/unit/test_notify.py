@@ -462,6 +462,30 @@ class TestDoubtful:
         assert [task.task_id for task in dag.tasks if getattr(task, "on_success_callback", None)] == ["seal"]
 
 
+class TestEmpty:
+    @pytest.mark.parametrize("words", ["", "The query has no rows for 2026-11-20, and source.empty is fail."])
+    def test_a_night_without_rows_is_told_however_the_task_plan_ends(self, words: str) -> None:
+        callbacks = notify.when_empty(told("empty", text="{{ event }}: {{ error }}"))
+        assert callbacks is not None
+        (callback,) = callbacks
+        given: Any = {"task": SimpleNamespace(empty=words), "dag": None, "exception": AirflowFailException("another error")}
+        callback(given)
+
+        assert Blackboard.told == ([f"empty: {words}"] if words else [])
+
+    def test_the_task_plan_tells_of_it_and_only_publish_fires_the_asset(self, parse: Parse) -> None:
+        dag = parse(job=job_text("  empty: {notifier: board, arguments: {text: odd}}")).dags["package-embeddings"]
+        plan: Any
+        plan, publish = dag.task_dict["plan"], dag.task_dict["publish"]
+
+        for callbacks in (plan.on_success_callback, plan.on_failure_callback):
+            assert [each.about for each in callbacks if isinstance(each, notify.Said)] == ["empty"]
+        assert plan.on_retry_callback in (None, [])
+        assert [task.task_id for task in dag.tasks if getattr(task, "outlets", None)] == ["publish"]
+        assert "plan" in publish.get_flat_relative_ids(upstream=True)
+        assert {task.trigger_rule for task in dag.tasks if task.task_id not in ("audit", "audit_failure")} == {"all_success"}
+
+
 class TestTooMany:
     def ends(self, error: BaseException, task: object = None) -> list[str]:
         callbacks = notify.when_too_many_die(told("too_many_dead_letters", text="oh"))

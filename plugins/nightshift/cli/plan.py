@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from nightshift.spec import JobSpec
 
 
-class NoWarehouse(Exception):
-    """The warehouse does not say how many rows there are. code: the exit code."""
+class NotPlanned(Exception):
+    """The warehouse does not say how many rows there are, or the job wants others. code: the exit code."""
 
     def __init__(self, why: str, code: int) -> None:
         super().__init__(why)
@@ -43,7 +44,8 @@ DESCRIPTION: Final = (
 )
 EPILOG: Final = (
     "Exit codes: 0 the run fits, or the job states its workers and their speed is unknown; 1 it does not fit, or the speed of"
-    " a worker is unknown, so nothing is planned, or no engine will find the model; 2 bad input; 75 the warehouse cannot be"
+    " a worker is unknown, so nothing is planned, or no engine will find the model, or the job wants other rows (source.empty,"
+    " rows_min, unique); 2 bad input; 75 the warehouse cannot be"
     " reached; 78 it refuses."
 )
 
@@ -84,7 +86,7 @@ def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
     except (SpecErrors, PricesError) as error:
         print(error, file=sys.stderr)
         return exits.BAD_INPUT
-    except NoWarehouse as error:
+    except NotPlanned as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return error.code
     except Wrong as error:
@@ -112,12 +114,13 @@ def _run(options: Options, environment: Mapping[str, str]) -> int:
 
 
 def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[str, str]) -> tuple[int, Known]:
-    """How many rows, and what is known of them. Raises Wrong, NoWarehouse."""
+    """How many rows, and what is known of them. Raises Wrong, NotPlanned."""
     from dataclasses import replace
 
     from nightshift.planner.inputs import known_of, model_for
     from nightshift.planner.model import UnknownModel
     from nightshift.planner.order import candidates
+    from nightshift.planner.source import Unfit, check_keys, check_rows
     from nightshift.run.pins import Pins
 
     rows, sample, credentials, counts = options.rows, None, None, None
@@ -133,11 +136,17 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
             columns = candidates(spec, warehouse.read_source(spec, partition).columns)
             counts = warehouse.count_prefixes(spec, partition, columns) if columns else None
             rows = counts.rows if counts else warehouse.count_rows(spec, partition)
+            if said := check_rows(spec, partition, rows):
+                print(said, file=sys.stderr)
+            else:
+                check_keys(spec, partition, warehouse.keys, partial(print, file=sys.stderr))
             credentials = connections.storage_credentials()
         except SettingsError as error:
             raise Wrong(f"{error} Or pass --rows N, which needs no warehouse.{beside_the_stack()}") from error
+        except Unfit as error:
+            raise NotPlanned(str(error), exits.FAILED) from error
         except (WarehouseError, WarehouseUnavailable) as error:
-            raise NoWarehouse(str(error), exits.RESUME if isinstance(error, WarehouseUnavailable) else exits.CONFIG) from error
+            raise NotPlanned(str(error), exits.RESUME if isinstance(error, WarehouseUnavailable) else exits.CONFIG) from error
 
         def sample(columns: Any, most: int) -> Any:
             return warehouse.sample_rows(spec, partition, columns, most)
@@ -153,6 +162,8 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
         environment=environment,
         credentials=credentials if spec.model.uri.startswith("gs://") else None,
     )
+    for warning in known.warnings:
+        print(warning, file=sys.stderr)
     if options.config:
         try:
             known = replace(known, model=model_for(spec, _object(options.config, "--config")))

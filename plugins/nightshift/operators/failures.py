@@ -42,6 +42,7 @@ class Entry(StrEnum):
     CLUSTER_UNREACHABLE = "cluster-unreachable"
     NO_SUCH_MODEL = "no-such-model"
     DOES_NOT_FIT = "does-not-fit"
+    ROWS_UNFIT = "rows-unfit"
     JOB_FILE = "job-file"
     SETTINGS = "settings"
     WRONG_PARAM = "wrong-param"
@@ -63,6 +64,7 @@ PERMANENT: Final[Mapping[str, Entry]] = {
     "nightshift.planner.plan.NotADecision": Entry.RUN_FOLDER,
     "nightshift.planner.plan.Refused": Entry.DOES_NOT_FIT,
     "nightshift.planner.plan.SpeedUnknown": Entry.DOES_NOT_FIT,
+    "nightshift.planner.source.Unfit": Entry.ROWS_UNFIT,
     "nightshift.run.hub_revision.NoSuchRevision": Entry.NO_SUCH_MODEL,
     "nightshift.run.ledger.ForeignObject": Entry.RUN_FOLDER,
     "nightshift.run.opening.NoSuchRun": Entry.RUN_FOLDER,

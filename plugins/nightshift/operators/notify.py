@@ -4,6 +4,7 @@
     late                     a `DeadlineAlert` of the DAG, whose callback runs in the triggerer
     too_many_dead_letters    ``on_failure_callback`` of the tasks infer and seal, which the task's own process calls
     doubtful_answers         ``on_success_callback`` of the task seal, likewise
+    empty                    both callbacks of the task plan: it has succeeded, or failed for good
 
 Each is a `nightshift.operators.notices.Notice`: the DAG holds names and texts, and no notifier is made before it is due.
 
@@ -95,19 +96,25 @@ def when_too_many_die(spec: JobSpec) -> list[Callable[[Context], None]] | None:
 def when_answers_are_doubtful(spec: JobSpec) -> list[Callable[[Context], None]] | None:
     """For the ``on_success_callback`` of the task seal."""
     notice = _notice(spec, "doubtful_answers")
-    return None if notice is None else [Doubtful(notice)]
+    return None if notice is None else [Said(notice, "doubts")]
 
 
-class Doubtful:
-    """Notifies only if the sealed run has answers that a person should look at (`SealOperator.doubts`)."""
+def when_empty(spec: JobSpec) -> list[Callable[[Context], None]] | None:
+    """For both callbacks of the task plan."""
+    notice = _notice(spec, "empty")
+    return None if notice is None else [Said(notice, "empty")]
 
-    def __init__(self, notice: Notice) -> None:
-        self.notice = notice
+
+class Said:
+    """Notifies only if the task has something to say: `SealOperator.doubts`, `PlanOperator.empty`."""
+
+    def __init__(self, notice: Notice, about: str) -> None:
+        self.notice, self.about = notice, about
 
     def __call__(self, context: Context) -> None:
-        asked: Any = getattr(context.get("task"), "doubts", None)
-        if words := asked() if asked else "":
-            self.notice({**context, "reason": words})
+        said: Any = getattr(context.get("task"), self.about, "")
+        if words := said() if callable(said) else said:
+            self.notice({**context, "exception": None, "reason": words})
 
 
 class TooMany:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from nightshift.run.order import Counts
     from nightshift.run.pins import Pins
     from nightshift.run.plan import ExportedSource
-    from nightshift.run.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
     from nightshift.warehouse import Warehouse
@@ -75,16 +74,6 @@ def loose_ends(spec: JobSpec, pins: Pins, settings: Settings) -> Iterator[str]:
             )
 
 
-def _redone(redo: Redo) -> str:
-    """What a redo that is not planned yet will do."""
-    parts = ((redo.dead_letters, "dead letter"), (redo.unanswered, "unanswered row"))
-    what = " and ".join(n(count, noun) for count, noun in parts if count)
-    how = (
-        "to read from the source as it is now and to compute by the job as it is now" if redo.corrected else "to compute again"
-    )
-    return f"{what} of run {redo.run_id} {how}. {n(redo.rows - redo.left, 'prediction')} of it stay."
-
-
 def _only(context: Context, name: str) -> None:
     """Raises NightFailed if another param conflicts with this one."""
     asked = [each for each in ("fresh", "republish", "redo") if context["params"].get(each)]
@@ -122,6 +111,8 @@ class PlanOperator(RunOperator):
         super().__init__(run_prefix="", terms="", on_skipped_callback=keep_skip, **kwargs)
         self.job = spec
         self._counts: Counts | None = None
+        self.empty = ""
+        """What is said of a query without rows; '' if it has some."""
 
     def pre_execute(self, context: Context) -> None:
         """Refuses a DAG run whose conf has unknown keys. What an earlier try has passed on is replaced."""
@@ -264,7 +255,24 @@ class PlanOperator(RunOperator):
             after=lambda: asked_last(self._warehouse, spec, partition),
             pin=lambda: self._pin(spec),
         )
+        self._check_rows(run, spec, rows)
         return run, rows
+
+    def _check_rows(self, run: RunRef, spec: JobSpec, rows: int) -> None:
+        """Asks of the rows what the job wants of them, unless the run has some already. Raises Unfit."""
+        from nightshift.planner.source import check_keys, check_rows
+        from nightshift.run.plan import load_plan
+
+        plan = load_plan(self.store, run)
+        if plan is not None and plan.rows:
+            return
+        if not rows:
+            self.empty = f"The query has no rows for {run.partition}"
+        if said := check_rows(spec, run.partition, rows):
+            self.empty = said
+            self.tell(said, warns=spec.source.empty is None)
+        elif plan is None:
+            check_keys(spec, run.partition, self._warehouse.keys, self.tell)
 
     def _count(self, spec: JobSpec, partition: str, source: ExportedSource) -> Counts:
         """The query's rows, and what is counted with them to order them."""
@@ -331,6 +339,7 @@ class PlanOperator(RunOperator):
 
     def _log_start(self, run: RunRef, rows: int) -> None:
         """Logs what will be done with the run. rows: those of its query now."""
+        from nightshift.operators.redo import what_it_does
         from nightshift.run.manifest import load_manifest
         from nightshift.run.plan import load_plan
 
@@ -343,15 +352,9 @@ class PlanOperator(RunOperator):
         elif plan is not None:
             self.tell(f"The run is already planned with {n(plan.rows, 'row')} and continues where it stopped")
         elif self.redo is not None:
-            self.tell(_redone(self.redo))
+            self.tell(what_it_does(self.redo))
         elif rows:
             self.tell(f"The query has {n(rows, 'row')}")
-        else:
-            self.tell(
-                f"The query has no rows for {run.partition}: the partition will be published without rows. "
-                "Is the source late? Once it has rows, trigger the DAG again to compute them.",
-                warns=True,
-            )
         if plan is not None and plan.rows != rows:
             self.tell(
                 "To use the source as it is now, trigger with fresh. "
@@ -390,6 +393,8 @@ class PlanOperator(RunOperator):
         )
         if known.absent:
             self.log.warning("%s", known.absent)
+        for warning in known.warnings:
+            self.tell(warning, warns=True)
         limits = Limits(self.settings.workers_max)
         if rows:
             limits = limits_of(

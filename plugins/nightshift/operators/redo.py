@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from nightshift.fields.text import n
 from nightshift.run.names import RunRef
 from nightshift.run.redo import NotRedone, Redo
 
@@ -255,3 +256,13 @@ def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> Plan:
     earlier, plan, manifest = load_earlier(store, run, redo)
     copy_rows(store, run, earlier, plan, manifest)
     return plan
+
+
+def what_it_does(redo: Redo) -> str:
+    """What a redo that is not planned yet will do."""
+    parts = ((redo.dead_letters, "dead letter"), (redo.unanswered, "unanswered row"))
+    what = " and ".join(n(count, noun) for count, noun in parts if count)
+    how = (
+        "to read from the source as it is now and to compute by the job as it is now" if redo.corrected else "to compute again"
+    )
+    return f"{what} of run {redo.run_id} {how}. {n(redo.rows - redo.left, 'prediction')} of it stay."

@@ -13,6 +13,7 @@ from nightshift.fields.text import n
 from nightshift.planner import tokens
 from nightshift.planner.model import Model, UnknownModel, model_of, model_of_size
 from nightshift.planner.order import shares
+from nightshift.planner.source import sample_warnings
 from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
 from nightshift.run import model_files
 
@@ -71,10 +72,12 @@ def known_of(
     texts = None if spec.task == "rerank" else 1.0
     shared: tuple[float, ...] = ()
     copied: dict[str, float] = {}
+    warnings: tuple[str, ...] = ()
     if input_tokens is None and sample is not None:
         # An image is not counted, so it is not fetched either, unless it is copied.
         columns = union(*(names for field, names in read_columns(spec.request) if field != "image"))
         rows = sample(union(columns, spec.source.carried), SAMPLE_ROWS)
+        warnings = tuple(sample_warnings(spec, rows))
         copied = {name: sum(_bytes(row.get(name)) for row in rows) / len(rows) for name in spec.source.carried if rows}
         prompts = [found for found in _prompts(spec, rows if columns else ()) if any(found)]
         input_tokens, texts, source = _measured(spec, prompts, read)
@@ -87,7 +90,7 @@ def known_of(
         output_source = f"measured in run {measured[0].run}"
     mean = tokens_of(spec, input_tokens, source if input_tokens is not None else "", output_tokens, output_source)
     absent = next((str(each) for each in missing if isinstance(each, model_files.NoModel)), "")
-    return Known(replace(mean, texts=texts), model, why_not, records, absent, counts, shared, copied)
+    return Known(replace(mean, texts=texts), model, why_not, records, absent, counts, shared, copied, warnings)
 
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:

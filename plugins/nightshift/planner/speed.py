@@ -105,6 +105,7 @@ class Known:
     far as is known. counts: of the query's rows by the columns whose order may pay; None if they were not counted. shared: what
     the sampled rows' prompts have in common, by the same columns (`nightshift.planner.order.shares`); none if nothing was
     sampled. copied: bytes of a mean row in each column that is copied into a chunk; none if nothing was sampled.
+    warnings: of the sampled rows (`nightshift.planner.source.sample_warnings`).
     """
 
     tokens: Tokens
@@ -115,6 +116,7 @@ class Known:
     counts: Counts | None = None
     shared: tuple[float, ...] = ()
     copied: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 def tokens_of(

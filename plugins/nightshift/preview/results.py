@@ -70,7 +70,10 @@ class NightEstimate:
 
 @dataclass(frozen=True)
 class Variant:
-    """A job's answers. file: as it was named. spec_digest: of what decides answers. engine: its version. engine_s: it took."""
+    """A job's answers. file: as it was named. spec_digest: of what decides answers. engine: its version. engine_s: it took.
+
+    warnings: of the rows (`nightshift.planner.source`).
+    """
 
     file: str
     job: str
@@ -82,6 +85,7 @@ class Variant:
     engine: str
     engine_s: float
     night: NightEstimate
+    warnings: tuple[str, ...] = ()
 
     @property
     def dead(self) -> int:
@@ -149,7 +153,8 @@ class Preview:
 def _variant(value: Mapping[str, Any]) -> Variant:
     rows = tuple(PreviewRow(**_known(PreviewRow, each)) for each in value["rows"])
     night = NightEstimate(**_known(NightEstimate, value["night"]))
-    return Variant(**{**_known(Variant, value), "rows": rows, "night": night})
+    warnings = tuple(value.get("warnings", ()))
+    return Variant(**{**_known(Variant, value), "rows": rows, "night": night, "warnings": warnings})
 
 
 def _diff(value: Sequence[Sequence[str]] | None) -> Diff | None:

@@ -76,7 +76,7 @@ def read_rows(
     """Asks the warehouse, and keeps the rows. bytes_: that the query reads. Raises NoRows, StoreUnavailable, as `source`."""
     of_night, table = source.some_rows(spec, partition, rows)
     if not of_night:
-        raise NoRows(f"The query of job {spec.job} has no rows for {partition}. Name another --partition.")
+        raise NoRows(f"Name another --partition. {_of_an_empty_night(spec, partition)}")
     found = Rows(table, of_night, bytes_, datetime.now(UTC).isoformat(timespec="seconds"))
     path = rows_path(spec, partition, rows, project)
     with reaching(f"write {path}"):
@@ -85,6 +85,15 @@ def read_rows(
         )
     # Read back, so that the first preview sees what the later ones see.
     return replace(kept_rows(store, spec, partition, rows, project) or found, kept=False)
+
+
+def _of_an_empty_night(spec: JobSpec, partition: str) -> str:
+    from nightshift.planner.source import Unfit, check_rows
+
+    try:
+        return check_rows(spec, partition, 0)
+    except Unfit as unfit:
+        return str(unfit)
 
 
 def to_parquet(table: pa.Table, said: dict[str, Any] | None = None) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -97,7 +97,7 @@ def preview(question: Question, world: Surroundings) -> Preview:
     ]
     clock.lap("estimate", since)
     variants = tuple(
-        _variant(file, spec, question.partition, rows.table, outcome, night)
+        _variant(file, spec, question.partition, rows, outcome, night)
         for (file, spec, rows, outcome), night in zip(found, nights, strict=True)
     )
     made = Preview(
@@ -143,8 +143,8 @@ def _knowing(spec: JobSpec, world: Surroundings) -> Knowing:
     return Knowing(world.store, spec, world.environment, credentials, world.say)
 
 
-def _variant(file: str, spec: JobSpec, partition: str, table: pa.Table, outcome: Outcome, night: NightEstimate) -> Variant:
-    keys = table.select(list(spec.source.key)).to_pylist()
+def _variant(file: str, spec: JobSpec, partition: str, rows: Rows, outcome: Outcome, night: NightEstimate) -> Variant:
+    keys = rows.table.select(list(spec.source.key)).to_pylist()
     return Variant(
         file,
         spec.job,
@@ -156,7 +156,21 @@ def _variant(file: str, spec: JobSpec, partition: str, table: pa.Table, outcome:
         outcome.engine,
         round(outcome.seconds, 3),
         night,
+        tuple(_warnings(spec, partition, rows)),
     )
+
+
+def _warnings(spec: JobSpec, partition: str, rows: Rows) -> Iterator[str]:
+    """What the task plan would say of the rows, as far as these show it."""
+    from nightshift.planner.source import Unfit, check_rows, sample_warnings
+    from nightshift.tasks.base import read_columns, union
+
+    try:
+        check_rows(spec, partition, rows.of_night)
+    except Unfit as unfit:
+        yield f"The night would fail. {unfit}"
+    columns = union(spec.source.key, *(names for field, names in read_columns(spec.request) if field != "image"))
+    yield from sample_warnings(spec, rows.table.select(list(columns)).to_pylist())
 
 
 def _row(key: Mapping[str, Any], row: Computed) -> PreviewRow:

@@ -196,6 +196,8 @@ def _sum(variant: Variant, *, named: bool) -> Iterator[str]:
         f"{head}{len(variant.rows) - variant.dead} answered{cut}, {dead if reasons else 'no dead letter'}; "
         f"{n(variant.prompt_tokens, 'prompt token')} and {variant.output_tokens:,} of answers"
     )
+    for warning in variant.warnings:
+        yield f"{head}{warning}"
     yield f"{head}{_night(variant.night)}"
     if variant.night.problem:
         yield f"{head}the night does not fit: {variant.night.problem}"

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -71,8 +71,8 @@ SETTLE: Final = "1m"
 class Source(Section):
     """Where the rows come from."""
 
-    OPERATIONAL: ClassVar = ("watch", "settle", "order")
-    """The first two decide which periods have a run, the last one how fast it is."""
+    OPERATIONAL: ClassVar = ("watch", "settle", "empty", "rows_min", "unique", "order")
+    """Which periods have a run, whether a run begins, and, the last one, how fast it is."""
 
     query: Text = Field(
         description="One SELECT in BigQuery's SQL. It must use @partition, the date of the run; with every, the start of its "
@@ -103,6 +103,23 @@ class Source(Section):
         description="With watch: how long after its time a row may be in an object; a period is checked that long after its "
         f"end. By default {SETTLE}.",
         examples=["2m"],
+    )
+    empty: Literal["publish", "fail"] | None = Field(
+        default=None,
+        description="What becomes of a run whose query has no rows: it publishes an empty partition, or fails in the task "
+        "plan. By default it publishes, with a warning.",
+        examples=["fail"],
+    )
+    rows_min: int | None = Field(
+        default=None,
+        ge=1,
+        description="The fewest rows of a run that has some: with fewer, it fails in the task plan. Of none, empty decides.",
+        examples=[1000],
+    )
+    unique: bool | None = Field(
+        default=None,
+        description="Whether the task plan counts the keys, and fails if one stands in several rows. That scans their columns.",
+        examples=[True],
     )
     order: RowOrder = Field(
         default="auto",
@@ -295,8 +312,8 @@ class Work(Section):
 
     @property
     def rendering(self) -> Rendering:
-        """How values read in prompts: no setting, but what a run was opened with."""
-        return self._rendering
+        """How values read in prompts: what a run was opened with, and whether a NULL may stand in one."""
+        return Rendering.NO_NULL if self.request.nulls == "dead_letter" else self._rendering
 
     def rendered_as(self, rendering: Rendering) -> Self:
         """The same work for a run that was opened with another rendering."""

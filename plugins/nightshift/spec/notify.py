@@ -110,6 +110,12 @@ class Notify(Section):
         examples=[{"notifier": "search-team"}],
     )
 
+    empty: Notifier | None = Field(
+        default=None,
+        description="When the query of a run has no rows, whether the run then fails or publishes none (source.empty).",
+        examples=[{"notifier": "search-team"}],
+    )
+
     @property
     def told(self) -> dict[str, Notifier]:
         """The notifiers, by the name of the event."""

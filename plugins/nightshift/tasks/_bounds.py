@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -272,6 +272,15 @@ class Formatter(SandboxedFormatter):
     """`str.format`, bounded field by field: a width may come from a value."""
 
     _length = 0
+
+    def __init__(self, env: Any, **kwargs: Any) -> None:
+        super().__init__(env, **kwargs)
+        self.fields: list[Any] = []
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, str]:
+        found = super().get_field(field_name, args, kwargs)
+        self.fields.append(found[0])
+        return found
 
     def convert_field(self, value: Any, conversion: Any) -> Any:
         return super().convert_field(Now.style.written(value) if conversion else value, conversion)

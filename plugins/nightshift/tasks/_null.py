@@ -1,12 +1,19 @@
 """NULL in templates: an empty text without parts, that names its column where a value is needed.
 
 It is no number: `price > 3` is neither true nor false of a NULL, so it fails on this row, and names the column that is NULL.
+
+A NULL may be refused where it is written. Then a text or a number that is made of it (`Made`) is refused there, too, and
+reads everywhere else like any other: conditions are the same whether NULLs are refused or not.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
+
+from nightshift.tasks._numbers import Literal
 
 NAME_MOST: Final = 300
 """Characters; fields of fields of NULL go on for ever."""
@@ -16,19 +23,37 @@ class NoNumber(ValueError):
     """A NULL stands where a value is needed. No TypeError, in whose place formats of text put words of their own."""
 
 
+class NullWritten(Exception):
+    """A NULL would have been written, and the job refuses that. column: which. No ValueError: filters have defaults for one."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(
+            f"{column} is NULL, and the template writes it (request.nulls: dead_letter). Say in the template what stands for "
+            "NULL, for example with or 'none', or replace NULL in the query, for example with IFNULL"
+        )
+        self.column = column
+
+    def __reduce__(self) -> tuple[type[NullWritten], tuple[str]]:
+        return NullWritten, (self.column,)
+
+
 class Null(str):
-    """NULL, as a column's value or part of one: texts with it need no test. It `is none`, and in JSON it is null."""
+    """NULL, as a column's value or part of one: texts with it need no test. It `is none`, and in JSON it is null.
 
-    __slots__ = ("_column",)
+    refused: it may not be written.
+    """
+
+    __slots__ = ("_column", "_refused")
     _column: str
+    _refused: bool
 
-    def __new__(cls, column: str) -> Null:
+    def __new__(cls, column: str, refused: bool = False) -> Null:
         made = super().__new__(cls)
-        made._column = column
+        made._column, made._refused = column, refused
         return made
 
-    def __reduce__(self) -> tuple[type[Null], tuple[str]]:
-        return Null, (self._column,)
+    def __reduce__(self) -> tuple[type[Null], tuple[str, bool]]:
+        return Null, (self._column, self._refused)
 
     def __eq__(self, other: object) -> bool:
         return other is None or str.__eq__(self, other) is True
@@ -45,6 +70,10 @@ class Null(str):
         return self
 
     __rmul__ = __mul__
+
+    # Jinja2 slices without asking the environment.
+    def __getitem__(self, index: Any) -> Any:
+        return made_of("", self) if isinstance(index, slice) else super().__getitem__(index)
 
     # What templates ask of a STRUCT.
     def items(self) -> tuple[()]:
@@ -63,7 +92,7 @@ class Null(str):
 def part_of(null: Null, name: object) -> Null:
     """A field or an item of it."""
     column = null._column
-    return Null(f"{column}.{name}" if isinstance(name, str) and len(column) < NAME_MOST else column)
+    return Null(f"{column}.{name}" if isinstance(name, str) and len(column) < NAME_MOST else column, null._refused)
 
 
 def needed(null: Null, *_: Any) -> Any:
@@ -95,3 +124,51 @@ for _name in (f"__{each}__" for each in _OPERATORS):
 for _name in ("__neg__", "__pos__", "__abs__", "__round__", "__index__", "__float__", "__int__"):
     setattr(Null, _name, needed)
 Null.__radd__ = lambda null, other: other if isinstance(other, str) else needed(null)  # type: ignore[attr-defined]
+
+
+class Made:
+    """A text or a number that was made of a NULL which may not be written."""
+
+    _column: str
+
+
+class _Text(str, Made):
+    def __getitem__(self, index: Any) -> Any:
+        return made_of(super().__getitem__(index), self)
+
+
+@functools.cache
+def _number(kind: Any) -> Any:
+    """The numbers of a kind that may not be written."""
+    return type(kind.__name__, (kind, Made), {})
+
+
+def refused(value: object) -> str | None:
+    """The column of a value that may not be written."""
+    if isinstance(value, Made) or (isinstance(value, Null) and value._refused):
+        return value._column
+    return None
+
+
+def made_of(value: Any, *sources: Any) -> Any:
+    """What an expression has made of these values: the value itself, or its like that may not be written. A list: its items."""
+    column = next(filter(None, map(refused, sources)), None)
+    return value if column is None else _like(value, column)
+
+
+def _like(value: Any, column: str) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_like(item, column) for item in value) if type(value) in (list, tuple) else value
+    if isinstance(value, Null | Made | bool):
+        return value
+    if isinstance(value, str):
+        like: Any = _Text(value)
+    elif isinstance(value, int | float | Decimal):
+        kind: Any = type(value)
+        like = _number(kind)(value)
+        if isinstance(value, Literal):
+            like.exact = value.exact
+    else:
+        return value
+    like._column = column
+    return like

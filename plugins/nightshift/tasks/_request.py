@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -41,6 +41,17 @@ class TaskRequest(Section):
         description="How long one request may take before it is sent again: 90s, 10m, 1h.",
         examples=["10m"],
     )
+
+    nulls: Literal["empty", "dead_letter"] | None = Field(
+        default=None,
+        description="What becomes of a row whose NULL a template would write: the NULL reads as empty text, or the row is a "
+        "dead letter. By default empty, with a warning before the run.",
+        examples=["dead_letter"],
+    )
+
+    def _semantic(self) -> Iterator[tuple[str, Any]]:
+        """The key may say what is so without it."""
+        return ((name, value) for name, value in super()._semantic() if (name, value) != ("nulls", "empty"))
 
     @property
     def timeout_seconds(self) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
+from nightshift.tasks._null import NullWritten
 from nightshift.tasks._values import NoProcess, Rendering
 
 LIMIT_S: Final = 5.0
@@ -23,6 +24,8 @@ LIMIT_S: Final = 5.0
 MEMORY: Final = 1 << 30
 """Bytes of its address space."""
 _TEXT: Final = b"T"
+_NULL: Final = b"N"
+"""Begins the name of a column whose NULL may not be written."""
 _ENCODING: Final = ("utf-8", "surrogatepass")
 
 
@@ -72,7 +75,7 @@ _renderer: _Renderer | None = None
 
 
 def render(source: str, values: Mapping[str, Any], rendering: Rendering) -> str:
-    """The text of a template for the values of one row. Raises Failed and NoProcess.
+    """The text of a template for the values of one row. Raises Failed, NullWritten and NoProcess.
 
     Waits for it, and may be broken off by whatever a signal's handler raises.
     """
@@ -83,7 +86,7 @@ def render(source: str, values: Mapping[str, Any], rendering: Rendering) -> str:
             text = answer[1:].decode(*_ENCODING)
             if answer[:1] == _TEXT:
                 return text
-            raise Failed(text)
+            raise NullWritten(text) if answer[:1] == _NULL else Failed(text)
         if answer == -signal.SIGPROF:
             raise TooLong(f"it took more than {LIMIT_S:g} s of processor time")
         # Perhaps the machine was short of memory.
@@ -130,6 +133,8 @@ def serve(descriptor: int) -> None:
                 answer = _TEXT + _templates.render(compiled[source], values, rendering).encode(*_ENCODING)
             except MemoryError:
                 answer = f"Eit takes more than {MEMORY >> 20:,} MiB".encode()
+            except NullWritten as error:
+                answer = _NULL + error.column.encode(*_ENCODING)
             except Exception as error:
                 answer = b"E" + str(error).encode(*_ENCODING)
             signal.setitimer(signal.ITIMER_PROF, 0)

@@ -37,9 +37,9 @@ from nightshift.tasks._bounds import (
     widest,
     within,
 )
-from nightshift.tasks._null import Null, needed, part_of
+from nightshift.tasks._null import Null, made_of, needed, part_of
 from nightshift.tasks._numbers import Literal
-from nightshift.tasks._values import STYLES, VIEWS, Rendering, checked, is_null
+from nightshift.tasks._values import STYLES, VIEWS, Rendering, checked, is_null, written
 
 _TEXTUAL: Final = {
     *("capitalize", "center", "e", "escape", "forceescape", "format", "indent", "lower", "replace", "safe", "string"),
@@ -48,12 +48,20 @@ _TEXTUAL: Final = {
 """The filters that make a text of any value."""
 _WRITTEN_LATER: Final = frozenset({"urlencode", "xmlattr"})
 _OF_MAPPINGS: Final = frozenset({"dictsort", "items", "xmlattr"})
+_METHODS_OF: Final = (str, bytes, int, float, datetime.date, datetime.time)
+"""What has methods that make a text or a number. Those of a mapping return what is in it."""
 _CLOCKS: Final = frozenset({"now", "today", "utcnow"})
 """Methods of dates that ask what time it is: a row must give the same text whenever it is rendered."""
 
 
+_OF_ITEMS: Final = frozenset({"sum", "urlencode", "xmlattr"})
+_MADE: Final = _TEXTUAL | _OF_ITEMS | {"abs", "count", "filesizeformat", "float", "int", "length", "round"}
+"""The filters whose result is made of their value and arguments, and neither one of these nor JSON, which says null.
+Of `_OF_ITEMS`, also of the items of these."""
+
+
 def _shown(value: Any) -> Any:
-    return value if type(value) is str else Now.style.shown(value)
+    return value if type(value) is str else Now.style.shown(written(value))
 
 
 class _Exact(jinja2.lexer.Lexer):
@@ -134,8 +142,8 @@ class Environment(ImmutableSandboxedEnvironment):
             keep_trailing_newline=True,
             finalize=_shown,
         )
-        self.binop_table = {**self.binop_table, **BINARY}
-        self.unop_table = {**self.unop_table, **UNARY}
+        self.binop_table = {**self.binop_table, **{sign: _operator(compute) for sign, compute in BINARY.items()}}
+        self.unop_table = {**self.unop_table, **{sign: _operator(compute) for sign, compute in UNARY.items()}}
         # Not as globals: there, they would hide columns of these names.
         for name in _names.FUNCTIONS:
             setattr(self, name, self.globals[name])
@@ -154,9 +162,9 @@ class Environment(ImmutableSandboxedEnvironment):
         return _Exact(self)
 
     def joined(self, parts: tuple[Any, ...]) -> str:
-        texts = [str(_shown(part)) for part in parts]
+        texts = [str(Now.style.shown(part)) for part in parts]
         within(sum(map(len, texts)))
-        text: str = kept("".join(texts))
+        text: str = made_of(kept("".join(texts)), *parts)
         return text
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -174,7 +182,7 @@ class Environment(ImmutableSandboxedEnvironment):
     def getitem(self, obj: Any, argument: Any) -> Any:
         if isinstance(obj, Null):
             return part_of(obj, argument)
-        return self._value(obj, argument, super().getitem(obj, argument))
+        return made_of(self._value(obj, argument, super().getitem(obj, argument)), obj)
 
     def method(self, obj: Any, attribute: str) -> Any:
         """What is called as `obj.attribute`. NULL has the methods of a text and of a struct; of another type it has none."""
@@ -201,7 +209,9 @@ class Environment(ImmutableSandboxedEnvironment):
         method = getattr(__obj, "__wrapped__", __obj)  # Jinja2 wraps str.format.
         owner, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
         if isinstance(owner, str) and name in ("format", "format_map"):
-            return kept(Formatter(__self).vformat(owner, args, kwargs if name == "format" else dict(*args)))
+            formatter = Formatter(__self)
+            text = kept(formatter.vformat(owner, args, kwargs if name == "format" else dict(*args)))
+            return made_of(text, owner, *formatter.fields)
         if isinstance(owner, str | bytes):
             if name == "join" and args:
                 args = (list(args[0]), *args[1:])
@@ -209,7 +219,8 @@ class Environment(ImmutableSandboxedEnvironment):
                 METHODS[name](owner, args + tuple(kwargs.values()))
         if isinstance(owner, str | bytes | int | float):
             within(widest((*args, *kwargs.values())))
-        return kept(super().call(__context, __obj, *args, **kwargs))
+        result = kept(super().call(__context, __obj, *args, **kwargs))
+        return made_of(result, owner, *_items(args), *kwargs.values()) if isinstance(owner, _METHODS_OF) else result
 
 
 def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
@@ -218,6 +229,9 @@ def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
     foresee = FILTERS.get(name)
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
+        sources = (*args[skip:], *kwargs.values()) if name in _MADE else ()
+        if name in _OF_ITEMS:
+            sources = tuple(_items(sources))
         if len(args) > skip:
             value, *rest = args[skip:]
             if name in _TEXTUAL:
@@ -234,21 +248,40 @@ def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:
             if foresee:
                 foresee(value, (*rest, *kwargs.values()))
             args = (*args[:skip], value, *rest)
-        return kept(filter_(*args, **kwargs))
+        result = kept(filter_(*args, **kwargs))
+        return made_of(result, *sources) if sources else result
 
     if skip:
         guarded.jinja_pass_arg = filter_.jinja_pass_arg  # type: ignore[attr-defined]
     return guarded
 
 
+def _operator(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose result may not be written if one of its values may not, or a part of one that it formats."""
+
+    def operator(*values: Any) -> Any:
+        return made_of(compute(*values), *_items(values))
+
+    return operator
+
+
+def _items(values: Iterable[Any]) -> Iterator[Any]:
+    """The values, and the items of those that are lists or mappings."""
+    for value in values:
+        yield value
+        if isinstance(value, list | tuple | dict):
+            yield from value.values() if isinstance(value, dict) else value
+
+
 def _joined_list(environment: Environment, value: Iterable[Any], d: Any = "", attribute: Any = None) -> Any:
     """Jinja2's `join`, which writes each item as the run writes values."""
     if attribute is not None:
         value = map(filters.make_attrgetter(environment, attribute), value)
-    texts = [str(Now.style.written(each)) for each in kept(list(value))]
+    items = kept(list(value))
+    texts = [str(Now.style.written(each)) for each in items]
     between = str(Now.style.written(d))
     Foresight.joined(between, (texts,))
-    return kept(between.join(texts))
+    return made_of(kept(between.join(texts)), value, d, *items)
 
 
 _environment: Environment | None = None

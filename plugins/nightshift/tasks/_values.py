@@ -11,22 +11,25 @@ import json
 import math
 import pprint
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
-from nightshift.tasks._null import Null
+from nightshift.tasks._null import Made, Null, NullWritten, refused
 from nightshift.tasks._numbers import Number
 
 
 class Rendering(StrEnum):
     """How values read. SQL: NUMERIC as BigQuery casts it to STRING, NULL as nothing, arrays and structs as JSON.
 
+    NO_NULL: the same, but a template that would write a NULL fails; JSON says null, so it may hold one.
     PYTHON: as nightshift 0.2.0 wrote them, which is as Python does. Delete it with the support for runs of 0.2.0.
     """
 
     SQL = "sql"
+    NO_NULL = "no_null"
     PYTHON = "python"
 
 
@@ -107,9 +110,18 @@ def to_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(_json(value), ensure_ascii=False, indent=indent)
 
 
+def written(value: Any) -> Any:
+    """What an expression would write: the value itself. Raises NullWritten."""
+    if (column := refused(value)) is not None:
+        raise NullWritten(column)
+    return value
+
+
 def _json(value: Any) -> Any:
     if is_null(value):
         return None
+    if isinstance(value, Made):
+        written(value)
     if isinstance(value, dict):
         return {text(key): _json(item) for key, item in value.items()}
     if isinstance(value, _LISTS):
@@ -122,21 +134,21 @@ def _json(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else text(value)
 
 
-def _in_templates(value: Any, name: str) -> Any:
+def _in_templates(value: Any, name: str, null: Callable[[str], Null] = Null) -> Any:
     """A row's value as templates see it: BYTES become UTF-8 text, also inside arrays and structs. Raises UnicodeDecodeError.
 
-    name: of the column, and of the fields that lead to it, if it is part of a struct.
+    name: of the column, and of the fields that lead to it, if it is part of a struct. null: makes what stands for NULL.
     """
     if value is None:
-        return Null(name)
+        return null(name)
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, Decimal):
         return Number(value)
     if isinstance(value, list):
-        return [_in_templates(item, f"{name}[]") for item in value]
+        return [_in_templates(item, f"{name}[]", null) for item in value]
     if isinstance(value, dict):
-        return {key: item if type(item) is str else _in_templates(item, f"{name}.{key}") for key, item in value.items()}
+        return {key: item if type(item) is str else _in_templates(item, f"{name}.{key}", null) for key, item in value.items()}
     return value
 
 
@@ -172,15 +184,17 @@ def _written(value: Any) -> Any:
     return value if isinstance(value, str | int | float | Number) else text(value)
 
 
+_SQL: Final = Style(
+    _in_templates,
+    text,
+    _written,
+    to_json,
+    lambda value: to_json(value, 1),
+    lambda value: Number(value) if type(value) is Decimal else value,
+)
 STYLES: Final = {
-    Rendering.SQL: Style(
-        _in_templates,
-        text,
-        _written,
-        to_json,
-        lambda value: to_json(value, 1),
-        lambda value: Number(value) if type(value) is Decimal else value,
-    ),
+    Rendering.SQL: _SQL,
+    Rendering.NO_NULL: replace(_SQL, taken=lambda value, name: _in_templates(value, name, partial(Null, refused=True))),
     Rendering.PYTHON: Style(
         lambda value, name: "" if value is None else _before_within(value),
         lambda value: "" if value is None else checked(value),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkab
 
 from nightshift.fields.text import n
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
+from nightshift.tasks._null import NullWritten
 from nightshift.tasks._values import STYLES, Large, NoProcess
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ class BadInput(ValueError):
 
 class SlowTemplate(BadInput):
     """The template took too long for the row, as it may for others."""
+
+
+class NullInput(BadInput):
+    """A NULL would be written into a request, and the job refuses that (``request.nulls: dead_letter``). column: which."""
+
+    def __init__(self, error: NullWritten) -> None:
+        super().__init__(str(error))
+        self.column = error.column
 
 
 class InvalidReply(ValueError):
@@ -295,6 +304,8 @@ class Text:
                 return self._templates.render(self._template, values, self._rendering, here=True)
         except Large:
             pass  # It is begun again, elsewhere.
+        except NullWritten as error:
+            raise NullInput(error) from error
         except Exception as error:  # The template is the user's program: what it raises affects only this row.
             raise BadInput(f"the template failed on this row: {error}") from error
         from nightshift.tasks import _subprocess
@@ -303,14 +314,20 @@ class Text:
             return _subprocess.render(self._source, values, self._rendering)
         except NoProcess:
             raise
+        except NullWritten as error:
+            raise NullInput(error) from error
         except Exception as error:
             kind = SlowTemplate if isinstance(error, _subprocess.TooLong) else BadInput
             raise kind(f"the template failed on this row: {error}") from error
 
 
-def plain_text(value: Any, rendering: Rendering = Rendering.SQL) -> str:
-    """A single value of a row as text: BYTES by UTF-8, NULL as empty text. Raises BadInput."""
+def plain_text(value: Any, rendering: Rendering, column: str) -> str:
+    """A single value of a row as text: BYTES by UTF-8, NULL as empty text. Raises BadInput. column: where it stands."""
     if value is None:
+        if rendering is Rendering.NO_NULL:
+            raise BadInput(
+                f"{column} has a NULL (request.nulls: dead_letter). Replace it in the query, for example with IFNULL"
+            )
         return ""
     if isinstance(value, list | dict):
         raise BadInput("the row has an array or a struct where text is expected")

@@ -62,7 +62,7 @@ class Kind(Sampling):
         if self._user is not None:
             messages = [{"role": "user", "content": self._user.of(row)}]
         else:
-            messages = conversation(row[str(self._column)], self._rendering)
+            messages = conversation(row[str(self._column)], self._rendering, str(self._column))
         return Prompt(name, [*system_message(self._system, row, messages), *messages])
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
@@ -78,11 +78,11 @@ def system_message(system: Text | None, row: Mapping[str, Any], messages: Sequen
     return [{"role": "system", "content": text}] if text.strip() else []
 
 
-def conversation(value: Any, rendering: Rendering) -> list[dict[str, str]]:
+def conversation(value: Any, rendering: Rendering, column: str) -> list[dict[str, str]]:
     """The messages of an array column's value. Raises BadInput unless the user has the last word."""
     if not isinstance(value, list):
         raise BadInput("the conversation is NULL" if value is None else "the conversation is not an array")
-    messages = [_message(index, item, rendering) for index, item in enumerate(value)]
+    messages = [_message(index, item, rendering, column) for index, item in enumerate(value)]
     if not messages:
         raise BadInput("the conversation is empty")
     if messages[-1]["role"] != "user" or not messages[-1]["content"].strip():
@@ -90,10 +90,10 @@ def conversation(value: Any, rendering: Rendering) -> list[dict[str, str]]:
     return messages
 
 
-def _message(index: int, item: Any, rendering: Rendering) -> dict[str, str]:
+def _message(index: int, item: Any, rendering: Rendering, column: str) -> dict[str, str]:
     if isinstance(item, dict):
-        role, content = item.get("role"), plain_text(item.get("content"), rendering)
+        role, content = item.get("role"), plain_text(item.get("content"), rendering, f"{column}[{index}]")
         if role not in ROLES:
             raise BadInput(f"message {index} has the role {role!r}; the roles are {', '.join(ROLES)}")
         return {"role": role, "content": content}
-    return {"role": "assistant" if index % 2 else "user", "content": plain_text(item, rendering)}
+    return {"role": "assistant" if index % 2 else "user", "content": plain_text(item, rendering, f"{column}[{index}]")}

@@ -57,7 +57,7 @@ class Kind:
             raise BadInput("the documents are NULL" if documents is None else f"{self._documents} is not an array")
         if not documents:
             raise BadInput("there are no documents")
-        return self._query.of(row), [plain_text(document, self._rendering) for document in documents]
+        return self._query.of(row), [plain_text(document, self._rendering, self._documents) for document in documents]
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         ((query, documents),) = payloads

@@ -14,6 +14,7 @@ from nightshift.warehouse import audit, dead_letters, ordered, publications, pub
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.failed_nights import FailedNights
 from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
+from nightshift.warehouse.keys import Keys
 from nightshift.warehouse.samples import dry_run
 from nightshift.warehouse.staging import Staging
 from nightshift.warehouse.statements import Statements
@@ -46,6 +47,7 @@ class Warehouse:
         self._tables = Tables(client, settings)
         self._staging = Staging(client, settings)
         self.failed_nights = FailedNights(client, settings)
+        self.keys = Keys(self._statements)
 
     def read_source(self, spec: JobSpec, partition: str) -> ExportedSource:
         """The query's columns, their types and its tables, from a dry run: nothing is read or billed.

@@ -32,11 +32,13 @@ LATE = "2026-11-21"
 
 
 class Planner:
-    """Executes the task plan; `log` is what it said."""
+    """Executes the task plan; `log` is what it said, `warnings` those of it, `task` the one that was executed last."""
 
     def __init__(self, night: Night) -> None:
         self._night = night
         self.log = ""
+        self.warnings: list[str] = []
+        self.task: PlanOperator
 
     def plan(self, day: str, *, dag_run: str = "manual", **params: Any) -> RunRef:
         return RunRef.from_prefix(self.told(day, dag_run=dag_run, **params)["run_prefix"])
@@ -46,7 +48,13 @@ class Planner:
         with DAG("job", schedule=None):
             task = PlanOperator(task_id="plan", spec=self._night.spec.model_dump(mode="json"))
         lines: list[str] = []
-        said = SimpleNamespace(**dict.fromkeys(("info", "warning"), lambda text, *args: lines.append(text % args)))
+        self.task, self.warnings = task, []
+
+        def warn(text: str, *args: Any) -> None:
+            lines.append(text % args)
+            self.warnings.append(text % args)
+
+        said = SimpleNamespace(info=lambda text, *args: lines.append(text % args), warning=warn)
         task.__dict__.update(settings=self._night.settings, store=self._night.store, _cached_logger=said)
         began = SimpleNamespace(run_id=dag_run, run_type=run_type, start_date=datetime.now(UTC))
         context: Any = {"params": {"partition": day, **params}, "dag_run": began}

@@ -59,6 +59,7 @@ class Planner:
             check_may_replace=lambda *_: None,
             asked_last=lambda *_: None,
             count_rows=lambda *_: self.rows,
+            keys=None,
             sample_rows=self._sample,
             bytes_asked=None,
         )
