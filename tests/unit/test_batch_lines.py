@@ -39,6 +39,29 @@ def test_score_and_rerank_below_any_path_as_vllm_takes_them() -> None:
     assert parse_line(line(url="/any/rerank"), 1).path == "/rerank"
 
 
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/embeddings", "/v1/embeddings"),
+        ("/responses", "/v1/responses"),
+        ("chat/completions", "/v1/chat/completions"),
+        ("v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("/score/", "/score"),
+        ("/rerank", "/rerank"),
+        ("/x/rerank/", "/rerank"),
+    ],
+)
+def test_azures_paths_and_slashes_mean_the_path_that_the_server_has(url: str, path: str) -> None:
+    assert parse_line(line(url=url), 1).path == path
+
+
+@pytest.mark.parametrize("url", ["/v2/chat/completions", "/chat", "/v1", "/", "", "/x/chat/completions", "/v1/v1/embeddings"])
+def test_a_path_that_could_be_another_is_refused(url: str) -> None:
+    assert (parse_line(line(url=url), 1).error or "").startswith("URL ")
+
+
 def test_the_model_can_be_replaced_and_given() -> None:
     assert json.loads(parse_line(line(), 1, "other").body)["model"] == "other"
     assert json.loads(parse_line(line(body={"input": "x"}), 1, "other").body) == {"input": "x", "model": "other"}

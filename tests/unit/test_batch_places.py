@@ -134,11 +134,11 @@ class TestInput:
             (b"\xef\xbb\xbf[\n" + PLAIN.replace(b"}\n", b"},\n")[:-2] + b"\n]\n", "it is a JSON array"),
             (json.dumps(REQUESTS[0], indent=2).encode(), "its objects have several lines each"),
             (PLAIN.replace(b"\n", b"\r"), "its lines end in CR alone"),
-            (b"custom_id,prompt\na,hello\n", "none of its lines is a request. The first one: it is not JSON"),
-            (b'{"prompt": "a"}\n{"prompt": "b"}\n', "none of its lines is a request. The first one: custom_id is missing"),
+            (b"custom_id,prompt\na,hello\n", "none of its lines can be sent. The first one: it is not JSON"),
+            (b'{"prompt": "a"}\n{"prompt": "b"}\n', "none of its lines can be sent. The first one: custom_id is missing"),
             (b"1\n2\n", "it must be a JSON object, not a number"),
             (b'"a"\n', "it must be a JSON object, not a string"),
-            (b"PAR1\x15\x04", "none of its lines is a request"),
+            (b"PAR1\x15\x04", "none of its lines can be sent"),
         ],
     )
     def test_what_is_no_batch_file_ends_with_2_and_says_what_it_is(
@@ -160,8 +160,7 @@ class TestInput:
             b"[1]\n" + PLAIN,
             b"{\n" + PLAIN,
             b"\xff\n" + PLAIN,
-            b'{"custom_id": "only wrong ones"}\n',
-            b'\n{"body": {"x": NaN}}',
+            b'{"custom_id": "wrong"}\n\n{"body": {"x": NaN}}\n' + PLAIN[:PLAIN.index(b"\n")],
             b"",
         ],
     )
@@ -169,6 +168,42 @@ class TestInput:
         (tmp_path / "in").write_bytes(content)
 
         assert index(LocalFile(str(tmp_path / "in"))).lines == len([line for line in content.splitlines() if line])
+
+    @pytest.mark.parametrize(
+        ("changes", "looks", "first"),
+        [
+            ({"method": ..., "url": ..., "body": ..., "params": {"model": "m"}}, "Anthropic's message batches", "method is"),
+            ({"method": ..., "url": ...}, "Mistral's batches", "method is missing"),
+            ({"body": '{"model": "m"}'}, "body is JSON in a string", "body must be an object, not a string"),
+            ({"url": "https://api.openai.com/v1/chat/completions"}, "whole URLs. Write only the path", "URL 'https://api"),
+            ({"url": "/openai/deployments/gpt/chat/completions?api-version=2024-02-01"}, "Azure's deployments", "URL '/op"),
+            ({"method": ..., "url": ..., "body": ..., "response": {}, "error": None}, "the output of a batch", "method is"),
+            ({"custom_id": ..., "method": ..., "url": ..., "body": ..., "key": "a", "request": {}}, "Gemini's", "custom_id is"),
+            ({"custom_id": ..., "method": ..., "url": ..., "body": ..., "recordId": "a", "modelInput": {}}, "Bedrock's", "cust"),
+            ({"custom_id": ..., "method": ..., "url": ..., "body": ..., "messages": []}, "fine-tuning", "custom_id is missing"),
+            ({"body": {"stream": True}}, None, "Request must not be sent in stream mode"),
+            ({"custom_id": 7}, None, "custom_id must be a string"),
+            ({"url": "/shutdown"}, None, "URL '/shutdown' was used"),
+        ],
+    )
+    def test_a_file_of_which_no_line_can_be_sent_ends_with_2_and_the_formats_name(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], looks: str | None, first: str
+    ) -> None:
+        line = {name: value for name, value in {**REQUESTS[0], **changes}.items() if value is not ...}
+        given = tmp_path / "in"
+        given.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for _ in range(6)))
+
+        assert run(Options(str(given), str(tmp_path / "out"), NOWHERE)) == 2
+
+        said = capsys.readouterr().err
+        assert f"-i {given}: none of its lines can be sent. " in said
+        assert f"The first one: {first}" in said
+        assert ("It looks like" in said) == (looks is not None)
+        assert (looks or "") in said
+        assert not (tmp_path / "out").exists()
+
+        given.write_bytes(given.read_bytes() + PLAIN)
+        assert index(LocalFile(str(given))).lines == 6 + len(REQUESTS), "one line that can be sent makes it a batch file"
 
     def test_a_line_without_end_is_not_read_without_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for module in (recognize, source):

@@ -33,14 +33,26 @@ ENDPOINTS: Final = (
 """The only paths that a line may name: a file must not reach the server's other paths, for instance its shutdown."""
 _ANY_PREFIX: Final = ("/score", "/rerank")
 """vLLM accepts these two below any prefix; its server has them at the root."""
+_BELOW_V1: Final = {path.removeprefix("/v1"): path for path in ENDPOINTS if path.removeprefix("/v1") not in ENDPOINTS}
+"""Azure's files name paths without the version: ``/chat/completions``."""
 STREAM: Final = "Request must not be sent in stream mode"
 ID_MAX: Final = 4096
 """Characters of a custom_id; a longer one is cut."""
 BOM: Final = b"\xef\xbb\xbf"
 """A file begins with it, or is one of several that were joined."""
-_NAMES: Final = frozenset({"custom_id", "method", "url", "body"})
 # Finds where a value ends, and keeps nothing of it: Python would refuse to make a number of 5,000 digits.
 _SCANNER: Final = json.JSONDecoder(parse_int=bool, parse_float=bool, parse_constant=bool)
+_ENVELOPE: Final = frozenset({"method", "url"})
+_REQUEST: Final = '{"custom_id": ..., "method": "POST", "url": "/v1/chat/completions", "body": {...}}'
+_FORMATS: Final = (
+    (frozenset({"custom_id", "params"}), f"a file of Anthropic's message batches (params). Write OpenAI's form: {_REQUEST}"),
+    (frozenset({"custom_id", "response"}), "the output of a batch. Name its input"),
+    (frozenset({"custom_id", "body"}), f"a file of Mistral's batches, without method and url. Write OpenAI's form: {_REQUEST}"),
+    (frozenset({"request"}), f"a file of Gemini's batches. Write OpenAI's form: {_REQUEST}"),
+    (frozenset({"recordId", "modelInput"}), f"a file of Bedrock's batch inference. Write OpenAI's form: {_REQUEST}"),
+    (frozenset({"messages"}), f"bodies alone, or a file for fine-tuning. Write OpenAI's form: {_REQUEST}"),
+)
+"""Files of other services and purposes: the fields that tell them, and what they are."""
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -76,12 +88,20 @@ def parse_line(raw: bytes, number: int, model: str | None = None) -> Line:
         return Line(custom_id, error=str(error))
 
 
-def is_request(raw: bytes) -> bool:
-    """Whether a line, however wrong, is meant as a request: an object with a field that requests have."""
+def looks_like(raw: bytes) -> str | None:
+    """Which known format a line that cannot be sent has instead, with what to do; None if it has none of them."""
     try:
-        return not _NAMES.isdisjoint(_decode(raw)[1])
+        line = _decode(raw)[1]
     except _Unusable:
-        return False
+        return None
+    has, url = line.keys(), line.get("url")
+    if isinstance(url, str) and "/deployments/" in url:
+        return "a file with the paths of Azure's deployments. Write /chat/completions or /embeddings as url; --model names the model"
+    if isinstance(url, str) and "://" in url:
+        return "a batch file with whole URLs. Write only the path as url, for example /v1/chat/completions"
+    if isinstance(line.get("body"), str):
+        return "a batch file whose body is JSON in a string, as warehouses export it: jq -c '.body |= fromjson' IN > OUT"
+    return next((said for fields, said in _FORMATS if fields <= has and not (has & _ENVELOPE)), None)
 
 
 def _decode(raw: bytes) -> tuple[str, dict[str, Any]]:
@@ -127,10 +147,12 @@ def _path(request: dict[str, Any]) -> str:
         raise _Unusable("method is missing" if method is None else f"method must be POST, not {_shown(method)}")
     if not isinstance(url, str):
         raise _Unusable("url is missing" if url is None else f"url must be a string, not {_kind(url)}")
-    if url in ENDPOINTS:
-        return url
+    path = f"/{url.strip('/')}"
+    path = _BELOW_V1.get(path, path)
+    if path in ENDPOINTS:
+        return path
     for ending in _ANY_PREFIX:
-        if url.endswith(ending):
+        if path.endswith(ending):
             return ending
     raise _Unusable(f"URL {_shown(url)} was used. Supported endpoints: {', '.join(ENDPOINTS)}")
 

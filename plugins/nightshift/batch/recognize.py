@@ -1,11 +1,11 @@
-"""Whether a file is a batch file at all. One bad line costs no other, but a file without a single request is a mistake."""
+"""Whether a file is a batch file at all. One bad line costs no other, but a file of which no line can be sent is a mistake."""
 
 from __future__ import annotations
 
 import json
 from typing import Final
 
-from nightshift.batch.lines import BOM, is_request, parse_line
+from nightshift.batch.lines import BOM, looks_like, parse_line
 
 LINE_BYTES_MOST: Final = 128 << 20
 """Of one line: it is in memory several times. No server takes a request of this size."""
@@ -27,11 +27,11 @@ _ARRAY: Final = "it is a JSON array. A batch file has one object a line: jq -c '
 
 
 class NotABatchFile(ValueError):
-    """The input holds no request; the message says what it is instead."""
+    """No line of the input can be sent; the message says what it is instead."""
 
 
 class Recognizer:
-    """Sees the lines of a file that are not blank, in order, until one is a request."""
+    """Sees the lines of a file that are not blank, in order, until one can be sent."""
 
     def __init__(self) -> None:
         self._first = b""
@@ -47,10 +47,10 @@ class Recognizer:
             self._first = line
             if (problem := _wrong_start(line)) is not None:
                 raise NotABatchFile(problem)
-        self._known = is_request(line)
+        self._known = parse_line(line, number + 1).error is None
 
     def check(self, lines: int) -> None:
-        """At the end of a file with that many lines. Raises NotABatchFile if there are some, but not one is a request."""
+        """At the end of a file with that many lines. Raises NotABatchFile if there are some, but none that can be sent."""
         if not lines or self._known:
             return
         first = self._first.removeprefix(BOM).strip()
@@ -60,8 +60,10 @@ class Recognizer:
             raise NotABatchFile(_ARRAY)
         if first == b"{":
             raise NotABatchFile("its objects have several lines each. A batch file has one object a line: jq -c . IN > OUT")
-        problem = parse_line(first, 1).error or "it has none of the fields custom_id, method, url and body"
-        raise NotABatchFile(f"none of its lines is a request. The first one: {problem.removeprefix('line 1: ')}")
+        problem = (parse_line(first, 1).error or "").removeprefix("line 1: ")
+        likely = looks_like(first)
+        looks = f"It looks like {likely}. " if likely else ""
+        raise NotABatchFile(f"none of its lines can be sent. {looks}The first one: {problem}")
 
 
 def _wrong_start(line: bytes) -> str | None:
