@@ -59,6 +59,7 @@ REQUESTS: Final[dict[str, dict[str, list[Any]]]] = {
         "seed": [None, 0, 1],
         "stop": [[], ["#"]],
         "truncated": ["keep", "dead_letter"],
+        "chat_template_kwargs": [None, {"enable_thinking": False}, {"enable_thinking": True}],
     },
 }
 OTHERS: Final[dict[str, list[Any]]] = {

@@ -23,19 +23,27 @@ def enum(*values: str) -> Any:
     return Field(json_schema_extra={"enum": list(values)})
 
 
-def _schema_text(value: object) -> object:
+def _mapping_text(value: object, what: str, form: str) -> str:
     """A mapping as JSON text: the order of its keys affects answers and columns, and must survive sorted JSON."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
-            raise mistake("The text is not JSON", "Write the schema as a mapping") from None
+            raise mistake("The text is not JSON", f"Write the {what} as a mapping") from None
     if not isinstance(value, dict):
-        raise mistake("The value is not a mapping", "Write a JSON schema, for example type: object with properties below it")
+        raise mistake("The value is not a mapping", f"Write {form}")
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise mistake(f"The schema is not JSON: {error}", "Put dates and other values in quotes") from None
+        raise mistake(f"The {what} is not JSON: {error}", "Put dates and other values in quotes") from None
+
+
+def _schema_text(value: object) -> str:
+    return _mapping_text(value, "schema", "a JSON schema, for example type: object with properties below it")
+
+
+def _arguments_text(value: object) -> str:
+    return _mapping_text(value, "value", "arguments of the chat template by name, for example enable_thinking: false")
 
 
 Text = Annotated[str, AfterValidator(values.text)]
@@ -46,6 +54,7 @@ BucketName = Annotated[str, AfterValidator(values.bucket_name), pattern(values.B
 Duration = Annotated[str, BeforeValidator(values.duration), pattern(values.DURATION_PATTERN)]
 Moment = Annotated[str, BeforeValidator(values.moment), pattern(values.MOMENT_PATTERN)]
 SchemaText = Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "object"})]
+ArgumentsText = Annotated[str, BeforeValidator(_arguments_text), WithJsonSchema({"type": "object"})]
 
 
 @dataclass(frozen=True)

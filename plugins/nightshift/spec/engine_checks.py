@@ -32,6 +32,7 @@ _AT_MOST: Final = (("max-num-active-seqs", _SEATS), ("long-prefill-token-thresho
 """Flags with which vLLM does not start unless they are at least, or at most, the other number."""
 PARSER: Final = "reasoning-parser"
 """The flag of vLLM with which it takes the reasoning out of the text."""
+TEMPLATE: Final = "chat-template"
 _COLUMNS: Final = (("destination", "column"), ("destination", "partition_column"), ("sink", "column"))
 
 
@@ -48,6 +49,7 @@ def engine(document: Document) -> Iterator[Finding]:
         yield from _flag(document, flags, flag, other, least=False)
     yield from _shares(document, flags)
     yield from _reasoning(document)
+    yield from _cut_pairs(document, flags)
 
 
 def doubts(spec: JobSpec | StreamSpec) -> Iterator[str]:
@@ -175,6 +177,20 @@ def _reasoning(document: Document) -> Iterator[Finding]:
     for place, name in names.items():
         if isinstance(name, str) and name.casefold() == REASONING:
             yield Finding(place, f"{name!r} is the column of the reasoning that the job keeps", "Choose another name")
+
+
+def _cut_pairs(document: Document, names: Mapping[str, str]) -> Iterator[Finding]:
+    """vLLM cuts a prompt at its end; what stands there is up to the template: the query, or text that the score needs."""
+    task, template = document.get("task"), document.get("engine", "args", names.get(TEMPLATE, TEMPLATE))
+    if not isinstance(task, str) or task not in TASK_KINDS or not request_model(task).PAIRS or template in (None, False):
+        return
+    if document.get("request", "overlong") == "truncate":
+        problem = (
+            f"With a template of its own (engine.args.{TEMPLATE}) the prompt is cut where the template ends: the query may be "
+            "lost, and every score with it, without an error"
+        )
+        remedy = "Leave it out, and shorten the documents in the query, for example SUBSTR(body, 1, 4000)"
+        yield Finding(("request", "overlong"), problem, remedy)
 
 
 def _may_be_a_flags(value: Any) -> bool:

@@ -25,6 +25,7 @@ class TaskRequest(Section):
     with the prefixes of the GoogleSQL types that it may have.
     LEADING: the templates that a prompt begins with, in its order, if the engine computes a common beginning of prompts once.
     OPERATIONAL: the fields that do not affect answers: if you change them, the run stays the same.
+    PAIRS: whether a prompt is made of two texts, so that cutting it may take one of them away.
     ONE_WIDTH: whether all predictions of a run are lists of the same length.
     SIZED_BY: the field that states how large an answer may be, if there is one.
     """
@@ -33,6 +34,7 @@ class TaskRequest(Section):
     COLUMNS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     LEADING: ClassVar[tuple[str, ...]] = ()
     OPERATIONAL: ClassVar[tuple[str, ...]] = ("timeout", "rows_per_request")
+    PAIRS: ClassVar[bool] = False
     ONE_WIDTH: ClassVar[bool] = False
     SIZED_BY: ClassVar[str | None] = None
 

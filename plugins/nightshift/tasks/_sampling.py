@@ -59,6 +59,12 @@ def _stops(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _arguments(value: str) -> str:
+    for name in sorted(json.loads(value).keys() & {"chat_template", "tokenize"}):
+        raise mistake(f"vLLM refuses every request with the argument {name!r}", "Leave it out; a template goes in engine.args")
+    return value
+
+
 class SamplingRequest(TaskRequest):
     """Sampling parameters and the form of the answer. What you leave out is not sent: the model's own defaults apply."""
 
@@ -136,6 +142,12 @@ class SamplingRequest(TaskRequest):
     def seeded(self) -> bool:
         return self.seed is not None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of a request's body that are the same for every row."""
+        values = {name: getattr(self, name) for name in SAMPLING}
+        return {name: value for name, value in values.items() if value is not None and value != ()}
+
     @classmethod
     def answer_bytes(cls, values: Mapping[str, Any]) -> int:
         tokens = values.get("max_tokens")
@@ -167,9 +179,21 @@ class MessageRequest(SamplingRequest):
         examples=["keep"],
     )
 
+    chat_template_kwargs: Annotated[section.ArgumentsText, AfterValidator(_arguments)] | None = Field(
+        default=None,
+        description="Arguments of the model's chat template, for example to switch its thinking off. It ignores a name that it "
+        "does not use.",
+        examples=[{"enable_thinking": False}],
+    )
+
     @property
     def keeps_reasoning(self) -> bool:
         return self.reasoning == "keep"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        given = self.chat_template_kwargs
+        return super().options | ({} if given is None else {"chat_template_kwargs": orjson.Fragment(given)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +213,7 @@ class Sampling:
     """Whether the text of a reply is in a message."""
 
     def __init__(self, job: Job, request: SamplingRequest) -> None:
-        values = {name: getattr(request, name) for name in SAMPLING}
-        self._options: dict[str, Any] = {"model": job.model.name, "n": 1}
-        self._options |= {name: value for name, value in values.items() if value is not None and value != ()}
+        self._options: dict[str, Any] = {"model": job.model.name, "n": 1, **request.options}
         self._seed = request.seed
         self._keeps_truncated = request.truncated == "keep"
         self._keeps_reasoning = request.keeps_reasoning

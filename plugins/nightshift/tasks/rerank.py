@@ -23,6 +23,7 @@ class Request(TaskRequest):
 
     TEMPLATES: ClassVar = ("query",)
     COLUMNS: ClassVar = {"documents": ("ARRAY",)}
+    PAIRS: ClassVar = True
 
     query: section.Text = Field(
         description="Jinja2 template: the query that the documents are compared with.", examples=["{{ question }}"]

@@ -22,6 +22,7 @@ class Request(ListRequest):
     """What the model is asked for a row of a score job."""
 
     TEMPLATES: ClassVar = ("text_1", "text_2")
+    PAIRS: ClassVar = True
 
     text_1: section.Text = Field(
         description="Jinja2 template: the first text of the pair; for a cross-encoder, the query.", examples=["{{ query }}"]

@@ -31,6 +31,13 @@ SCHEMA: Final = {
 }
 
 
+TEMPLATE: Final = (
+    r"{%- for message in messages -%}{{ '<|turn|>' + message['role'] + '\n' + message['content'] + '<|end|>\n' }}{%- endfor -%}"
+    r"{{ '<|turn|>assistant\n' }}{%- if enable_thinking is defined and not enable_thinking -%}{{ '</think>' }}{%- endif -%}"
+)
+"""The model's own, which can switch thinking off besides."""
+
+
 def a_job(**request: Any) -> JobSpec:
     model = models.ensure(models.TINY_THINKER)
     return a_spec(
@@ -43,6 +50,7 @@ def a_job(**request: Any) -> JobSpec:
             "dtype": "float32",
             "args": {
                 "enforce-eager": True,
+                "chat-template": TEMPLATE,
                 "reasoning-parser": "deepseek_r1",
                 "structured-outputs-config": '{"backend": "xgrammar", "disable_any_whitespace": true}',
             },
@@ -93,6 +101,20 @@ def test_a_night_that_does_not_keep_what_was_cut(tmp_path: Path, vllm: Vllm, sai
         assert row["dead_reason"] or row["prediction"] == texts_of(choice)[0]
         if choice["finish_reason"] == "length":
             assert ("all of them reasoning" in row["dead_message"]) == (choice["message"]["content"] is None)
+
+
+def test_the_chat_template_gets_its_arguments(tmp_path: Path, vllm: Vllm, said: list[dict[str, Any]]) -> None:
+    given: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
+    body = {"model": "tiny", **GREEDY, **given}
+    asked = [{**body, "messages": [{"role": "user", "content": text}]} for text in TEXTS]
+    prompts = [vllm.ask("/tokenize", {**each, **more})["tokens"] for each in asked[:1] for more in ({}, dict.fromkeys(given))]
+    assert len(prompts[0]) > len(prompts[1]), "the template writes something else"
+
+    rows = run(tmp_path, vllm.url, a_job(reasoning="keep", **given, **GREEDY), {"text": TEXTS})
+
+    answers = [texts_of(vllm.ask("/v1/chat/completions", each)["choices"][0]) for each in asked]
+    assert [(rows[n]["prediction"], rows[n]["reasoning"]) for n in range(len(TEXTS))] == answers
+    assert answers != [texts_of(each) for each in said]
 
 
 STOP: Final = [" ", "\n", "e", "s"]
