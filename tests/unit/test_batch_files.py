@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from obstore.store import LocalStore
 
 from nightshift import __version__
 from nightshift.batch import output, source, state
+from nightshift.batch.retry import Damaged
 from nightshift.batch.source import Index, LineReader, LocalFile, index
 from nightshift.batch.state import Asked, chunk_lines, chunk_lines_most, find_batch, open_batch, place_of
 from nightshift.batch.target import target_of
@@ -142,6 +144,28 @@ def test_the_same_command_finds_its_run_and_what_decides_answers_makes_another(t
     assert find_batch(asked(tmp_path)) == replace(first, store=find_batch(asked(tmp_path)).store)  # type: ignore[union-attr]
 
 
+def test_commands_that_retry_the_failed_lines_share_the_next_generation_and_the_model(tmp_path: Path) -> None:
+    first = opened(asked(tmp_path), served="m (org/m)")
+
+    def retry(attempt: str, served: str) -> state.Batch:
+        return open_batch(asked(tmp_path, attempt=attempt), served=served, chunk_rows=3, retried=first)
+
+    second = retry("two", "")
+
+    assert (second.run, retry("three", "m (org/m)").run) == (replace(first.run, generation=2),) * 2
+    assert second.plan.chunk_rows == first.plan.chunk_rows, "a chunk of one is a chunk of the other"
+    # Whoever resumes it needs no option.
+    resumed = opened(asked(tmp_path))
+    assert resumed.retried is not None
+    assert (resumed.run, resumed.retried.run) == (second.run, first.run)
+    with pytest.raises(state.OtherModel, match="was started with m"):
+        opened(asked(tmp_path), served="other (org/other)")
+
+    shutil.rmtree(tmp_path / "state" / first.run.prefix)
+    with pytest.raises(Damaged, match="which is gone"):
+        opened(asked(tmp_path))
+
+
 def test_a_run_keeps_its_name_and_its_record_from_release_to_release(tmp_path: Path) -> None:
     run = RunRef("batch", "lines", "7a4f394f630495ff")
 
@@ -213,7 +237,7 @@ def test_damaged_progress_is_named_and_not_taken_for_another(tmp_path: Path, nam
     run = opened(asked(tmp_path), served="small").run
     harm(tmp_path / "state" / run.prefix / name)
 
-    with pytest.raises(state.Damaged, match=r"state cannot be read .*Remove it, or name another --state"):
+    with pytest.raises(Damaged, match=r"state cannot be read .*Remove it, or name another --state"):
         opened(asked(tmp_path), served="small")
 
 

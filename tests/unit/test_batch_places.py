@@ -160,7 +160,7 @@ class TestInput:
             b"[1]\n" + PLAIN,
             b"{\n" + PLAIN,
             b"\xff\n" + PLAIN,
-            b'{"custom_id": "wrong"}\n\n{"body": {"x": NaN}}\n' + PLAIN[:PLAIN.index(b"\n")],
+            b'{"custom_id": "wrong"}\n\n{"body": {"x": NaN}}\n' + PLAIN[: PLAIN.index(b"\n")],
             b"",
         ],
     )
@@ -179,7 +179,11 @@ class TestInput:
             ({"url": "/openai/deployments/gpt/chat/completions?api-version=2024-02-01"}, "Azure's deployments", "URL '/op"),
             ({"method": ..., "url": ..., "body": ..., "response": {}, "error": None}, "the output of a batch", "method is"),
             ({"custom_id": ..., "method": ..., "url": ..., "body": ..., "key": "a", "request": {}}, "Gemini's", "custom_id is"),
-            ({"custom_id": ..., "method": ..., "url": ..., "body": ..., "recordId": "a", "modelInput": {}}, "Bedrock's", "cust"),
+            (
+                {"custom_id": ..., "method": ..., "url": ..., "body": ..., "recordId": "a", "modelInput": {}},
+                "Bedrock's",
+                "cust",
+            ),
             ({"custom_id": ..., "method": ..., "url": ..., "body": ..., "messages": []}, "fine-tuning", "custom_id is missing"),
             ({"body": {"stream": True}}, None, "Request must not be sent in stream mode"),
             ({"custom_id": 7}, None, "custom_id must be a string"),

@@ -8,6 +8,7 @@ import os
 import random
 import time
 import uuid
+from functools import partial
 from typing import Final
 
 import uvloop
@@ -16,12 +17,13 @@ from nightshift import exits
 from nightshift.batch import paths
 from nightshift.batch.engine import About, Server
 from nightshift.batch.options import Options
-from nightshift.batch.output import ChunkMissing, Incomplete, write
+from nightshift.batch.output import ChunkMissing, Incomplete, has_failed, write
 from nightshift.batch.preparation import Prepared, Usage, prepared
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, one_line, say, summary
+from nightshift.batch.retry import Damaged
 from nightshift.batch.server_health import proxy_not_used
 from nightshift.batch.source import LineReader
-from nightshift.batch.state import Asked, Batch, Damaged, OtherModel, find_batch, lines_done, open_batch
+from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, lines_done, open_batch
 from nightshift.batch.task_kind import KEY, BatchLines, LineCodec
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
@@ -87,20 +89,31 @@ class _Command:
         drain = DrainOnSignal()
         found = self._found
         asked = Asked(found.place, found.index, options.input, options.model, self._attempt)
+        if options.retry_failed and await asyncio.to_thread(find_batch, asked) is None:
+            raise Usage(
+                f"--retry-failed: there is no earlier run of this input and this --model in {found.place}. To send all lines, "
+                "leave it out"
+            )
         async with found.server as server:
             if not await server.healthy():
                 # A finished run does not need the server.
                 batch = None if options.fresh else await asyncio.to_thread(find_batch, asked)
-                if batch is not None and (await lines_done(batch))[0] == batch.plan.rows:
+                done = batch is not None and (await lines_done(batch))[0] == batch.plan.rows
+                if batch is not None and done and not (options.retry_failed and await self._failed(batch)):
                     return await self._finish(batch)
                 if not await self._meet(server, drain):
                     return exits.RESUME
             about = await server.about()
-            batch = await asyncio.to_thread(
-                open_batch, asked, served=about.served, chunk_rows=options.chunk_rows, fresh=options.fresh
-            )
+            open_it = partial(open_batch, asked, served=about.served, chunk_rows=options.chunk_rows)
+            batch = await asyncio.to_thread(open_it, fresh=options.fresh)
             before, saved = await lines_done(batch)
-            lines = f"{n(batch.plan.rows, 'line')}, {before + saved:,} of them already done"
+            if options.retry_failed and before < batch.plan.rows and not batch.retried:
+                say("the earlier run is not finished, so it is continued. Once it is, give --retry-failed again")
+            elif options.retry_failed and before == batch.plan.rows and await self._failed(batch):
+                batch = await asyncio.to_thread(open_it, retried=batch)
+                before, saved = await lines_done(batch)
+            kept = f"; what run {batch.retried.run.run_id} answered is kept" if batch.retried else ""
+            lines = f"{n(batch.plan.rows, 'line')}, {before + saved:,} of them already done{kept}"
             say(f"{found.source.name}: {lines}; progress is kept in {batch.url}")
             if before < batch.plan.rows:
                 reader = LineReader(found.source, found.index, batch.plan, options.model)
@@ -116,6 +129,9 @@ class _Command:
                     say(f"stopped. {_AGAIN}")
                     return exits.RESUME
         return await self._finish(batch)
+
+    async def _failed(self, batch: Batch) -> bool:
+        return await asyncio.to_thread(has_failed, batch.store, batch.run, batch.plan)
 
     async def _meet(self, server: Server, drain: DrainOnSignal) -> bool:
         """Waits for the server; False if it does not answer in time, or if the command must end first."""

@@ -96,7 +96,7 @@ def looks_like(raw: bytes) -> str | None:
         return None
     has, url = line.keys(), line.get("url")
     if isinstance(url, str) and "/deployments/" in url:
-        return "a file with the paths of Azure's deployments. Write /chat/completions or /embeddings as url; --model names the model"
+        return "a file with the paths of Azure's deployments. Write /chat/completions or /embeddings as url"
     if isinstance(url, str) and "://" in url:
         return "a batch file with whole URLs. Write only the path as url, for example /v1/chat/completions"
     if isinstance(line.get("body"), str):

@@ -29,6 +29,7 @@ class Options:
         "--state", metavar="DIR_OR_URL", help="where progress is kept (default: OUTPUT.nightshift, next to the output)"
     )
     fresh: bool = flag("--fresh", "start over and ignore earlier progress; leave it out to resume")
+    retry_failed: bool = flag("--retry-failed", "send the failed lines of the earlier run again, and only them")
     clean: bool = flag("--clean", "remove the progress once the output is written")
     fail_on_error: bool = flag("--fail-on-error", "exit with 1 when lines failed")
     timeout_s: float = option(

@@ -123,6 +123,15 @@ def write(store: ObjectStore, run: RunRef, plan: Plan, target: Target) -> Output
     return counts
 
 
+def has_failed(store: ObjectStore, run: RunRef, plan: Plan) -> bool:
+    """Whether a line of a run failed whose chunks are all committed. Raises as `write`, but for OSError."""
+    counts = OutputCounts()
+    try:
+        return any(counts.failed for _ in _blocks(store, run, plan, counts))
+    except obstore.exceptions.BaseError as error:
+        raise StoreUnavailable(f"read {run.prefix}: {error}") from error
+
+
 def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -> Iterator[bytes]:
     """The lines, one chunk at a time; the next chunk is read meanwhile."""
 

@@ -43,6 +43,8 @@ class Prepared:
 @contextlib.contextmanager
 def prepared(options: Options) -> Iterator[Prepared]:
     """Reads the input once. Raises Usage, WrongEngine, InputChanged, StoreUnavailable, OSError."""
+    if options.fresh and options.retry_failed:
+        raise Usage("--fresh sends all lines, and --retry-failed the failed ones. Leave one of the two out")
     server = Server(base_of(options.base_url), options.api_key, options.timeout_s)
     where = urlsplit(options.base_url)
     if options.api_key and where.scheme == "http" and where.hostname not in ("localhost", "127.0.0.1", "::1"):

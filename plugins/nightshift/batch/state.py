@@ -7,17 +7,19 @@ same command finds its run again, and another input, even under the same name, i
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import obstore
 from obstore.store import LocalStore, ObjectStore
 
+from nightshift.batch.retry import Damaged, RetryLedger
 from nightshift.batch.source import Index
 from nightshift.formats import SPEC, UnreadableFormat
 from nightshift.run import chunks
@@ -25,9 +27,10 @@ from nightshift.run.ledger import Ledger
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.opening import newest_generation, open_generation
 from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
+from nightshift.run.record import RunRecord
 from nightshift.spec import columns
 from nightshift.spec.limits import chunk_rows_most
-from nightshift.store import ObjectStorage, StoreUnavailable, open_store
+from nightshift.store import ObjectStorage, StoreUnavailable, get_bytes, open_store
 from nightshift.tasks import request_model
 
 SENDING: Final = 1
@@ -35,15 +38,13 @@ SENDING: Final = 1
 name has it in it (docs/operate/formats.md)."""
 JOB: Final = "batch"
 PARTITION: Final = "lines"
+_RETRIED: Final = "retried"
+"""The entry of spec.json that names the generation whose failed lines are repeated."""
 CHUNKS: Final = 64
 """How many chunks a short file is cut into. A kill -9 costs the open chunks and the requests in flight."""
 CHUNK_LINES: Final = (16, 1000)
 CHUNK_BYTES: Final = 32 << 20
 CHUNKS_MOST: Final = 100_000
-
-
-class Damaged(ValueError):
-    """Progress that cannot be read, after a power failure for instance."""
 
 
 class OtherModel(ValueError):
@@ -106,12 +107,13 @@ def chunk_lines_most(index: Index) -> int:
 
 @dataclass(frozen=True)
 class Batch:
-    """An open run. place: the folder or URL of its store."""
+    """An open run. place: the folder or URL of its store. retried: the finished generation whose failed lines it repeats."""
 
     store: ObjectStore
     place: str
     run: RunRef
     plan: Plan
+    retried: Batch | None = None
 
     @property
     def url(self) -> str:
@@ -121,22 +123,30 @@ class Batch:
 
     @property
     def ledger(self) -> Ledger:
-        return Ledger(ObjectStorage(self.store), self.run, self.plan)
+        if self.retried is None:
+            return Ledger(ObjectStorage(self.store), self.run, self.plan)
+        return RetryLedger(self.store, self.run, self.plan, self.retried.run, self.retried.plan)
 
     def remove(self) -> None:
-        """Removes the run's folder, and the store's own folder if it is then empty."""
+        """Removes the folders of all generations, and the store's own folder if it is then empty.
+
+        The newest one goes last: without it, the same command would take an earlier one for what it looks for.
+        """
+        generations = (replace(self.run, generation=number) for number in range(1, self.run.generation + 1))
         if isinstance(self.store, LocalStore):
             root = Path(self.place.removeprefix("file://"))
+            for run in generations:
+                shutil.rmtree(root / run.prefix, ignore_errors=run != self.run)
             folder = root / self.run.prefix
-            shutil.rmtree(folder)
             for empty in (folder.parent, folder.parent.parent, root):
                 if any(empty.iterdir()):
                     break
                 empty.rmdir()
             return
         try:
-            for page in obstore.list(self.store, self.run.prefix):
-                obstore.delete(self.store, [meta["path"] for meta in page])
+            for run in generations:
+                for page in obstore.list(self.store, f"{run.prefix}/"):
+                    obstore.delete(self.store, [meta["path"] for meta in page])
         except obstore.exceptions.BaseError as error:
             raise StoreUnavailable(f"remove {self.url}: {error}") from error
 
@@ -182,7 +192,7 @@ def _reading(place: str) -> Iterator[None]:
         yield
     except (obstore.exceptions.BaseError, OSError) as error:
         raise StoreUnavailable(f"{place}: {error}") from error
-    except (OtherModel, UnreadableFormat):
+    except (Damaged, OtherModel, UnreadableFormat):
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Damaged(f"the progress in {place} cannot be read ({error}). Remove it, or name another --state") from error
@@ -199,9 +209,12 @@ def find_batch(asked: Asked) -> Batch | None:
     return Batch(store, asked.place, run, plan) if run and plan else None
 
 
-def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool) -> Batch:
+def open_batch(
+    asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool = False, retried: Batch | None = None
+) -> Batch:
     """Finds or creates the run of this input; `fresh` creates another one next to the existing ones.
 
+    retried: the newest generation, finished; finds or creates the next one, which repeats its failed lines.
     served: the model that the server offers, "" if it is unknown or not the only one. Raises OtherModel,
     Damaged, StoreUnavailable, UnreadableFormat.
     """
@@ -216,7 +229,17 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
     }
     with _reading(asked.place):
         store = _open(asked.place)
-        run, record = open_generation(store, asked.first, frozen, opened_by=asked.opened_by, fresh=fresh)
+        if retried is not None:
+            before = json.loads(get_bytes(store, retried.run.spec_path) or b"{}")
+            frozen |= {_RETRIED: retried.run.generation, "served": served or before["served"]}
+        run, record = open_generation(
+            store,
+            asked.first,
+            frozen,
+            opened_by=asked.opened_by,
+            fresh=fresh,
+            superseded=lambda each: retried is not None and each == retried.run,
+        )
         SPEC.check(record.stored, run.spec_path)
         started = record.stored["served"]
         if started and served and started != served:
@@ -224,6 +247,17 @@ def open_batch(asked: Asked, *, served: str, chunk_rows: int | None, fresh: bool
                 f"{asked.place} was started with {started}; the server now offers {served}. Use --fresh to start over"
             )
         file = InputFile(asked.input, index.lines, (index.lines,), index.size, index.sha256)
-        rows = chunk_rows or chunk_lines(index)
+        earlier = _repeated(store, asked.place, run, record)
+        rows = earlier.plan.chunk_rows if earlier else chunk_rows or chunk_lines(index)
         plan = save_plan(store, run, Plan(run.run_id, index.lines, rows, 1, (file,)))
-    return Batch(store, asked.place, run, plan)
+    return Batch(store, asked.place, run, plan, earlier)
+
+
+def _repeated(store: ObjectStore, place: str, run: RunRef, record: RunRecord) -> Batch | None:
+    """The generation whose failed lines this one repeats."""
+    if _RETRIED not in record.stored:
+        return None
+    earlier = replace(run, generation=record.stored[_RETRIED])
+    if (plan := load_plan(store, earlier)) is None:
+        raise Damaged(f"{run.prefix} keeps the answers of {earlier.prefix}, which is gone. To send all lines, use --fresh")
+    return Batch(store, place, earlier, plan)

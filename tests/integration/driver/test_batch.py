@@ -436,3 +436,86 @@ def test_files_and_progress_in_cloud_storage(
     gone = BatchProcess(*here[2:], "-i", "gs://batches/none.jsonl", "-o", "gs://batches/x.jsonl", storage=storage_emulator.url)
     assert gone.finish() == 2
     assert "gs://batches/none.jsonl does not exist" in gone.said
+
+
+class TestRetry:
+    """`--retry-failed`: a server that refuses some texts at first."""
+
+    @staticmethod
+    async def refuse(text: str) -> web.StreamResponse | None:
+        number = int(text.split()[1])
+        if number % 7 and number >= 8:  # All of the first chunk fail.
+            return None
+        return web.json_response({"error": {"message": "Payment required", "code": 402}}, status=402)
+
+    def test_only_the_failed_lines_are_sent_again(self, tmp_path: Path) -> None:
+        source, out = a_file(tmp_path, 100), tmp_path / "out.jsonl"
+        with source.open("a") as file:
+            file.write("{no JSON\n")
+        arguments = ("-i", source, "-o", out, "--chunk-rows", 8, "--base-url")
+        with ChatServer(self.refuse) as server:
+            first = BatchProcess(*arguments, server.url, hurried=True)
+            assert first.finish() == 0, first.said
+        before = read_lines(out)
+        failed = [text for text, line in zip(texts(100), before, strict=False) if line["error"]]
+        assert failed == [f"text {n}" for n in range(100) if n % 7 == 0 or n < 8]
+
+        with ChatServer() as server:
+            batch = BatchProcess(*arguments, server.url, "--retry-failed")
+            assert batch.finish() == 0, batch.said
+            assert sorted(server.seen) == sorted(failed), "no answered line is sent again"
+
+            after = read_lines(out)
+            assert [line["custom_id"] for line in after] == [line["custom_id"] for line in before]
+            assert [content_of(line) for line in after[:100]] == [answer_to(text) for text in texts(100)]
+            assert after[100]["error"].startswith("line 101: it is not JSON"), "one that cannot be sent stays as it is"
+            assert "100 answered, 1 failed (1 bad_input); 21 requests sent; 200 prompt and 300 output tokens" in batch.said
+
+            # Without the option the output is that of the last run, and sends nothing.
+            out.unlink()
+            assert BatchProcess(*arguments, server.url).finish() == 0
+            assert read_lines(out) == after
+            assert len(server.seen) == len(failed)
+
+            assert BatchProcess(*arguments, server.url, "--clean").finish() == 0
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"], "no generation stays"
+
+    def test_killed_in_the_middle_it_goes_on_with_what_both_runs_answered(self, tmp_path: Path) -> None:
+        async def refuse_most(text: str) -> web.StreamResponse | None:
+            return None if int(text.split()[1]) % 2 else web.json_response({"error": {"message": "no"}}, status=403)
+
+        source, out = a_file(tmp_path), tmp_path / "out.jsonl"
+        arguments = ("-i", source, "-o", out, "--chunk-rows", 8, "--max-inflight", 16, "--base-url")
+        with ChatServer(refuse_most) as server:
+            assert BatchProcess(*arguments, server.url, hurried=True).finish() == 0
+        with ChatServer(delay_s=0.1) as server:
+            batch = BatchProcess(*arguments, server.url, "--retry-failed")
+            chunks = "out.jsonl.nightshift/batch/lines/*-g2/ledger/*.parquet"
+            while len(list(tmp_path.glob(chunks))) < 5:
+                time.sleep(0.005)
+            batch.process.kill()
+            batch.finish()
+            kept = {f"text {int(path.stem[-8:]) * 8 + n}" for path in tmp_path.glob(chunks) for n in range(8)}
+            before = len(server.seen)
+            again = BatchProcess(*arguments, server.url, "--retry-failed")
+            assert again.finish() == 0, again.said
+
+        assert_complete(out)
+        assert {int(text.split()[1]) % 2 for text in server.seen} == {0}
+        assert not kept & set(server.seen[before:])
+
+    def test_what_it_cannot_do_ends_with_2(self, tmp_path: Path) -> None:
+        source, out = a_file(tmp_path, 20), tmp_path / "out.jsonl"
+        with ChatServer(self.refuse) as server:
+            arguments = ("-i", source, "-o", out, "--base-url", server.url)
+            early = BatchProcess(*arguments, "--retry-failed")
+            both = BatchProcess(*arguments, "--retry-failed", "--fresh")
+            assert (early.finish(), both.finish(), server.seen) == (2, 2, [])
+            assert "there is no earlier run of this input" in early.said
+            assert "Leave one of the two out" in both.said
+
+            assert BatchProcess(*arguments, hurried=True).finish() == 0
+            for chunk in tmp_path.glob("out.jsonl.nightshift/batch/lines/*/ledger/*.parquet"):
+                chunk.write_bytes(chunk.read_bytes()[:-9])
+            torn = BatchProcess(*arguments, "--retry-failed", hurried=True)
+            assert (torn.finish(), "not a chunk" in torn.said) == (2, True), torn.said
