@@ -32,6 +32,7 @@ def test_demo_job_loads() -> None:
         "overlong": "truncate",
         "dimensions": None,
         "rows_per_request": None,
+        "nulls": None,
         "timeout": "10m",
     }
     assert spec.engine.args == {"enforce-eager": True}
