@@ -50,7 +50,7 @@ def costs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTSHIFT_")}
         monkeypatch.setattr(os, "environ", {**environment, **variables})
-        monkeypatch.setattr(AirflowConnections, "warehouse", lambda self: SimpleNamespace(audited=audited))
+        monkeypatch.setattr(AirflowConnections, "warehouse", lambda self, **_: SimpleNamespace(audited=audited))
         try:
             code = main(["costs", *words])
         except SystemExit as ended:

@@ -107,7 +107,7 @@ def test_airflow_may_do_in_bigquery_what_its_code_does() -> None:
     roles = {
         "get_table": "bigquery.dataViewer", "get_dataset": "bigquery.dataViewer", "create_table": "bigquery.dataEditor",
         "delete_table": "bigquery.dataEditor", "load_table_from_uri": "bigquery.jobUser", "query": "bigquery.jobUser",
-        "get_job": "bigquery.jobUser", "create_dataset": None,
+        "get_job": "bigquery.jobUser", "cancel_job": "bigquery.jobUser", "create_dataset": None,
     }  # fmt: skip
     text = "".join(path.read_text() for path in (ROOT / "plugins/nightshift/warehouse").glob("*.py"))
     called = set(re.findall(r"self\._client\.(\w+)\(", text))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.unit
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyyaml": "yaml"}
+IMPORTED_AS = {"prometheus-client": "prometheus_client", "pyyaml": "yaml", "jsonschema-rs": "jsonschema_rs"}
 
 
 def pins(name: str) -> dict[str, Version]:

@@ -21,7 +21,7 @@ from nightshift.status.dead_letters import DeadLetterPage, DeadLetters
 from nightshift.status.explanation import NoSuchRow, explain, key_of
 from nightshift.status.samples import samples
 from nightshift.tasks._sampling import row_seed
-from nightshift.tasks.base import BadInput, Text
+from nightshift.tasks.base import SlowTemplate, Text
 from tests.builders import a_spec
 from tests.chat_run import ChatRun, a_chat_run, a_chat_spec
 
@@ -238,7 +238,7 @@ class TestDeadLetters:
 
         def slow(self: Any, row: Any) -> str:
             rendered.append(row["text"])
-            raise BadInput("the template failed on this row: it took more than 5 s of processor time")
+            raise SlowTemplate("the template failed on this row: it took more than 5 s of processor time")
 
         monkeypatch.setattr(Text, "of", slow)
 
