@@ -21,7 +21,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import obstore
 from obstore.store import GCSStore, LocalStore, MemoryStore, ObjectStore
 
-from nightshift.fields.values import BUCKET_PATTERN
+from nightshift.fields.values import BUCKET_PATTERN, is_this_machine
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -268,9 +268,9 @@ def _cloud_storage(
         # Without `credentials`, the only way to send none: `skip_signature` still looks for a metadata server.
         key = {"gcs_base_url": emulator, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
         config["service_account_key"] = json.dumps(key)
-        # Never those of an account of Google's: the emulator's address is a variable's, and not encrypted.
+        # An account of Google's is sent to no other machine: the address is a variable's, and not encrypted.
         token = os.environ.get("STORAGE_EMULATOR_TOKEN")
-        credentials = partial(_bearer, token) if token else None
+        credentials = partial(_bearer, token) if token else credentials if is_this_machine(emulator) else None
     try:
         return GCSStore(
             bucket,

@@ -359,6 +359,12 @@ class Client:
     def query(self, sql: str, *, job_config: QueryJobConfig, job_id: str | None, **_: Any) -> Query:
         self._pause("query")
         work = self._service.script(sql, {each.name: _value(each) for each in job_config.query_parameters})
+        if job_config.dry_run:
+            # Nothing is done; a table must be there.
+            for table in [each.table for each in statements(sql) if each.kind not in QUERIES]:
+                if self._service.database.fields(table) is None:
+                    raise NotFound(f"Not found: Table {table}")  # type: ignore[no-untyped-call]
+            return Query(Job("dry run", work, lambda: datetime.now(UTC)), self._pause)
         return Query(self._submit(job_id, work), self._pause)
 
     def load_table_from_uri(self, uris: Sequence[str], table: str, *, job_id: str, job_config: LoadJobConfig, **_: Any) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import json
 import random
 import re
 import unicodedata
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +20,6 @@ from nightshift.cli import main, target, terminal, trouble
 from nightshift.cli import preview as preview_command
 from nightshift.fields.terminal import MARKS, Written, harmless, plain
 from nightshift.jobset.fleet.shown import save_now
-from nightshift.jobset.kubernetes.logs import Logs
 from nightshift.operators import failures
 from nightshift.operators.run import RunOperator
 from nightshift.preview import compare
@@ -31,6 +28,7 @@ from nightshift.run import chunks, endings, pauses
 from nightshift.run.chunks import Result
 from nightshift.run.endings import Ending
 from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
+from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import write_input
 from tests.chat_run import ChatRun, a_chat_run
 
@@ -226,7 +224,7 @@ def test_a_process_has_colours_of_its_own() -> None:
 
 
 def test_what_tasks_log_of_rows_errors_and_pods_is_harmless() -> None:
-    """The same function: an error's last lines, what a task tells, and a container's line (the sink is the task's log)."""
+    """The same function: an error's last lines, what a task tells, and a container's line."""
     logged: list[str] = []
     task = SimpleNamespace(
         log=SimpleNamespace(info=lambda _, line: logged.append(line), warning=lambda _, line: logged.append(line))
@@ -234,14 +232,9 @@ def test_what_tasks_log_of_rows_errors_and_pods_is_harmless() -> None:
     RunOperator.tell(task, f"{HOSTILE}\n{HOSTILE}", warns=True)  # type: ignore[arg-type]
     logged += failures.told(HOSTILE, failures.Entry.UNEXPECTED)
 
-    async def follow_log(*_: object, **__: object) -> AsyncIterator[tuple[str, str]]:
-        yield "2026-11-20T00:00:00Z", HOSTILE
-
-    logs = Logs(lambda pod, container, line: logged.append(line), lambda *_: None)
-    logs._api = SimpleNamespace(follow_log=follow_log)  # type: ignore[assignment]
-    life = SimpleNamespace(id="1", container="server", previous=False)
-    logs._running["1"] = False
-    asyncio.run(logs._read_to_the_end("pod", life))  # type: ignore[arg-type]
+    sink = KubernetesJobSetTrigger._sink(task, "job-1")  # type: ignore[arg-type]
+    task.log.info = lambda _, pod, container, line: logged.append(line)
+    sink("job-1-0", "server", HOSTILE)
 
     assert len(logged) >= 4
     assert all(is_harmless(line) for line in logged)

@@ -22,6 +22,7 @@ from nightshift.batch.source import BatchFile, Index
 from nightshift.batch.spool import ready
 from nightshift.batch.state import chunk_lines_most, kept_in, place_of
 from nightshift.batch.target import Target, target_of
+from nightshift.fields.values import is_this_machine
 from nightshift.run.inputs import InputChanged
 
 
@@ -47,7 +48,7 @@ def prepared(options: Options) -> Iterator[Prepared]:
         raise Usage("--fresh sends all lines, and --retry-failed the failed ones. Leave one of the two out")
     server = Server(base_of(options.base_url), options.api_key, options.timeout_s)
     where = urlsplit(options.base_url)
-    if options.api_key and where.scheme == "http" and where.hostname not in ("localhost", "127.0.0.1", "::1"):
+    if options.api_key and where.scheme == "http" and not is_this_machine(options.base_url):
         say(f"OPENAI_API_KEY goes to {where.hostname} unencrypted. Write https:// in --base-url, or unset it")
     with _named("-i", options.input):
         is_file = _is_file(options.input)

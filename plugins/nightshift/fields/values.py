@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from nightshift.fields.mistakes import mistake
 
@@ -97,3 +98,8 @@ def moment_seconds(value: str) -> float:
 
 def shown(value: object) -> str:
     return {"dict": "a mapping", "list": "a list", "NoneType": "nothing"}.get(type(value).__name__, repr(value))
+
+
+def is_this_machine(address: str) -> bool:
+    """Whether a URL, or a host with its port, names the machine itself: nothing that is sent there passes a network."""
+    return urlsplit(address if "://" in address else f"//{address}").hostname in ("localhost", "127.0.0.1", "::1")

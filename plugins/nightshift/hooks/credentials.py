@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from nightshift.fields.values import is_this_machine
 from nightshift.settings import Settings
 from nightshift.store import StoreUnavailable, open_store
 
@@ -52,11 +53,12 @@ def credentials_of(connection: str, unavailable: type[Exception]) -> Credentials
 
 
 def unless_emulated(credentials: Credentials, variable: str) -> Credentials:
-    """The same, but anonymous where Google's client asks the emulator that the variable names: its address is any, and not
-    encrypted."""
+    """The same, but anonymous where Google's client asks the emulator that the variable names, on another machine: its address
+    is any, and not encrypted."""
     from google.auth.credentials import AnonymousCredentials
 
-    return AnonymousCredentials() if os.environ.get(variable) else credentials  # type: ignore[no-untyped-call]
+    emulator = os.environ.get(variable)
+    return AnonymousCredentials() if emulator and not is_this_machine(emulator) else credentials  # type: ignore[no-untyped-call]
 
 
 class _Tokens:

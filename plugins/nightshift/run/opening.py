@@ -214,7 +214,7 @@ def open_generation(
         opening = {"opened_by": opened_by, "opened_at": opened_at, "uid": secrets.token_hex(8)}
         body = canonical_json({**SPEC.stamp(), **_names_of(run), **opening, **frozen})
         record = RunRecord.from_json(loaded(create_or_read(store, run.spec_path, body)))
-        if not fresh or same(record):
+        if not fresh or record.uid == opening["uid"] or same(record):
             return run, record
         number, latest = number + 1, max(latest, record.opened)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from nightshift.fields.terminal import harmless
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.triggers.ended import ended_by_a_person
 from nightshift.triggers.first_ending import first_ending
@@ -236,7 +237,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
 
     def _sink(self, name: str) -> Callable[[str, str, str], None]:
         def write(pod: str, container: str, line: str) -> None:
-            self.log.info("[%s %s] %s", pod.removeprefix(f"{name}-"), container, line)
+            self.log.info("[%s %s] %s", pod.removeprefix(f"{name}-"), container, harmless(line))
 
         return write
 

@@ -31,7 +31,8 @@ def test_it_holds_every_module_and_nothing_else() -> None:
         for file in (ROOT / "plugins/nightshift/plugin/pages" / folder).iterdir()
     }
     assert len(pages) > 10
-    assert names == modules | prices | pages | {"nightshift/py.typed"}
+    flags = {"nightshift/spec/vllm_flags.json"}
+    assert names == modules | prices | flags | pages | {"nightshift/py.typed"}
 
 
 def test_the_same_source_is_the_same_wheel() -> None:

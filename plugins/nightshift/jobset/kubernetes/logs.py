@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import Any, Final
 
-from nightshift.fields.terminal import harmless
 from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
 from nightshift.jobset.kubernetes.log_slots import Streams
 from nightshift.jobset.kubernetes.pods import Life, container_lives
@@ -146,7 +145,7 @@ class Logs:
                     self._behind.discard(life.id)
                     self._fresh = True
                     self.lines += 1
-                    self._sink(pod, life.container, harmless(line))
+                    self._sink(pod, life.container, line)
                     self._hear(words, pod, life.container, line)
                     pause, tries = PAUSE_S, 0
                 if ended_before:
