@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "tuner": {"fields", "formats", "jobset", "planner", "preview", "run", "settings", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "fields", "formats", "jobset", "run", "settings", "spec", "store", "tasks", "warehouse"},
     "doctor": {"", "fields", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
-    "hooks": {"doctor", "jobset", "settings", "spec", "store", "warehouse"},
+    "hooks": {"doctor", "fields", "jobset", "settings", "spec", "store", "warehouse"},
     "triggers": {"", "fields", "hooks", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "operators": {
         "doctor",
