@@ -94,6 +94,8 @@ class Source:
     jobs: dict[str, JobState] = field(default_factory=dict)
     exports: dict[str, list[str]] = field(default_factory=dict)
     bytes_asked: int | None = None
+    keys: None = None
+    """The job does not say that they are unique."""
     _staged: dict[int, str] = field(default_factory=dict)
 
     def check_query(self, *_: Any) -> ExportedSource:
@@ -137,13 +139,14 @@ class Source:
     def start_extract(self, _: Any, run: RunRef, *, into: Any, holds: Any, order: Any = None) -> str:
         """As `nightshift.warehouse.jobs`: a job that succeeded is found again if what it wrote is still there."""
         names = self.exports.setdefault(run.run_id, [])
-        if not names or not holds():
-            attempt = len(names)
-            names.append(f"{run.run_id}-extract-{attempt}")
-            self.jobs[names[-1]] = JobState(names[-1], True, statistics={"exported_rows": len(self.rows)})
-            for number, part in _parts(self.rows):
-                path = into(attempt).replace("*", f"{number:012d}")
-                obstore.put(self.store, path, _parquet(dict(part)))
+        for attempt, name in enumerate(names):
+            if holds(attempt):
+                return name
+        attempt = len(names)
+        names.append(f"{run.run_id}-extract-{attempt}")
+        self.jobs[names[-1]] = JobState(names[-1], True, statistics={"exported_rows": len(self.rows)})
+        for number, part in _parts(self.rows):
+            obstore.put(self.store, into(attempt).replace("*", f"{number:012d}"), _parquet(dict(part)))
         return names[-1]
 
     def start_staging(

@@ -17,7 +17,7 @@ from nightshift.run.manifest import RunManifest
 from nightshift.run.record import RunRecord
 from nightshift.settings import Settings
 from nightshift.warehouse import client as warehouse_client
-from nightshift.warehouse import dead_letters, jobs, publications, publish
+from nightshift.warehouse import dead_letters, errors, jobs, publications, publish
 from nightshift.warehouse.failed_nights import FailedNights
 from nightshift.warehouse.statements import Statements
 from tests.simulation.mutants import Mutant
@@ -112,7 +112,7 @@ def _dropped_staging_is_an_error() -> tuple[Change, ...]:
 
 
 def _collision_is_final() -> tuple[Change, ...]:
-    return ((jobs, "CONFLICTS", ()),)
+    return ((errors, "CONFLICTS", ()),)
 
 
 def _failed_script(change: Callable[[str], str]) -> tuple[Change, ...]:
