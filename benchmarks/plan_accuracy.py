@@ -27,10 +27,10 @@ from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.verdict.outcome import Ending, classify
 from nightshift.jobset.verdict.starts import starts_of
+from nightshift.planner.bills import seal_measured
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.inputs import known_of
 from nightshift.planner.plan import Decision, decide, fixed
-from nightshift.planner.sealing import seal_measured
 from nightshift.planner.speeds import records_for
 from nightshift.run.names import RunRef
 from nightshift.run.opening import open_run

@@ -16,7 +16,7 @@ from typing import Any, Final
 import psycopg
 import yaml
 
-from benchmarks import long_tailed
+from benchmarks import long_tailed, sink_rate
 from benchmarks.long_tailed import SEATS
 from benchmarks.processes import NIGHTSHIFT, Canned, Client, Driver, Ended, ending
 from benchmarks.report import PLUGINS, Report, spread
@@ -29,7 +29,12 @@ TIMES: Final = 3
 FLUSH_S: Final = 0.5
 SERVICE_S: Final = 0.2
 LATENCY_ROWS: Final = 3_000
-METHOD: Final = """
+SEATS_OF_ENGINES: Final = {8: 1_500, 64: 8_000, 512: 24_000}
+"""Seats, and messages for an engine with so many."""
+SEATS_S: Final = 0.04
+SEATS_ROWS: Final = 8
+PULL_S: Final = 0.05
+METHOD_OF_STREAM: Final = """
 The engine is the canned one of P5 and P10: 64 seats, 0.5 ms a token, chat answers of exponential length, 338 tokens on
 average. The stream is `nightshift stream` between our Pub/Sub emulator and a real PostgreSQL. The nightly driver reads the
 same texts from Parquet in a folder. The peer (`benchmarks/pull_wait.py`) is our own re-implementation of the shape of the
@@ -37,8 +42,11 @@ public reference subscriber, not its code: it pulls 64, waits for the slowest, a
 The engine counts the throughput at a full backlog, from the first request that reaches it to its last answer. CPU is that of
 the client process, with its start and from its first request on: a subscriber runs for days. Latency: embeddings at half of
 what the engine can answer (16 seats, 0.2 s a request), with a flush of 0.5 s, from publish time to the database's own clock
-at the commit. The bound is flush + 2 x service time. The sides take turns; medians are compared.
+at the commit. The bound is flush + 2 x service time. The sides take turns; medians are compared. Seats: embeddings in requests
+of 8 rows that take 40 ms, `latency.flush` as it is by default, a full backlog, replies of about 25 messages that come after
+50 ms; the goal is what the engine could answer if it never waited.
 """
+METHOD: Final = f"{METHOD_OF_STREAM}{sink_rate.METHOD}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,8 @@ def measure(report: Report, folder: Path, quick: bool) -> None:
     try:
         _throughput(report, ground, folder, 400 if quick else ROWS, 1 if quick else TIMES)
         _latency(report, ground, folder, 200 if quick else LATENCY_ROWS)
+        sink_rate.measure(report, server, folder, quick)
+        _seats(report, ground, folder, 0.1 if quick else 1.0, 1 if quick else TIMES)
     finally:
         ground.pubsub.close()
         server.stop()
@@ -136,6 +146,32 @@ def _run_stream(
             time.sleep(0.1)
         client.process.terminate()
         return client.end()
+
+
+def _seats(report: Report, ground: Ground, folder: Path, part: float, times: int) -> None:
+    """The same stream before engines of different size."""
+    ground.pubsub.order(kind="delay", method="Pull", delay_s=PULL_S)
+    for seats, messages in SEATS_OF_ENGINES.items():
+        rates, cpu, peaks = [], [], []
+        count = int(messages * part)
+        for number in range(times):
+            with Canned(seats=seats, seconds=SEATS_S, width=8) as engine:
+                topic, subscription = ground.pubsub.pair(ack_deadline_seconds=600)
+                _publish(ground, topic, [f"text {n}" for n in range(count)])
+                request = {"input": "{{ text }}", "rows_per_request": SEATS_ROWS, "dimensions": 8}
+                changes: dict[str, Any] = {"task": "embedding", "request": request, "latency": {"target": "60s"}}
+                changes["engine"] = {"max_num_seqs": seats}
+                log = folder / f"seats-{seats}-{number}.log"
+                ended = _run_stream(ground, folder, engine.url, subscription, log, **changes)
+                counts = engine.counts()
+            rates.append(count / (counts["last"] - counts["first"]))
+            cpu.append(ended.cpu_since(counts["first"]) / count * 1e6)
+            peaks.append(ended.peak_mib)
+        most = seats / SEATS_S
+        report.add(f"messages/s at {seats} seats / what the engine can answer", f"{median(rates) / most:.2f}")
+        spent = f"{spread(cpu, ',.0f')} us of the subscriber's CPU each, peak {max(peaks):.0f} MiB"
+        report.note(f"{count:,} messages, {seats} seats: {spread(rates, ',.0f')}/s of {most:,.0f}, {spent}")
+    ground.pubsub.end_faults()
 
 
 def _driver(ground: Ground, folder: Path, engine: Canned, texts: Sequence[str], log: Path) -> Ended:

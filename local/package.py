@@ -60,7 +60,8 @@ def _digest() -> str:
     described = runpy.run_path(str(ROOT / "plugins/nightshift/cli/version.py"))["described"]
     digest.update(f"{described(ROOT / 'plugins/nightshift')}\0".encode())
     for pattern in WHAT_IT_IS_MADE_OF:
-        for file in sorted(ROOT.glob(pattern)):
+        # Python may write its own files beside the source at any time; they are in no wheel.
+        for file in sorted(file for file in ROOT.glob(pattern) if file.parent.name != "__pycache__"):
             content = file.read_bytes()
             digest.update(f"{file.relative_to(ROOT)}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:16]

@@ -133,7 +133,7 @@ def with_rows(store: ObjectStore, plan: Plan, run: RunRef = RUN) -> Plan:
 
 def a_fix(spec: JobSpec) -> Callable[[int, int], tuple[int, int, tuple[str, ...]]]:
     """What `nightshift.warehouse.extract.build_plan` asks, of a job about whose model nothing is known."""
-    return lambda rows, size: fixed(weigh(spec, rows, Known(tokens_of(spec)))[0], spec, rows, size)
+    return lambda rows, size: fixed(weigh(spec, rows, Known(tokens_of(spec)))[1], spec, rows, size)
 
 
 def write_input(

@@ -28,11 +28,12 @@ Pull; ack deadlines, nacks, ack ids of today's length; message ordering; retry a
 of an attribute; exactly-once delivery, with the details that clients read; a subscription's retention, and seeking to a time.
 
 Where the service may do one thing or another, the emulator does what is worse for a client: a late ack is accepted and has no
-effect, a Pull gets one batch of an ordering key, a seek ends all leases. What the service does at its own discretion, the
-emulator does only on request: duplicates, acks that are forgotten, lost replies, times without service, delays.
+effect, a Pull gets one batch of an ordering key, and about 25 messages however many it asks for (unless a test wants full
+replies), a seek ends all leases. What the service does at its own discretion, the emulator does only on request: duplicates,
+acks that are forgotten, lost replies, times without service, delays.
 
 It has what nightshift and its tests send. The rest is refused with UNIMPLEMENTED and a sentence: StreamingPull, snapshots,
-lists and updates, retention of a topic, other filters, push, BigQuery and Cloud Storage subscriptions, schemas, ingestion,
+lists, updates of a topic, retention of one, other filters, push, BigQuery and Cloud Storage subscriptions, schemas, ingestion,
 transforms and encryption keys. Missing besides: identity and IAM (TestIamPermissions grants whatever is asked of what exists),
 the REST API, quotas and throughput limits for each key, regions, expiry of unused subscriptions (stored, never carried out),
 acks that fail for a while. Order and exactly-once delivery hold over all clients, as if there were one region. All messages are

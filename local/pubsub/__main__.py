@@ -17,6 +17,7 @@ from local.pubsub.clock import Clock
 from local.pubsub.control import HEALTH_PATH, application
 from local.pubsub.database import Database
 from local.pubsub.faults import Faults
+from local.pubsub.replies import Replies
 from local.pubsub.service import Missing, Services
 from local.pubsub.state import State
 
@@ -45,8 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _serve(state: State, host: str, port: int, control_port: int) -> int:
-    broker, faults = Broker(state), Faults()
-    server = _grpc_server(Services(broker, faults))
+    broker, faults, replies = Broker(state), Faults(), Replies()
+    server = _grpc_server(Services(broker, faults, replies))
     try:
         server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
@@ -56,7 +57,12 @@ async def _serve(state: State, host: str, port: int, control_port: int) -> int:
     control = f"http://{host}:{control_port}"
     print(f"Pub/Sub emulator: {host}:{port}, control: {control} (health: {control}{HEALTH_PATH})", flush=True)
     config = uvicorn.Config(
-        application(broker, faults), host=host, port=control_port, lifespan="off", access_log=False, log_level="warning"
+        application(broker, faults, replies),
+        host=host,
+        port=control_port,
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
     )
     front = uvicorn.Server(config)
     ticking = asyncio.ensure_future(_tick(broker, front))

@@ -1,4 +1,4 @@
-"""Topics and subscriptions: create, get, delete, detach. Each function answers one request."""
+"""Topics and subscriptions: create, get, update, delete, detach. Each function answers one request."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from google.protobuf import empty_pb2
 
 from local.pubsub import limits
-from local.pubsub.errors import already_exists
+from local.pubsub.errors import already_exists, invalid
 from local.pubsub.messages import SUBSCRIPTION_ACTIVE, TOPIC_ACTIVE, raw
-from local.pubsub.state import DELETED_TOPIC, State
+from local.pubsub.state import DELETED_TOPIC, State, settings_of
 
 
 def create_topic(state: State, topic: Any) -> Any:
@@ -51,6 +51,29 @@ def create_subscription(state: State, subscription: Any) -> Any:
 
 def get_subscription(state: State, request: Any) -> Any:
     return state.subscription(request.subscription).resource
+
+
+def update_subscription(state: State, request: Any) -> Any:
+    """The fields that its mask names. Messages that were retained stay until their time is over, whatever is said now."""
+    subscription, mask = state.subscription(request.subscription.name), request.update_mask
+    if not mask.paths:
+        raise invalid("The update_mask in the UpdateSubscriptionRequest must be set, and must contain a non-empty paths list.")
+    for path in mask.paths:
+        if path.partition(".")[0] not in limits.CHANGEABLE:
+            raise invalid(f"Invalid update_mask: {path} of a subscription cannot be changed.")
+    if not mask.IsValidForDescriptor(request.subscription.DESCRIPTOR):
+        raise invalid(f"Invalid update_mask: a subscription has not all of {list(mask.paths)}.")
+    updated = type(subscription.resource)()
+    updated.CopyFrom(subscription.resource)
+    mask.MergeMessage(request.subscription, updated, replace_message_field=True, replace_repeated_field=True)
+    limits.check_subscription(updated)
+    _check_dead_letter_topic(state, updated)
+    _fill(updated)
+    with state.transaction():
+        subscription.resource.CopyFrom(updated)
+        subscription.backlog.settings = settings_of(updated)
+        state.changed(subscription)
+    return updated
 
 
 def delete_subscription(state: State, request: Any) -> Any:

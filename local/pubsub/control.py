@@ -6,6 +6,7 @@
 ``GET /metrics``                      backlogs for Prometheus, as Cloud Monitoring's PromQL names them
 ``GET /deliveries?subscription=NAME`` message id -> how often it was delivered since this process started
 ``GET, POST, DELETE /faults``         the faults of now; add one (`local.pubsub.faults.Faults.add`); end all
+``GET, POST /replies``                whether replies to Pull are full, and the seed of their sizes (`local.pubsub.replies`)
 ``POST /clock``                       ``{"advance_s": 600}`` moves the emulator's clock forward
 ====================================  ============================================================================
 
@@ -26,6 +27,7 @@ from starlette.routing import Route
 
 from local.pubsub.broker import Broker
 from local.pubsub.faults import BadFault, Faults
+from local.pubsub.replies import Replies
 from local.pubsub.state import SubscriptionState
 
 HEALTH_PATH = "/_health"
@@ -36,14 +38,15 @@ PROMETHEUS = {
 """Metrics of Cloud Monitoring, below ``pubsub.googleapis.com/subscription``, and their keys in `statistics_of`."""
 
 
-def application(broker: Broker, faults: Faults) -> Starlette:
-    control = Control(broker, faults)
+def application(broker: Broker, faults: Faults, replies: Replies) -> Starlette:
+    control = Control(broker, faults, replies)
     routes = [
         Route(HEALTH_PATH, control.health),
         Route("/subscriptions", control.subscriptions),
         Route("/metrics", control.metrics),
         Route("/deliveries", control.deliveries),
         Route("/faults", control.faults, methods=["GET", "POST", "DELETE"]),
+        Route("/replies", control.replies, methods=["GET", "POST"]),
         Route("/clock", control.clock, methods=["POST"]),
     ]
     return Starlette(routes=routes)
@@ -79,9 +82,10 @@ def _checked(answer: Callable[[Any, Request], Awaitable[Response]]) -> Callable[
 
 
 class Control:
-    def __init__(self, broker: Broker, faults: Faults) -> None:
+    def __init__(self, broker: Broker, faults: Faults, replies: Replies) -> None:
         self._broker = broker
         self._faults = faults
+        self._replies = replies
         self._state = broker.state
 
     async def health(self, _: Request) -> Response:
@@ -115,6 +119,18 @@ class Control:
         if request.method == "DELETE":
             self._faults.clear()
         return JSONResponse([dataclasses.asdict(fault) for fault in self._faults.active])
+
+    @_checked
+    async def replies(self, request: Request) -> Response:
+        if request.method == "POST":
+            asked = _fields(await request.body())
+            if wrong := [name for name in asked if name not in ("full", "seed")]:
+                raise ValueError(f"there is no {wrong[0]}; replies have full and seed")
+            full, seed = asked.get("full", self._replies.full), asked.get("seed", self._replies.seed)
+            if not isinstance(full, bool) or not isinstance(seed, int):
+                raise ValueError("full is true or false, seed is an integer")
+            self._replies.full, self._replies.seed = full, seed
+        return JSONResponse({"full": self._replies.full, "seed": self._replies.seed})
 
     @_checked
     async def clock(self, request: Request) -> Response:

@@ -37,6 +37,25 @@ RETENTION_DEFAULT_S: Final = 7 * DAY_S
 EXPIRATION_LEAST_S: Final = DAY_S
 EXPIRATION_DEFAULT_S: Final = 31 * DAY_S
 
+CHANGEABLE: Final = frozenset(
+    (
+        "ack_deadline_seconds",
+        "retain_acked_messages",
+        "message_retention_duration",
+        "labels",
+        "expiration_policy",
+        "dead_letter_policy",
+        "retry_policy",
+        "enable_exactly_once_delivery",
+        "push_config",
+        "bigquery_config",
+        "cloud_storage_config",
+        "bigtable_config",
+        "message_transforms",
+    )
+)
+"""Of a subscription that is there. Its topic, its filter and its message ordering stay (page: Subscription properties)."""
+
 _NAME: Final = re.compile(r"projects/[^/]+/(topics|subscriptions)/(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 _TOPIC_MISSING: Final = (
     "ingestion_data_source_settings",

@@ -18,6 +18,7 @@ from local.pubsub.errors import Refusal, failed_acks, invalid, not_implemented, 
 from local.pubsub.faults import Faults
 from local.pubsub.leases import Consumer, Entry, Repeats
 from local.pubsub.messages import raw
+from local.pubsub.replies import Replies
 from local.pubsub.state import SubscriptionState
 
 PULL_WAIT_S: Final = 10.0
@@ -36,6 +37,7 @@ _ADMIN: Final[tuple[tuple[str, str, str, Callable[[Any, Any], Any]], ...]] = (
     (_PUBLISHER, "DetachSubscription", "DetachSubscriptionRequest", admin.detach_subscription),
     (_SUBSCRIBER, "CreateSubscription", "Subscription", admin.create_subscription),
     (_SUBSCRIBER, "GetSubscription", "GetSubscriptionRequest", admin.get_subscription),
+    (_SUBSCRIBER, "UpdateSubscription", "UpdateSubscriptionRequest", admin.update_subscription),
     (_SUBSCRIBER, "DeleteSubscription", "DeleteSubscriptionRequest", admin.delete_subscription),
     (_SUBSCRIBER, "Seek", "SeekRequest", seeking.seek),
 )
@@ -56,9 +58,10 @@ class Missing(grpc.GenericRpcHandler):  # type: ignore[misc]
 class Services:
     """Answers requests from one broker. Functions touch it only between two awaits, so each answer is atomic."""
 
-    def __init__(self, broker: Broker, faults: Faults) -> None:
+    def __init__(self, broker: Broker, faults: Faults, replies: Replies) -> None:
         self._broker = broker
         self._faults = faults
+        self._replies = replies
         self._state = broker.state
 
     def handlers(self) -> dict[tuple[str, str], grpc.RpcMethodHandler]:
@@ -147,8 +150,10 @@ class Services:
         consumer = Consumer(subscription.resource.ack_deadline_seconds)
         loop = asyncio.get_running_loop()
         end = loop.time() + (0 if request.return_immediately else PULL_WAIT_S)
+        subscription.pulls += 1
+        most = self._replies.most(subscription.id, subscription.pulls, request.max_messages)
         while True:
-            found = self._broker.take(subscription, consumer, request.max_messages, self._repeats(subscription))
+            found = self._broker.take(subscription, consumer, most, self._repeats(subscription))
             left = end - loop.time()
             if found or left <= 0:
                 return raw("PullResponse")(received_messages=found)
@@ -176,7 +181,10 @@ class Services:
 
 def _resource_of(request: Any) -> str:
     """The name of the subscription or topic that a request is about."""
-    return str(next(filter(None, (getattr(request, field, "") for field in ("name", "subscription", "topic", "resource"))), ""))
+    named = (getattr(request, field, "") for field in ("name", "subscription", "topic", "resource"))
+    found = next(filter(None, named), "")
+    # The request to update one has the subscription itself.
+    return str(getattr(found, "name", found))
 
 
 async def _refuse(context: Any, refusal: Refusal) -> None:

@@ -50,13 +50,14 @@ class TopicState:
 
 @dataclass(eq=False)
 class SubscriptionState:
-    """acked, dead_lettered: messages since this process started."""
+    """acked, dead_lettered: messages since this process started; pulls: calls."""
 
     id: int
     resource: Any
     backlog: Backlog
     matches: filters.Filter
     bell: Bell = field(default_factory=Bell)
+    pulls: int = 0
     acked: int = 0
     dead_lettered: int = 0
 

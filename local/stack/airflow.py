@@ -155,6 +155,9 @@ def _scheduling(by_the_clock: bool) -> dict[str, dict[str, Any]]:
             "refresh_interval": 5,
             "bundle_refresh_check_interval": 2,
             "parsing_processes": 1,
+            # The notification of a failed DAG run: the first one loads Airflow's API, for 60 s on a busy machine. After 50 s,
+            # the default, Airflow kills it, and never tries again.
+            "dag_file_processor_timeout": 300,
         },
     }
 

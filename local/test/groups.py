@@ -149,7 +149,7 @@ GROUPS: Final = (
     _group(
         "integration/stream",
         "tests/integration/stream",
-        "plugins/nightshift/stream plugins/nightshift/status",
+        "plugins/nightshift/stream plugins/nightshift/batcher plugins/nightshift/status",
         "test emulators",
         180,
         960,

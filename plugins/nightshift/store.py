@@ -220,7 +220,7 @@ def is_hidden(path: str) -> bool:
 
 
 def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
-    """Creates the object unless it exists; returns what is stored afterwards.
+    """Creates the object unless it exists; returns what is stored afterwards. Raises ObjectTooLarge.
 
     The create-only precondition lets one writer win. A lost reply does no harm: the retry answers "exists", and our own
     object is read back like any other.
@@ -228,7 +228,9 @@ def create_or_read(store: ObjectStore, path: str, body: bytes) -> bytes:
     try:
         obstore.put(store, path, body, mode="create")
     except obstore.exceptions.AlreadyExistsError:
-        return bytes(obstore.get(store, path).bytes())
+        if (stored := get_bytes(store, path)) is None:
+            raise FileNotFoundError(f"{path} was deleted while it was read") from None
+        return stored
     return body
 
 
@@ -433,7 +435,7 @@ class ObjectStorage:
             raise StoreUnavailable(f"read {path}: {error}") from error
 
     async def list(self, prefix: str, after: str = "") -> AsyncIterator[str]:
-        try:
+        with reaching(f"list {prefix}"):
             if isinstance(self._store, LocalStore):
                 # A folder is listed in no particular order.
                 for path in sorted([path async for path in self._pages(prefix, after)]):
@@ -441,8 +443,6 @@ class ObjectStorage:
             else:
                 async for path in self._pages(prefix, after):
                     yield path
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"list {prefix}: {error}") from error
 
     async def _pages(self, prefix: str, after: str) -> AsyncIterator[str]:
         async for page in obstore.list(self._store, prefix, offset=after or None, chunk_size=1000):

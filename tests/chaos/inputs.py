@@ -16,7 +16,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from local.environments import ROOT, python_of
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run import chunks, ledger, opening
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan, save_plan

@@ -18,13 +18,16 @@ from local.cluster import images
 from local.cluster.cluster import Cluster
 from nightshift.hooks.runtime import runtime_for
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
+from nightshift.planner.costs.prices import Prices
 from nightshift.preview.outcome import EngineTaken
+from nightshift.preview.session import Surroundings
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.tuner import session
 from nightshift.tuner.engines import JobSetEngines
-from nightshift.tuner.points import Point
+from nightshift.tuner.points import Point, Space
 from nightshift.tuner.search import Measure
+from nightshift.tuner.trials import Trial
 from tests.builders import a_spec
 from tests.cluster.kube import a_namespace
 from tests.cluster.nights import BUCKET, ENGINE, PATIENCE_S, SMALL, Place, a_place
@@ -131,18 +134,14 @@ def test_a_tune_finds_what_is_faster_and_leaves_no_engine(place: Place) -> None:
     # The kubelet passes the arguments of the manifest on to the engine, as to vLLM.
     engines = engines_of(place, command=["python3", "-u", "-c", f"{AS_TOLD}exec({ENGINE.read_text()!r})"])
     lines: list[str] = []
-    world = session.Surroundings(
-        place.store,
-        PROJECT,
-        Texts,
-        engines,
-        {},
-        lines.append,
-        lambda number, trial, space, rate: lines.append(f"{number} {trial.to_json()}"),
-    )
+    world = Surroundings(place.store, engines.settings, Texts, engines.runtime, Prices("USD"), {}, lines.append)
+
+    def told(number: int, trial: Trial, space: Space, rate: float | None) -> None:
+        lines.append(f"{number} {trial.to_json()}")
+
     spec = a_spec(job="tuned", request__input="{{ body }}", engine__max_num_seqs=SEATS)
 
-    result = session.tune(session.Task(spec, "2026-11-20", 2 * ROWS, budget_s=240.0), world)
+    result = session.tune(session.Task(spec, "2026-11-20", 2 * ROWS, budget_s=240.0), world, told, engines)
 
     print(*lines, result.sentence, sep="\n")
     first, *_ = result.trials

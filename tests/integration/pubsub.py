@@ -78,8 +78,12 @@ class PubSub:
         messages = [PubsubMessage(data=each, ordering_key=key, attributes=attributes) for each in data]
         return list(self.publisher.publish(topic=topic, messages=messages, retry=None).message_ids)
 
+    def pull_all(self, subscription: str) -> list[ReceivedMessage]:
+        """What can be delivered now, in as many replies as it takes."""
+        return [each for some in iter(lambda: self.pull(subscription, 1000), []) for each in some]
+
     def pull(self, subscription: str, most: int = 100) -> Sequence[ReceivedMessage]:
-        """What can be delivered now, without waiting."""
+        """One reply, without waiting: what can be delivered now, or a part of it."""
         request = {"subscription": subscription, "max_messages": most, "return_immediately": True}
         with warnings.catch_warnings():
             # Discouraged for programs, since it asks again and again; a test wants one answer.
@@ -104,6 +108,12 @@ class PubSub:
     def advance(self, seconds: float) -> None:
         """Moves the emulator's clock, and carries out what is due by then."""
         self._http.post(f"{self.emulator.control}/clock", json={"advance_s": seconds}).raise_for_status()
+
+    def replies(self, **settings: Any) -> dict[str, Any]:
+        """Changes how full replies are (`local.pubsub.replies`); how they were is returned."""
+        before = dict(self._http.get(f"{self.emulator.control}/replies").json())
+        self._http.post(f"{self.emulator.control}/replies", json=settings).raise_for_status()
+        return before
 
     def order(self, **fault: Any) -> None:
         self._http.post(f"{self.emulator.control}/faults", json=fault).raise_for_status()

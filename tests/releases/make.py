@@ -16,7 +16,7 @@ import pyarrow as pa
 from aiohttp import web
 
 from nightshift import __version__, exits
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run.opening import open_run
 from nightshift.run.plan import ExportedSource, Plan, save_plan
 from nightshift.spec import JobSpec

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nightshift.operators.redo import CORRECTED, DEAD_LETTERS, open_again, take_rows
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run import corrected_rows, opening
 from nightshift.run.corrected_rows import NotMatched
 from nightshift.run.manifest import load_completed, load_manifest

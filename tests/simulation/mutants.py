@@ -17,12 +17,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from nightshift.driver import commits, worker
+from nightshift.driver.attribution import Canary, Verdict
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
 from nightshift.driver.engine import Gone, Refused, SendResult, Unsent
 from nightshift.driver.engines import Engine, Engines
-from nightshift.driver.faults import Canary, Verdict
 from nightshift.driver.feeder import Feeder, Opened
 from nightshift.driver.health import EngineHealth
 from nightshift.driver.open_chunk import OpenChunk
@@ -289,7 +289,7 @@ def _commits_wait() -> tuple[Change, ...]:
     commit = Commits._commit
 
     async def late(self: Commits, chunk: OpenChunk, keys: Any) -> None:
-        await self._patience.pause(10.0)
+        await self.patience.pause(10.0)
         await commit(self, chunk, keys)
 
     return ((Commits, "_commit", late),)
@@ -388,7 +388,7 @@ def _dead_engines_rows_failed() -> tuple[Change, ...]:
     settle = Sender._settle
 
     async def blaming(self: Sender, group: Group, request: Canary, outcome: SendResult) -> Any:
-        if isinstance(outcome, Gone) and not await self._engines.of(group).client.healthy():
+        if isinstance(outcome, Gone) and not await self.engines.of(group).client.healthy():
             return await settle(self, group, request, Refused(Reason.ENGINE_ERROR, outcome.message))
         return await settle(self, group, request, outcome)
 
@@ -399,8 +399,8 @@ def _not_called_back() -> tuple[Change, ...]:
     def resend(self: EngineHealth) -> None:
         if self._hung:
             self._hung = False
-            for group in [group for group in self._scheduler._flying if group.engine == self._number]:
-                self._scheduler.returned(group)
+            for group in [group for group in self.scheduler._flying if group.engine == self.number]:
+                self.scheduler.returned(group)
 
     return ((EngineHealth, "_resend_what_hangs", resend),)
 
@@ -425,7 +425,7 @@ def _engines_are_one() -> tuple[Change, ...]:
     heard = Trial.heard
 
     def everywhere(self: Trial, sent: float, _: Engine) -> None:
-        for engine in self._engines:
+        for engine in self.engines:
             heard(self, sent, engine)
 
     return ((Trial, "heard", everywhere),)

@@ -48,7 +48,7 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.operators import bigquery_jobs
 from nightshift.operators.publish import PublishOperator
 from nightshift.operators.redo import open_again, take_rows
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef

@@ -19,11 +19,12 @@ from nightshift.driver.trial import Trial
 from nightshift.store import StoreUnavailable
 from nightshift.stream import files, folder_source
 from nightshift.stream.folder_source import Watched
-from nightshift.stream.in_flight import HeldMessage, InFlight, Lanes
+from nightshift.stream.in_flight import HeldMessage, InFlight, Lanes, Place
 from nightshift.stream.leases import Leases
 from nightshift.stream.messages import Dead, Delivery, Outcome
 from nightshift.stream.parquet import Format
 from nightshift.stream.ports import Collect, Standing, Unwritable, insist
+from nightshift.stream.remembered_ids import RememberedIds
 from nightshift.stream.settle import Settler
 from nightshift.stream.sink_writes import Writer
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
@@ -90,11 +91,33 @@ def _sink_not_asked() -> tuple[Change, ...]:
 
 
 def _pulls_without_end() -> tuple[Change, ...]:
-    return ((InFlight, "room", lambda self, rows: 50),)
+    return ((InFlight, "room", lambda self, rows: 50 if self.asked < 50 else 0),)
 
 
 def _pulls_by_count_alone() -> tuple[Change, ...]:
-    return ((InFlight, "room", lambda self, rows: max(0, rows - len(self))),)
+    return ((InFlight, "room", lambda self, rows: max(0, rows - self.open)),)
+
+
+def _pulls_for_the_same_room() -> tuple[Change, ...]:
+    room = InFlight.room
+
+    def forgetful(self: InFlight, rows: int) -> int:
+        return room(self, rows + self.asked) if self.asked < 100 else 0
+
+    return ((InFlight, "room", forgetful),)
+
+
+def _answers_weigh_nothing() -> tuple[Change, ...]:
+    move = InFlight.move
+
+    def light(self: InFlight, held: HeldMessage, place: Place, size: int | None = None) -> None:
+        move(self, held, place, size)
+        if place is Place.JUDGED:
+            self._bytes[place] -= held.size
+            self._stats.held_bytes -= held.size
+            held.size = 0
+
+    return ((InFlight, "move", light),)
 
 
 def _engines_budget_of_a_night() -> tuple[Change, ...]:
@@ -121,11 +144,11 @@ def _pulls_nothing_to_compare() -> tuple[Change, ...]:
 def _a_batch_is_refused_whole() -> tuple[Change, ...]:
     async def whole(self: Writer, answered: Any) -> Any:
         try:
-            await insist(self._patience, lambda: self._sink.write([each for _, each in answered]), "answers")
+            await insist(self.patience, lambda: self.sink.write([each for _, each in answered]), "answers", set())
         except Unwritable as error:
             return [(*each, str(error)) for each in answered]
         self._taken += len(answered)
-        self._answered([held for held, _ in answered])
+        self.answered([held for held, _ in answered])
         return []
 
     return ((Writer, "_write", whole),)
@@ -136,8 +159,9 @@ def _a_duplicate_is_new() -> tuple[Change, ...]:
         fresh = []
         for delivery in deliveries:
             self.leases.received(delivery.message.id, delivery.ack_id, now)
-            fresh.append(held := HeldMessage(delivery.message, delivery.message.size))
+            fresh.append(held := HeldMessage(delivery.message))
             self._held[delivery.message.id] = held
+            self._take(held, 1)
         return fresh
 
     return ((InFlight, "take", twice),)
@@ -157,7 +181,7 @@ def _hours_together() -> tuple[Change, ...]:
 
 
 def _forgets() -> tuple[Change, ...]:
-    return ((files._Written, "has", lambda self, message: False),)
+    return ((files, "RememberedIds", lambda most: RememberedIds(0)),)
 
 
 def _collects(**terms: float) -> tuple[Change, ...]:
@@ -211,6 +235,7 @@ STREAM_MUTANTS: Final = (
     Mutant("the sink is not asked what it has", _of("computed again"), _sink_not_asked),
     Mutant("pulls without end", _of("pull"), _pulls_without_end),
     Mutant("pulls by count alone", _of("pull"), _pulls_by_count_alone),
+    Mutant("a pull under way does not count", _of("pull"), _pulls_for_the_same_room),
     Mutant("gives up on an absent engine as a night does", _of("attempts", "liveness"), _engines_budget_of_a_night),
     Mutant("tries decide when an engine answers nobody", _of("poison"), _tries_decide_soon),
     Mutant("a drain gives nothing back", _of("drain"), _keeps_all_at_the_end),
@@ -224,7 +249,7 @@ FILE_MUTANTS: Final = (
     Mutant("a folder gets messages of the next hour", _of("folder"), _hours_together),
     Mutant("what was written is forgotten at once", _of("twice", "computed again"), _forgets),
     Mutant("a file waits until it is full", _of("liveness", "poison"), functools.partial(_collects, age_s=1e6)),
-    Mutant("what waits for its file does not count", _of("pull"), functools.partial(_collects, aside=10**9)),
+    Mutant("what waits for its file takes no bytes", _of("pull"), _answers_weigh_nothing),
 )
 """Those of files as the sink, caught by `simulate_files`."""
 WATCHED_MUTANTS: Final = (

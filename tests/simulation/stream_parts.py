@@ -26,8 +26,10 @@ DEADLINE_S: Final = 10.0
 """Of a lease, from its delivery: the least that a subscription may have."""
 GIVES_UP_S: Final = 30.0
 """How long a client library tries before it reports that nothing answers."""
-COLLECT: Final = Collect(rows=500, size=float("inf"), age_s=0.02, aside=0)
+COLLECT: Final = Collect(rows=1000, size=float("inf"), age_s=0.02)
 """As `nightshift.stream.postgres` has it."""
+FEW: Final = 0.5
+"""How often a reply has fewer messages than were asked for, though they are there."""
 POLL_S: Final = 2.0
 """How long a pull waits for a message."""
 
@@ -158,6 +160,8 @@ class Subscription:
 
     def deliver(self, most: int, who: str) -> list[Delivery]:
         weather = self._weather()
+        if self._rng.random() < FEW:
+            most = self._rng.randint(1, most)
         chosen = [state for state in self._available() if self._rng.random() < 0.9 or not weather.twice][:most]
         if weather.twice:
             others = [
@@ -220,7 +224,11 @@ class Subscription:
 
 
 class Source:
-    """`nightshift.stream.ports.Source` of one process. pulling(most): called before each pull; got(ack_ids): after it."""
+    """`nightshift.stream.ports.Source` of one process. pulling(most): called before each pull; pulled(deliveries, most): after
+    it, whatever it came to.
+
+    A reply often has fewer messages than are there, as Pub/Sub's.
+    """
 
     def __init__(
         self,
@@ -229,24 +237,29 @@ class Source:
         network: Network,
         who: str,
         pulling: Callable[[int], None],
-        got: Callable[[set[str]], None],
+        pulled: Callable[[Sequence[Delivery], int], None],
     ) -> None:
         self._loop = loop
         self._subscription = subscription
         self._network = network
         self._who = who
         self._pulling = pulling
-        self._got = got
+        self._pulled = pulled
 
     async def pull(self, most: int) -> list[Delivery]:
         self._pulling(most)
+        found: list[Delivery] = []
         end = self._loop.time() + POLL_S
-        while True:
-            found = await self._network.call(lambda: self._subscription.deliver(most, self._who))
-            if found or self._loop.time() >= end:
-                self._got({delivery.ack_id for delivery in found})
-                return found
-            await self._subscription.news(end)
+        try:
+            while not found:
+                found = await self._network.call(lambda: self._subscription.deliver(most, self._who))
+                if self._loop.time() >= end:
+                    break
+                if not found:
+                    await self._subscription.news(end)
+            return found
+        finally:
+            self._pulled(found, most)
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
         await self._network.call(lambda: self._subscription.acknowledge(list(ack_ids)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -19,7 +19,8 @@ from typing import Any, Final
 from nightshift import exits
 from nightshift.driver.engine import Replied, SendResult
 from nightshift.driver.stats import Stats
-from nightshift.stream.messages import Message
+from nightshift.stream.in_flight import MESSAGE_BYTES
+from nightshift.stream.messages import Delivery, Message
 from nightshift.stream.ports import Sink as SinkOfStream
 from nightshift.stream.stats import StreamStats
 from nightshift.stream.subscriber import Subscriber, SubscriberLimits
@@ -43,7 +44,8 @@ FAILING_S: Final = 900.0
 PROMPT_S: Final = 200.0
 """A good message that comes in calm weather has its answer within this time and the backlog's, whatever fails beside it."""
 AHEAD: Final = 2
-"""A subscriber may hold so many times what its engine may have at once. Stated here, not taken from the subscriber."""
+"""A subscriber may have so many times what its engine may have at once, before that or there. Stated here, not taken from the
+subscriber."""
 PROBES: Final = 8
 """So many messages more than those that fail it may hold while it was never answered. Stated here, too."""
 DRAIN_S: Final = 15.0
@@ -157,7 +159,7 @@ def draw(seed: int) -> Scenario:
             window_most=rng.choice((1, 8, 32)),
             requests_most=rng.choice((1, 16)),
             flush_s=rng.choice((0.05, 0.5, 5.0)),
-            buffer_bytes=600 if few else 1 << 20,
+            buffer_bytes=20 * MESSAGE_BYTES if few else 1 << 20,
         ),
         ordered,
         _weather(rng, PULL_FAULTS, calm_at),
@@ -221,6 +223,7 @@ class _Engine(EngineEvents):
             self._life.check_patience()
             self._life.last_answer = self._life.world.loop.time()
             self._life.ever_answered = True
+            self._life.answered |= {f"{ordinal}" for ordinal in ordinals}
         self._life.under_way -= Counter(ordinals)
 
     def hung_up(self, ordinals: list[int]) -> None:
@@ -244,6 +247,9 @@ class Life:
         self.got: set[str] = set()
         """Ids of leases."""
         self.under_way: Counter[int] = Counter()
+        self.came: set[str] = set()
+        self.answered: set[str] = set()
+        self.asked = 0
         self.stats = StreamStats()
         self.engine = SimulatedEngine(loop, scenario.rows, lambda: world.climate, world.rng(f"{name} engine"), _Engine(self))
         pulls = Network(loop, lambda: world.pull, world.rng(f"{name} pull"))
@@ -251,7 +257,7 @@ class Life:
         self.subscriber = Subscriber(
             kind=Kind(scenario.rows, scenario.rows_per_request, Kept()),
             engine=self.engine,
-            source=Source(loop, world.subscription, pulls, name, self._pulling, self.got.update),
+            source=Source(loop, world.subscription, pulls, name, self._pulling, self._pulled),
             sink=self._sink(writes),
             dead_letters=Topic(world.topic, Network(loop, lambda: world.pull, world.rng(f"{name} topic"))),
             decoder=Decoder(scenario),  # type: ignore[arg-type]
@@ -287,17 +293,32 @@ class Life:
             self.world.fail("attempts", f"{self.name} gave messages back, though its engine answered {silent:.0f} s ago")
         self.given_back = self.stats.given_back
 
+    def _pulled(self, deliveries: Sequence[Delivery], most: int) -> None:
+        self.asked -= most
+        self.got.update(delivery.ack_id for delivery in deliveries)
+        self.came.update(delivery.message.id for delivery in deliveries)
+
+    def _could_be_worked_on(self) -> int:
+        """How many messages an engine could work on, of those that came, at least: none that has its outcome; in order, those
+        that it has. Bad ones do not count, which may have failed already; nor do any once some were given back."""
+        scenario, database = self.world.scenario, self.world.database
+        known = database.written_by[self.name] if isinstance(database, stream_files.Folder) else database.since
+        if self.stats.given_back or scenario.ordered:
+            return len(self.under_way)
+        over, bad = self.world.superseded, scenario.rows.natures
+        return sum(n not in known and int(n) not in bad and not over(n) for n in self.came - self.answered)
+
     def _pulling(self, most: int) -> None:
         self.check_patience()
-        aside = 2 * self.world.scenario.files.rows if self.world.scenario.files else 0
+        self.asked += most
         can_take = AHEAD * max(self.world.scenario.limits.window_most, self.world.scenario.rows_per_request)
         # As long as it was never answered, it may look for a message that is.
         searches = not self.ever_answered and most <= PROBES
-        if most + self.stats.held > can_take + aside and not searches:
-            self.world.fail("pull", f"{self.name} holds {self.stats.held} and pulls {most} more")
+        if (has := self._could_be_worked_on()) + self.asked > can_take and not searches:
+            self.world.fail("pull", f"{self.name} has {has} and asks for {self.asked}")
         bound = self.world.scenario.limits.buffer_bytes
-        if self.stats.held_bytes > bound and self.stats.held > 1:
-            self.world.fail("pull", f"{self.name} holds {self.stats.held_bytes} bytes and pulls, though {bound} are the most")
+        if (has := max(self.stats.held_bytes, self.stats.held * MESSAGE_BYTES)) > bound and self.stats.held > 1:
+            self.world.fail("pull", f"{self.name} holds {has} bytes and pulls, though {bound} are the most")
 
 
 class World:
@@ -474,12 +495,12 @@ class World:
             self.fail("computed again", f"{life.name} computes {late}, which had their outcomes when they were delivered to it")
 
     def _acknowledged(self, message: str) -> None:
-        if message not in self.database.outcomes and not self._superseded(message):
+        if message not in self.database.outcomes and not self.superseded(message):
             self.fail("never acked unanswered", f"{message} is acknowledged and has no outcome")
         elif self.database.outcomes.get(message) == "dead" and not self.topic[message]:
             self.fail("never acked unanswered", f"{message} is acknowledged, and the topic of dead letters has it not")
 
-    def _superseded(self, message: str) -> bool:
+    def superseded(self, message: str) -> bool:
         row = self.database.rows.get((self.scenario.key(int(message)),))
         return row is not None and age(row.message) > age(self.subscription.states[message].message)
 
@@ -491,7 +512,7 @@ class World:
             nature = scenario.rows.natures.get(number)
             outcome = database.outcomes.get(message.id)
             bad = nature is not None or message.id in scenario.unwritable
-            if outcome is None and not self._superseded(message.id):
+            if outcome is None and not self.superseded(message.id):
                 self.fail("answered once", f"{message.id} has no outcome")
             elif bad and outcome not in ("dead", None):
                 self.fail("poison", f"{message.id} ({nature or 'unwritable'}) has the answer {outcome!r}")

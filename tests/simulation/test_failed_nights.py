@@ -13,7 +13,7 @@ from nightshift.run import opening
 from nightshift.run.redo import Redo
 from nightshift.run.sealed_objects import whole
 from nightshift.settings import Settings
-from nightshift.warehouse import Warehouse
+from nightshift.warehouse import Warehouse, publish
 from nightshift.warehouse.dead_letters import table
 from nightshift.warehouse.failed_nights import DeadChunks, FailedNights
 from tests.simulation.bigquery import Client, Job
@@ -99,6 +99,14 @@ def test_a_night_that_fails_leaves_its_dead_letters_and_a_publication_replaces_t
     assert place.left() == [(1, "published"), (4, "published")]
     place.fails()
     assert place.left() == [(1, "published"), (4, "published")]
+
+
+def test_chunks_of_several_load_jobs_are_all_in_the_table(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "URIS_PER_LOAD", 1)
+
+    place.fails()
+
+    assert place.left() == [(1, "failed"), (4, "failed")]
 
 
 def test_a_publication_that_does_not_see_the_failed_night_removes_its_rows_afterwards(place: Place) -> None:

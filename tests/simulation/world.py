@@ -21,15 +21,15 @@ from nightshift import exits
 from nightshift.driver import commits, worker
 from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Codec
-from nightshift.driver.heartbeats import Birth, Heartbeats
+from nightshift.driver.heartbeats import Heartbeats
 from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.scheduler import TRIES
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run import heartbeats
 from nightshift.run.chunks import Result
-from nightshift.run.heartbeats import Ended
+from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.ledger import Ledger
 from nightshift.run.names import WORKERS
 from nightshift.run.tolerance import ToleranceExceeded
@@ -137,7 +137,8 @@ class Pod:
 
     async def _live(self) -> int:
         """As `nightshift.driver.main.work` does it."""
-        birth = Birth(self.name, "cpu", "helper" if self.index is None else "owner", self.index, "node", self.name, 1.0, 0.0)
+        role = "helper" if self.index is None else "owner"
+        birth = Heartbeat(self.name, "cpu", role, self.index, "node", self.name, 1.0, "", "", 0.0)
         own = Heartbeats(self._mark_client, WORK, birth, self.stats, now=self._loop.time)
         code = exits.RESUME
         async with own.kept(lambda error: Ended.DONE if error is None and code == exits.DONE else Ended.GAVE_UP):

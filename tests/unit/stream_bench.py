@@ -25,7 +25,7 @@ BEGAN: Final = datetime(2026, 11, 20, tzinfo=UTC)
 OVER_S: Final = 3600.0
 """Virtual time after which a test that still waits has failed."""
 GARBAGE: Final = "garbage"
-AT_ONCE: Final = Collect(rows=500, size=float("inf"), age_s=0.02, aside=0)
+AT_ONCE: Final = Collect(rows=500, size=float("inf"), age_s=0.02)
 """As a database has it."""
 Reply = Callable[[list[str]], Awaitable[SendResult]]
 
@@ -115,8 +115,9 @@ class Engine:
 class Source:
     """acknowledged: ack ids in order; asked: those of each call. given_back, extended: ack ids with the seconds.
 
-    gate: acknowledging waits for it. away: a pull fails as soon as there is a message. over, for_now: ack ids of which that is
-    said.
+    gate: acknowledging waits for it. reply_most: messages of one reply; pull_s: seconds until it comes. pulls, pulls_most:
+    calls under way now, and at most so far; wanted: messages that those of now ask for. away: a pull fails once there is a
+    message. over, for_now: ack ids of which that is said.
     """
 
     def __init__(self) -> None:
@@ -130,6 +131,9 @@ class Source:
         self.given_back: list[tuple[str, int]] = []
         self.extended: list[tuple[str, int]] = []
         self.away = False
+        self.reply_most = 1000
+        self.pull_s = 0.0
+        self.pulls = self.pulls_most = self.wanted = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -138,6 +142,18 @@ class Source:
         self._came.set()
 
     async def pull(self, most: int) -> list[Delivery]:
+        self.pulls += 1
+        self.pulls_most = max(self.pulls, self.pulls_most)
+        self.wanted += most
+        try:
+            return await self._pulled(min(most, self.reply_most))
+        finally:
+            self.pulls -= 1
+            self.wanted -= most
+
+    async def _pulled(self, most: int) -> list[Delivery]:
+        if self.pull_s:
+            await asyncio.sleep(self.pull_s)
         while not self._waiting:
             self._came.clear()
             await self._came.wait()
@@ -263,6 +279,7 @@ class Bench:
         ordered: bool = False,
         collect: Collect = AT_ONCE,
         window: int = 32,
+        buffer_bytes: int = 256 << 20,
         traces: RequestTraces | None = None,
     ) -> None:
         self.loop = loop
@@ -278,7 +295,7 @@ class Bench:
             dead_letters=self.topic,
             decoder=self.decoder,  # type: ignore[arg-type]
             ordered=ordered,
-            limits=SubscriberLimits(window_start=window, flush_s=flush_s),
+            limits=SubscriberLimits(window_start=window, flush_s=flush_s, buffer_bytes=buffer_bytes),
             rng=random.Random(1),
             stats=Stats(),
             stream_stats=self.stats,

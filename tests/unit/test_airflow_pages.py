@@ -47,7 +47,8 @@ RIGHTS = {rights.READS_RUN, rights.READS_ROWS, rights.CHANGES_RUN, rights.TRIGGE
 WRITES = {rights.CHANGES_RUN, rights.TRIGGERS}
 IN_AIRFLOW = {name: getattr(dag_runs, name) for name in ("night", "that_worked_on", "without_run")}
 """What asks Airflow's database."""
-LOGS = {*actions.LOGS.values(), job.LOG}
+LOGS_BY_NAME = {**actions.LOGS, "preview": job.LOG}
+LOGS = set(LOGS_BY_NAME.values())
 
 
 class Users:
@@ -155,7 +156,8 @@ class TestRoutes:
         writing = [route for route in routes_of(made) if route.methods - {"GET", "HEAD"}]
 
         assert {route.path.rpartition("/")[2] for route in writing} == {"pause", "resume", "redo", "republish", "preview"}
-        assert [route.path for route in writing if not LOGS & calls_of(route)] == []
+        for route in writing:
+            assert LOGS & calls_of(route) == {LOGS_BY_NAME[route.path.rpartition("/")[2]]}, "Airflow's log names what was done"
         assert [route.path for route in writing if tokens.carries_token not in calls_of(route)] == []
         assert [route.path for route in writing if not WRITES & calls_of(route)] == []
 
@@ -519,9 +521,11 @@ class TestDagRuns:
             monkeypatch.setattr(dag_runs, name, real)
         return engine
 
-    def worked(self, airflow: Engine, number: int, hour: int, prefix: str, **tasks: str) -> None:
-        """A DAG run manual__NUMBER of the job tickets, whose task plan has passed on the run with this prefix."""
-        of_it = {"dag_id": "tickets", "run_id": f"manual__{number}"}
+    def worked(
+        self, airflow: Engine, number: int, hour: int, prefix: str, *, dag_id: str = "tickets", run_id: str = "", **tasks: str
+    ) -> None:
+        """A DAG run, by default manual__NUMBER of the job tickets, whose task plan has passed on the run with this prefix."""
+        of_it = {"dag_id": dag_id, "run_id": run_id or f"manual__{number}"}
         at = datetime(2026, 11, 21, hour, tzinfo=UTC)
         with Session(airflow) as session:
             session.execute(
@@ -563,7 +567,28 @@ class TestDagRuns:
         assert "/dags/tickets/runs/manual__1/tasks/infer" in came_from
         assert "manual__2</a> (success" in came_from
 
-    def dag(self, airflow: Engine, dag_id: str, *, paused: bool = False, due: datetime | None = None) -> None:
+    def test_the_tasks_of_another_dag_at_the_same_time_are_not_its_own(self, airflow: Engine) -> None:
+        """Airflow names scheduled DAG runs by their time alone."""
+        name = "scheduled__2026-11-21T00:00:00+00:00"
+        for number, (dag, state) in enumerate((("others", "failed"), ("tickets", "success"), ("secrets", "failed"))):
+            prefix = f"{dag}/2026-11-20/{'0' * 16}"
+            self.worked(airflow, number, 5, prefix, dag_id=dag, run_id=name, infer=state, audit=state)
+
+        night = dag_runs.night("tickets", name)
+
+        assert night is not None
+        assert [(task.name, task.state) for task in night.tasks] == [(each, "success") for each in ("plan", "infer", "audit")]
+        assert (night.state, night.run and night.run.job) == ("success", "tickets")
+
+    def dag(
+        self,
+        airflow: Engine,
+        dag_id: str,
+        *,
+        paused: bool = False,
+        due: datetime | None = None,
+        tags: tuple[str, ...] = ("nightshift",),
+    ) -> None:
         with Session(airflow) as session:
             session.execute(
                 insert(DagModel).values(
@@ -577,7 +602,7 @@ class TestDagRuns:
                     has_task_concurrency_limits=False,
                 )
             )
-            session.execute(insert(DagTag).values(name="nightshift", dag_id=dag_id))
+            session.execute(insert(DagTag), [{"name": tag, "dag_id": dag_id} for tag in tags])
             session.commit()
 
     @pytest.mark.parametrize("action", ["redo", "republish", "preview"])
@@ -597,28 +622,32 @@ class TestDagRuns:
         with Session(airflow) as session:
             assert session.query(DagRun).count() == 0
 
-    def test_nights_without_a_run_are_seen(self, browser: TestClient, airflow: Engine) -> None:
-        """One that failed in its task plan, with its error; a paused DAG; nothing of a job that one may not read."""
+    def test_nights_without_a_run_are_seen(self, browser: TestClient, airflow: Engine, users: Users) -> None:
+        """One that failed in its task plan, with its error; a paused DAG, once; nothing of a job that one may not read, and of
+        what is none."""
         self.dag(airflow, "tickets")
-        self.worked(airflow, 1, 5, "tickets/2026-11-20/" + "0" * 16, plan="failed", audit="failed")
+        self.worked(airflow, 1, 5, "", plan="failed", audit="failed")
         with Session(airflow) as session:
             of_it = {"dag_id": "tickets", "run_id": "manual__1", "dag_run_id": 1, "task_id": "plan"}
             session.execute(insert(XComModel).values(key="error", value=f"No table {HOSTILE}", **of_it))
             session.commit()
-        self.dag(airflow, "others", paused=True, due=datetime(2999, 1, 1, tzinfo=UTC))
+        self.dag(airflow, "others", paused=True, due=datetime(2999, 1, 1, tzinfo=UTC), tags=("nightshift", "team-a"))
         self.dag(airflow, "secrets", paused=True, due=datetime(2999, 1, 1, tzinfo=UTC))
+        self.dag(airflow, "foreign", paused=True, due=datetime(2999, 1, 1, tzinfo=UTC), tags=("team-a",))
+        users.reads.add("foreign")
 
         for path in ("/nightshift/", "/nightshift/list"):
             page = browser.get(path).text
-            assert "The last night of tickets opened no run, because its task plan failed: No table" in page
+            assert "The last night of tickets failed in its task plan: No table" in page
             assert "/dags/tickets/runs/manual__1" in page
-            assert "The DAG others is paused in Airflow: no night of it begins until you unpause it there." in page
-            assert ("secrets" in page, "<script>alert" in page) == (False, False)
-        assert "tickets opened no run" in browser.get("/nightshift/jobs/tickets").text
-        assert "tickets opened no run" not in browser.get("/nightshift/jobs/others").text
+            assert page.count("The DAG others is paused in Airflow: no night of it begins until you unpause it there.") == 1
+            assert ("secrets" in page, "foreign" in page, "<script>alert" in page) == (False, False, False)
+        assert "tickets failed in its task plan" in browser.get("/nightshift/jobs/tickets").text
+        assert "failed: No table" in browser.get("/nightshift/dag-runs/tickets?dag_run_id=manual__1").text
+        assert "tickets failed in its task plan" not in browser.get("/nightshift/jobs/others").text
 
         self.worked(airflow, 2, 7, "tickets/2026-11-20/" + "0" * 16, audit="failed")
-        assert "opened no run" not in browser.get("/nightshift/").text, "a later night has a run"
+        assert "failed in its task plan" not in browser.get("/nightshift/").text, "a later night has a run"
 
 
 class TestAddresses:

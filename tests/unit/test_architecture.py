@@ -65,6 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "tuner": {"fields", "formats", "jobset", "planner", "preview", "run", "settings", "spec", "store", "tasks"},
     "stream": {"driver", "exits", "fields", "formats", "jobset", "run", "settings", "spec", "store", "tasks", "warehouse"},
+    "batcher": {"driver", "exits", "fields", "stream"},
     "doctor": {"", "fields", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
     "hooks": {"doctor", "fields", "jobset", "settings", "spec", "store", "warehouse"},
     "triggers": {"", "fields", "hooks", "jobset", "run", "settings", "spec", "store", "warehouse"},
@@ -94,6 +95,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": {
         "",
         "batch",
+        "batcher",
         "doctor",
         "exits",
         "fields",

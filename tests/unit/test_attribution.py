@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from nightshift.driver.attribution import ALONE_S, EARLY, Attribution, Conclusion, Judged
+from nightshift.driver.attribution import ALONE_S, EARLY, Attribution, Canary, Fault, Held, Judged, Verdict
 from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.engines import Engine, Engines, Standing
-from nightshift.driver.faults import Canary, Fault, Held, Verdict
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Row, Scheduler
 from nightshift.driver.stats import Retry
@@ -259,10 +258,10 @@ def test_the_budget_counts_from_the_last_answer_of_any_engine() -> None:
 @pytest.mark.parametrize(
     ("budget", "canary", "nothing_else", "expected"),
     [
-        ({}, False, True, Conclusion.TRIES_DECIDE),
-        ({}, False, False, Conclusion.LEAVE),
-        ({}, True, True, Conclusion.LEAVE),
-        ({"few": 0}, False, True, Conclusion.LEAVE),
+        ({}, False, True, Verdict.ROWS),
+        ({}, False, False, Verdict.ENGINE),
+        ({}, True, True, Verdict.ENGINE),
+        ({"few": 0}, False, True, Verdict.ENGINE),
         ({"rows_ask": True}, False, False, ERROR),
     ],
 )
@@ -274,7 +273,7 @@ def test_what_follows_when_the_budget_is_used_up(
     case.fails(1)
 
     assert case.known.conclude(nothing_else=nothing_else) == expected
-    if expected is Conclusion.TRIES_DECIDE:
+    if expected is Verdict.ROWS:
         assert {verdict for _, verdict in case.known.let_tries_decide(1000.0)} == {Verdict.ROWS}
         assert case.fails(1) is Verdict.ROWS
     if expected is ERROR:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -12,18 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pyarrow as pa
 import pytest
 from obstore.store import LocalStore
 
 from nightshift import __version__
 from nightshift.batch import output, source, state
-from nightshift.batch.retry import Damaged
 from nightshift.batch.source import Index, LineReader, LocalFile, index
-from nightshift.batch.state import Asked, chunk_lines, chunk_lines_most, find_batch, open_batch, place_of
+from nightshift.batch.state import Asked, Damaged, chunk_lines, chunk_lines_most, find_batch, open_batch, place_of
 from nightshift.batch.target import target_of
 from nightshift.run import chunks
-from nightshift.run.chunks import Provenance, Result
+from nightshift.run.chunks import Part, Provenance, Result
 from nightshift.run.inputs import InputChanged
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
@@ -261,10 +262,10 @@ def test_places_for_the_state(tmp_path: Path) -> None:
 RUN = RunRef("batch", "lines", "0123456789abcdef")
 
 
-def a_chunk(results: list[Result], run_id: str = RUN.run_id) -> bytes:
+def a_chunk(results: list[Result], run_id: str = RUN.run_id, **more: Any) -> bytes:
     keys = pa.table({"custom_id": pa.array([f'id "{result.ordinal}"\n' for result in results], pa.string())})
     dead = sum(result.reason is not None for result in results)
-    made = Provenance(run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
+    made = Provenance(run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8, **more)
     return chunks.encode(keys, results, pa.large_string(), made, optional=(chunks.STATUS,))
 
 
@@ -273,6 +274,21 @@ def batch_chunk(results: list[Result]) -> bytes:
     dead = sum(result.reason is not None for result in results)
     made = Provenance(RUN.run_id, 0, "a", "n", {}, "v", "t", "t", len(results) - dead, dead, 7, 8)
     return chunks.encode(keys, results, pa.large_string(), made, optional=(chunks.STATUS,))
+
+
+def test_what_is_kept_of_an_earlier_generation_has_all_its_tokens_whoever_sent_them(tmp_path: Path) -> None:
+    """Of that generation's own command and of those before it: after a second retry the output still counts them."""
+    first = opened(asked(tmp_path))
+    second = open_batch(asked(tmp_path), served="", chunk_rows=None, retried=first)
+    results = [Result(0, b"{}", None, None, 1), Result(1, b"{}", None, None, 1), Result(2, None, "rejected", "no", 1)]
+    path = asyncio.run(second.ledger.partials(0))[first.run.run_id]
+    obstore.put(first.store, path, a_chunk(results, first.run.run_id, taken=(Part("b", "n", "v", 1, 10, 20),)))
+
+    table, kept = chunks.decode(asyncio.run(second.ledger.read_partial(path)) or b"")
+
+    assert table.column("ordinal").to_pylist() == [0, 1]
+    assert (kept.run_id, kept.predictions, kept.dead_letters) == (second.run.run_id, 2, 0)
+    assert (kept.prompt_tokens_all, kept.output_tokens_all) == (17, 28)
 
 
 def test_output_lines_have_the_schema_of_vllm_run_batch() -> None:

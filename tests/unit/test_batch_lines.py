@@ -182,3 +182,14 @@ def test_the_kind_refuses_bad_lines_replies_that_are_none_and_aborted_ones() -> 
         kind.answers([1], [None])
     with pytest.raises(NotDone):
         kind.answers(Whole({"choices": [{"finish_reason": "stop"}, {"finish_reason": "abort"}]}, b"{}"), [None])
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled", "completed", "incomplete"])
+def test_a_response_that_holds_no_answer_is_none(status: str) -> None:
+    reply = Whole({"object": "response", "status": status, "error": None, "output": []}, b"{}")
+
+    if status in ("completed", "incomplete"):
+        assert len(predictions(BatchLines().answers(reply, [None]))) == 1
+    else:
+        with pytest.raises(InvalidReply, match=f"the response is {status}"):
+            BatchLines().answers(reply, [None])

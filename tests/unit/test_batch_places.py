@@ -160,6 +160,8 @@ class TestInput:
             b"[1]\n" + PLAIN,
             b"{\n" + PLAIN,
             b"\xff\n" + PLAIN,
+            b"\x00\n" + PLAIN,
+            b'{"a\x00": 1}\n' + PLAIN,
             b'{"custom_id": "wrong"}\n\n{"body": {"x": NaN}}\n' + PLAIN[: PLAIN.index(b"\n")],
             b"",
         ],

@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher, Seat
-from nightshift.stream.batcher.division import Separate
-from nightshift.stream.batcher.metrics import Metrics
-from nightshift.stream.batcher.oversized import in_pieces
-from nightshift.stream.batcher.routes import Routes
+from nightshift.batcher.dispatch import Answer, Caller, Dispatcher, Seat
+from nightshift.batcher.metrics import Metrics
+from nightshift.batcher.oversized import in_pieces
+from nightshift.batcher.readiness import Separate
+from nightshift.batcher.routes import Routes
 
 pytestmark = pytest.mark.unit
 
@@ -123,7 +123,8 @@ async def test_one_with_more_items_than_a_request_takes_goes_alone_and_whole() -
 async def test_while_the_upstream_is_busy_bundles_grow() -> None:
     sends = Sends()
     batcher = dispatcher(sends, items_most=3, wait_s=0.0, upstream_most=1)
-    await submitted(batcher, *map(a_caller, "abcde"))
+    await submitted(batcher, a_caller("a"))
+    await submitted(batcher, *map(a_caller, "bcde"))
 
     assert sends.bundles == [["a"]]
     await sends.land(0)
@@ -141,7 +142,7 @@ async def test_lanes_that_are_due_take_turns() -> None:
 
     for number in range(4):
         await sends.land(number)
-    assert [name for bundle in sends.bundles for name in bundle] == ["a1", "a2", "b1", "a3", "b2"]
+    assert [name for bundle in sends.bundles for name in bundle] == ["a1", "b1", "a2", "b2", "a3"]
 
 
 class TestFurtherRequests:
@@ -246,7 +247,8 @@ class TestLeaving:
     async def test_also_one_that_is_due_but_has_no_room(self) -> None:
         sends = Sends()
         batcher = dispatcher(sends, wait_s=0.0, upstream_most=1)
-        _, waiting = await submitted(batcher, a_caller("a"), a_caller("b"))
+        await submitted(batcher, a_caller("a"))
+        (waiting,) = await submitted(batcher, a_caller("b"))
         batcher.leave(waiting)
         await sends.land(0)
 
@@ -292,6 +294,7 @@ class TestTheEnd:
         batcher = dispatcher(sends)
         await submitted(batcher, *map(a_caller, "ab"))
         batcher.drain()
+        await settle()
         await submitted(batcher, a_caller("c"))
 
         assert sends.bundles == [["a", "b"], ["c"]]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nightshift.stream.batcher.endpoint import Asked, WrongReply
-from nightshift.stream.batcher.kserve import Infer, Predict
+from nightshift.batcher.endpoint import Asked, WrongReply
+from nightshift.batcher.kserve import Infer, Predict
 
 pytestmark = pytest.mark.unit
 
@@ -42,10 +42,10 @@ class TestPredict:
     @pytest.mark.parametrize(
         ("reply", "why"),
         [
-            (b'{"predictions": [1, 2]}', "2 predictions for 3 instances"),
-            (b'{"predictions": [1, 2, 3, 4]}', "4 predictions for 3"),
-            (b'{"predictions": {"a": [1, 2, 3]}}', "no list of predictions"),
-            (b'{"outputs": [1, 2, 3]}', "no list of predictions"),
+            (b'{"predictions": [1, 2]}', "2 results for 3 inputs"),
+            (b'{"predictions": [1, 2, 3, 4]}', "4 results for 3"),
+            (b'{"predictions": {"a": [1, 2, 3]}}', "no list of results as 'predictions'"),
+            (b'{"outputs": [1, 2, 3]}', "no list of results as 'predictions'"),
             (b'{"predictions": [1, 2, NaN]}', "not a JSON object"),
         ],
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nightshift.stream.batcher.endpoint import Asked, Endpoint, WrongReply, openai_error
-from nightshift.stream.batcher.openai import estimated, shares, summed
-from nightshift.stream.batcher.routes import NAMES, Routes, error_body
+from nightshift.batcher.endpoint import Asked, Endpoint, WrongReply, openai_error
+from nightshift.batcher.routes import NAMES, Routes, error_body
+from nightshift.batcher.usage import estimated, shares, summed
 
 pytestmark = pytest.mark.unit
 
@@ -322,7 +322,7 @@ class TestUsage:
 
     @pytest.mark.parametrize(
         ("total", "weights", "expected"),
-        [(10, [1, 1, 1], [4, 3, 3]), (0, [1, 2], [0, 0]), (3, [0, 0], [2, 1]), (7, [1, 0], [7, 0]), (2, [3, 3, 3], [1, 1, 0])],
+        [(10, [1, 1, 1], [3, 4, 3]), (0, [1, 2], [0, 0]), (3, [0, 0], [2, 1]), (7, [1, 0], [7, 0]), (2, [3, 3, 3], [1, 0, 1])],
     )
     def test_shares(self, total: int, weights: list[int], expected: list[int]) -> None:
         assert shares(total, weights) == expected

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nightshift import cli
-from nightshift.stream.batcher import headers
-from nightshift.stream.batcher.metrics import Metrics
-from nightshift.stream.batcher.routes import NAMES
+from nightshift.batcher import headers
+from nightshift.batcher.metrics import Metrics
+from nightshift.batcher.routes import NAMES
 
 pytestmark = pytest.mark.unit
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
+import orjson
 import pytest
 
-from nightshift.stream.batcher.admission import COPIES, RATE_WINDOW_S, RETRY_AFTER_MOST_S, SLOW_S, Admission, Place, Rate
-from nightshift.stream.batcher.division import REMEMBERED_MOST, REMEMBERED_S, Separate, parts_of
-from nightshift.stream.batcher.endpoint import Asked
-from nightshift.stream.batcher.headers import HeaderRules, end_to_end, of_one, sendable
-from nightshift.stream.batcher.kserve import Predict
+from nightshift.batcher.connections import SLOW_S, Account
+from nightshift.batcher.dispatch import Caller
+from nightshift.batcher.endpoint import Asked
+from nightshift.batcher.headers import HeaderRules, end_to_end, of_one, sendable
+from nightshift.batcher.kserve import Predict
+from nightshift.batcher.rate import RATE_WINDOW_S, RETRY_AFTER_MOST_S, Rate
+from nightshift.batcher.readiness import REMEMBERED_MOST, REMEMBERED_S, Questions, Separate, fit, free_axes
+from nightshift.batcher.upstream import parts_of
+from nightshift.driver.http import HttpClient, Response
 
 pytestmark = pytest.mark.unit
 
@@ -22,6 +28,13 @@ def counting(*headers: tuple[bytes, bytes], rules: HeaderRules | None = None) ->
 
 
 class TestHeadersThatCount:
+    def test_an_offer_to_upgrade_is_none_of_them(self) -> None:
+        """Java's client makes it with each first request."""
+        offer = [(b"connection", b"Upgrade, HTTP2-Settings"), (b"upgrade", b"h2c"), (b"http2-settings", b"AAEAAEAAAAIAAAAB")]
+
+        assert counting(*offer) == counting()
+        assert end_to_end([*offer, (b"x-a", b"1")]) == [("x-a", "1")]
+
     @pytest.mark.parametrize(
         "name",
         [
@@ -148,128 +161,177 @@ def test_a_request_alone_keeps_all_its_headers_but_those_that_the_client_writes(
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(b"a\tb \xe9", True), (b"a\r\nx: y", False), (b"\x00", False), (b"\x7f", False)]
+    ("value", "expected"),
+    [(b"a\tb \xc3\xa9", True), (b"a\tb \xe9", False), (b"a\r\nx: y", False), (b"\x00", False), (b"\x7f", False)],
 )
 def test_values_that_would_be_another_header(value: bytes, expected: bool) -> None:
     assert sendable([JSON, (b"x-a", value)]) is expected
 
 
-class TestAdmission:
+class Peer:
+    """A connection as the account knows it. told: why it has been ended."""
+
+    def __init__(self, account: Account, clock: SimpleNamespace, held: int, *, arriving: bool) -> None:
+        self._account = account
+        self.loop = clock
+        self.arriving = arriving
+        self.held = held
+        self.told: list[str] = []
+        account.slow[self] = clock.time()  # type: ignore[index]
+        account.add(held, self)  # type: ignore[arg-type]
+
+    def drop(self, reason: str, *, told: bool = True) -> None:
+        self.told.append(reason)
+        self._account.slow.pop(self, None)  # type: ignore[call-overload]
+        self._account.idle.pop(self, None)  # type: ignore[call-overload]
+        self._account.add(-self.held)
+
+
+class TestAccount:
+    @pytest.fixture
+    def clock(self) -> SimpleNamespace:
+        clock = SimpleNamespace(now=0.0)
+        clock.time = lambda: clock.now
+        return clock
+
     @staticmethod
-    def entered(admission: Admission, *, size: int = 1, now: float = 0.0) -> Place | None:
-        """A whole request's place; None if there is no room for it."""
-        place = admission.begin(now)
-        if admission.grow(place, size, now) and admission.enter(place):
-            return place
-        admission.leave(place, now)
-        return None
+    def account(bytes_most: int = 10, connections_most: int = 2) -> Account:
+        return Account(bytes_most=bytes_most, connections_most=connections_most, refused=lambda _: None)
 
-    def test_callers_are_bounded(self) -> None:
-        admission = Admission(callers_most=2, bytes_most=1000)
-        first = self.entered(admission)
+    def test_who_has_kept_us_waiting_for_longest_gives_way_first(self, clock: SimpleNamespace) -> None:
+        account = self.account()
+        peers = []
+        for now, arriving in enumerate((True, False, True)):
+            clock.now = float(now)
+            peers.append(Peer(account, clock, 3, arriving=arriving))
+        account.add(6)
 
-        assert first is not None
-        assert (self.entered(admission) is None, self.entered(admission)) == (False, None)
-        admission.leave(first, 0.0)
-        assert self.entered(admission) is not None
+        assert [each.told for each in peers] == [["memory"], ["unread"], []]
+        assert account.bytes == 9
 
-    def test_their_memory_too(self) -> None:
-        admission = Admission(callers_most=99, bytes_most=COPIES * 10)
-        first = self.entered(admission, size=6)
+    def test_a_request_that_arrives_is_patient_with_those_that_have_just_begun(self, clock: SimpleNamespace) -> None:
+        account = self.account()
+        first = Peer(account, clock, 6, arriving=True)
+        second = Peer(account, clock, 3, arriving=True)
+        account.bytes += 2
 
-        assert first is not None
-        assert self.entered(admission, size=6) is None
-        admission.leave(first, 0.0)
-        second = self.entered(admission, size=6)
-        assert second is not None
-        admission.leave(second, 0.0)
-        assert repr(admission) == f"<Admission arriving=0 callers=0/99 bytes=0/{COPIES * 10}>"
+        assert not account.make_room(second, patient=True)  # type: ignore[arg-type]
+        clock.now = SLOW_S
+        assert account.make_room(second, patient=True)  # type: ignore[arg-type]
+        assert (first.told, second.told, account.bytes) == (["memory"], [], 5)
 
-    def test_requests_that_never_arrive_keep_nobody_out(self) -> None:
-        admission = Admission(callers_most=2, bytes_most=COPIES * 10)
-        silent = [admission.begin(0.0) for _ in range(1000)]
+    def test_nobody_gives_way_to_itself(self, clock: SimpleNamespace) -> None:
+        account = self.account()
+        only = Peer(account, clock, 20, arriving=False)
 
-        assert not admission.full
-        assert self.entered(admission, size=10) is not None
-        assert admission.in_hand == 1001
-        for place in silent:
-            admission.leave(place, 0.0)
-        assert (admission.in_hand, admission.callers) == (1, 1)
+        assert not account.make_room(only)  # type: ignore[arg-type]
+        assert only.told == []
+        account.add(-15)
+        assert account.make_room(only)  # type: ignore[arg-type]
 
-    def test_only_what_has_arrived_is_charged(self) -> None:
-        admission = Admission(callers_most=9, bytes_most=COPIES * 10)
-        place = admission.begin(0.0)
+    def test_a_connection_takes_the_place_of_one_that_owes_for_long_or_is_idle(self, clock: SimpleNamespace) -> None:
+        account = self.account()
+        reading = Peer(account, clock, 0, arriving=False)
+        owing = Peer(account, clock, 0, arriving=True)
 
-        assert [admission.grow(place, 4, 0.0), admission.grow(place, 6, 0.0), admission.grow(place, 1, 0.0)] == [
-            True,
-            True,
-            False,
-        ]
-        assert admission.bytes == COPIES * 10
+        assert account.room_for(2)
+        assert not account.room_for(3)
+        account.idle[owing] = None  # type: ignore[index]
+        assert account.room_for(3)
+        assert (owing.told, reading.told) == (["connections"], [])
+        late = Peer(account, clock, 0, arriving=True)
+        clock.now = SLOW_S
+        assert account.room_for(3)
+        assert (late.told, reading.told) == (["connections"], [])
 
-    def test_who_sends_slowly_gives_way_the_oldest_first(self) -> None:
-        admission = Admission(callers_most=9, bytes_most=COPIES * 12)
-        told: list[int] = []
-        slow = []
-        for number in range(3):
-            place = admission.begin(float(number))
-            assert admission.grow(place, 4, float(number))
-            place.give_way = partial(told.append, number)
-            slow.append(place)
-        now = 1.0 + SLOW_S
 
-        assert self.entered(admission, size=5, now=now) is not None
-        assert told == [0, 1]
-        assert [place.turned_away for place in slow] == [True, True, False]
-        assert not admission.grow(slow[0], 1, now), "it is told, but has not heard it yet"
-        for place in slow:
-            admission.leave(place, now)
-        assert (admission.bytes, admission.callers) == (COPIES * 5, 1)
-
-    def test_but_not_who_has_just_begun_nor_whose_request_is_whole(self) -> None:
-        admission = Admission(callers_most=9, bytes_most=COPIES * 10)
-        assert self.entered(admission, size=5, now=0.0) is not None
-        fresh = admission.begin(100.0)
-        assert admission.grow(fresh, 5, 100.0)
-
-        assert self.entered(admission, size=1, now=100.0 + SLOW_S / 2) is None
-        assert not fresh.turned_away
-
+class TestRate:
     def test_when_to_come_again_follows_the_rate(self) -> None:
-        admission = Admission(callers_most=1000, bytes_most=1000)
-        places = [self.entered(admission, size=0) for _ in range(90)]
+        rate = Rate()
         for second in range(5):
             for _ in range(4):
-                self.leave(admission, places, float(second))
+                rate.add(float(second))
 
-        assert admission.callers == 70
-        assert admission.retry_after_s(5.0) == 18, "70 callers at 20 in 5 s"
+        assert rate.retry_after_s(70, 5.0) == 18, "70 callers at 20 in 5 s"
 
     def test_it_is_never_less_than_a_second_nor_more_than_a_minute(self) -> None:
-        admission = Admission(callers_most=10_000, bytes_most=1000)
-        places = [self.entered(admission, size=0) for _ in range(5000)]
+        rate = Rate()
 
-        assert admission.retry_after_s(0.0) == 1, "nothing is known yet"
-        self.leave(admission, places, 0.0)
-        assert admission.retry_after_s(0.0) == RETRY_AFTER_MOST_S
-        for _ in range(4998):
-            self.leave(admission, places, 1.0)
-        assert admission.retry_after_s(1.0) == 1
-
-    @staticmethod
-    def leave(admission: Admission, places: list[Place | None], now: float) -> None:
-        place = places.pop()
-        assert place is not None
-        admission.leave(place, now)
+        assert rate.retry_after_s(5000, 0.0) == 1, "nothing is known yet"
+        rate.add(0.0)
+        assert rate.retry_after_s(4999, 0.0) == RETRY_AFTER_MOST_S
+        assert rate.retry_after_s(0, 0.0) == 1
 
     def test_what_was_answered_long_ago_is_forgotten(self) -> None:
         rate = Rate()
-        rate.add(100, 0.0)
+        rate.add(0.0)
+        rate.add(70.0)
 
-        assert rate.per_s(RETRY_AFTER_MOST_S) == 0.0
-        rate.add(10, 70.0)
-        assert rate.per_s(72.0) == 5.0
-        assert rate.per_s(70.0 + RATE_WINDOW_S) == 0.0
+        assert rate.retry_after_s(3, 72.0) == 6, "one in 2 s"
+        assert rate.retry_after_s(3, 70.0 + RATE_WINDOW_S) == 1, "nothing is known"
+
+
+class TestQuestions:
+    @pytest.mark.parametrize(
+        ("inputs", "outputs", "free"),
+        [
+            ([[-1, 3]], [[-1, 2]], True),
+            ([[-1, 3], [-1, 1]], [[-1]], True),
+            ([[-1]], [[-1]], False),
+            ([[-1, 3], [2, 3]], [[-1, 2]], False),
+            ([[-1, 3]], [[2]], False),
+            ([[4, -1]], [[4, -1]], False),
+            ([[]], [[-1, 2]], False),
+            ([], [[-1, 2]], False),
+            ([[-1, 3]], [], False),
+        ],
+    )
+    def test_every_tensors_first_axis_has_to_be_free(
+        self, inputs: list[list[int]], outputs: list[list[int]], free: bool
+    ) -> None:
+        named = [{"name": f"x{number}", "shape": each} for number, each in enumerate(inputs)]
+        metadata = {"inputs": named, "outputs": [{"shape": each} for each in outputs]}
+
+        known = free_axes(orjson.dumps(metadata))
+
+        assert known == ({f"x{number}": each[1:] for number, each in enumerate(inputs)} if free else None)
+
+    @pytest.mark.parametrize("metadata", [b"", b"<html>", b"[]", b"{}", b'{"inputs": 1, "outputs": 2}', b'{"inputs": [{}]}'])
+    def test_what_says_nothing_of_it_is_not_free(self, metadata: bytes) -> None:
+        assert free_axes(metadata) is None
+
+    @pytest.mark.parametrize(
+        ("axes", "fits"),
+        [
+            ({"x": [3], "y": [1, 7]}, True),
+            ({"x": [4], "y": [1, 7]}, False),
+            ({"x": [], "y": [1, 7]}, False),
+            ({"x": [3, 1], "y": [1, 7]}, False),
+            ({"x": [3]}, False),
+            ({"x": [3], "y": [1, 7], "temp": [1]}, False),
+            ({"x": [3], "z": [1, 7]}, False),
+        ],
+    )
+    def test_a_request_with_other_tensors_than_the_model_goes_alone(self, axes: dict[str, list[int]], fits: bool) -> None:
+        assert fit(axes, {"x": [3], "y": [1, -1]}) is fits
+
+    async def test_it_is_asked_once_for_each_who_asks(self) -> None:
+        asked: list[tuple[str, str]] = []
+
+        class Client:
+            async def request(self, _: str, path: str, *, headers: dict[str, str], timeout_s: float) -> Response:
+                asked.append((path, headers["authorization"]))
+                return Response(
+                    200 if headers["authorization"] == "a" else 503,
+                    {},
+                    b'{"inputs": [{"name": "x", "shape": [-1, 1]}], "outputs": [{"shape": [-1]}]}',
+                )
+
+        questions = Questions(cast(HttpClient, Client()), {"authorization": "c"})
+        found = [await questions.may_merge("/v2/models/m", who, {"x": [1]}) for who in ({"authorization": "a"}, {}) * 2]
+
+        assert found == [True, False, True, False]
+        assert asked == [("/v2/models/m", "a"), ("/v2/models/m", "c")]
 
 
 class TestParting:
@@ -297,23 +359,23 @@ class TestParting:
 
 class TestSeparate:
     @staticmethod
-    def asked(shared: bytes) -> Asked:
-        return Asked(shared, (b"1",), 1)
+    def caller(shared: bytes, target: str = "/m") -> Caller:
+        return cast(Caller, SimpleNamespace(endpoint=Predict(), target=target, asked=Asked(shared, (b"1",), 1)))
 
     def test_of_a_model_and_its_parameters_for_a_while(self) -> None:
-        separate, endpoint = Separate(), Predict()
-        separate.add(endpoint, "/m", self.asked(b"s"), 10.0)
+        separate = Separate()
+        separate.add(self.caller(b"s"), 10.0)
 
-        assert separate.holds(endpoint, "/m", self.asked(b"s"), 10.0)
-        assert separate.holds(endpoint, "/m", self.asked(b"s"), 9.9 + REMEMBERED_S)
-        assert not separate.holds(endpoint, "/m", self.asked(b"s"), 10.0 + REMEMBERED_S)
-        assert not separate.holds(endpoint, "/n", self.asked(b"s"), 10.0)
-        assert not separate.holds(endpoint, "/m", self.asked(b"t"), 10.0)
+        assert separate.holds(self.caller(b"s"), 10.0)
+        assert separate.holds(self.caller(b"s"), 9.9 + REMEMBERED_S)
+        assert not separate.holds(self.caller(b"s"), 10.0 + REMEMBERED_S)
+        assert not separate.holds(self.caller(b"s", "/n"), 10.0)
+        assert not separate.holds(self.caller(b"t"), 10.0)
 
     def test_it_takes_little_memory_whatever_callers_send(self) -> None:
-        separate, endpoint = Separate(), Predict()
+        separate = Separate()
         for number in range(REMEMBERED_MOST + 1):
-            separate.add(endpoint, "/m", self.asked(b"%d" % number), 0.0)
+            separate.add(self.caller(b"%d" % number), 0.0)
 
-        held = [separate.holds(endpoint, "/m", self.asked(b"%d" % number), 0.0) for number in range(REMEMBERED_MOST + 1)]
+        held = [separate.holds(self.caller(b"%d" % number), 0.0) for number in range(REMEMBERED_MOST + 1)]
         assert held == [False] + [True] * REMEMBERED_MOST

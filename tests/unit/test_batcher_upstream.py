@@ -11,12 +11,12 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from nightshift.batcher.dispatch import Answer, Caller
+from nightshift.batcher.metrics import Metrics
+from nightshift.batcher.readiness import Separate
+from nightshift.batcher.routes import Routes
+from nightshift.batcher.upstream import Upstream
 from nightshift.driver.http import HttpClient, NoDescriptors, Response
-from nightshift.stream.batcher.dispatch import Answer, Caller
-from nightshift.stream.batcher.division import Separate
-from nightshift.stream.batcher.metrics import Metrics
-from nightshift.stream.batcher.routes import Routes
-from nightshift.stream.batcher.upstream import Upstream
 
 pytestmark = pytest.mark.unit
 
@@ -28,7 +28,9 @@ class Client:
         self._outcomes = list(outcomes)
         self.bodies: list[Any] = []
 
-    async def request(self, _method: str, _path: str, body: bytes, _headers: object, *, timeout_s: float) -> Response:
+    async def request(
+        self, _method: str, _path: str, body: bytes, _headers: object, *, timeout_s: float, **_: object
+    ) -> Response:
         self.bodies.append(orjson.loads(body)["input"])
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, Exception):
@@ -97,7 +99,9 @@ class Server:
         self.rounds: list[list[list[str]]] = []
         self._open = self.most = 0
 
-    async def request(self, _method: str, _path: str, body: bytes, _headers: object, *, timeout_s: float) -> Response:
+    async def request(
+        self, _method: str, _path: str, body: bytes, _headers: object, *, timeout_s: float, **_: object
+    ) -> Response:
         asked = orjson.loads(body)["input"]
         texts = asked if isinstance(asked, list) else [asked]
         if not self._open:

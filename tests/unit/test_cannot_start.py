@@ -101,6 +101,7 @@ def test_an_image_that_cannot_be_had_is_over_after_minutes_on_every_pod_with_a_m
         (spoken(said.UNREACHABLE), Cause.UNREACHABLE),
         (spoken("", exit_code=127), Cause.PROGRAM),
         (spoken("", exit_code=128, reason="StartError"), Cause.PROGRAM),
+        (spoken("INFO Starting to load model", exit_code=137), Cause.KILLED),
         (spoken("RuntimeError: the moon is full"), Cause.OTHER),
     ],
 )

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nightshift.planner.costs.bill import Bill, Delivered, Machine, Rung, bill, estimate, operations
+from nightshift.planner.costs.bill import Bill, Machine, Rung, bill, estimate, operations
 from nightshift.planner.costs.prices import OURS, Prices, PricesError, load_prices
 from nightshift.planner.costs.report import by_job, latest, lines
 from nightshift.planner.costs.split import PARTS, Life, Parts, apportion, split
@@ -88,7 +88,7 @@ class TestParts:
     ) -> None:
         seen = Seen(tuple(found), frozenset(mark.attempt for mark in found), cluster)
         measured = measure(seen, used, lambda profile: Machine("g2-standard-8-spot" if profile else "", 0.375))
-        made = bill(measured, Delivered(rows=1, tokens=1), PRICES)
+        made = bill(measured, PRICES, rows=1, tokens=1)
 
         assert made is not None
         for rung in made.rungs:
@@ -334,7 +334,7 @@ class TestPrices:
         assert len(str(error.value).splitlines()) == 3
 
 
-DELIVERED = Delivered(chunks=50, rows=2000, tokens=2_000_000)
+DELIVERED: Any = {"chunks": 50, "rows": 2000, "tokens": 2_000_000}
 
 
 def measured_of(**changes: Any) -> dict[str, Any]:
@@ -359,7 +359,7 @@ def a_decision(**changes: Any) -> Decision:
 class TestBill:
     def made(self, **changes: Any) -> Bill:
         found = bill(
-            measured_of(), DELIVERED, PRICES, **{"estimated": (a_decision(), L4), "bigquery_bytes": 1 << 39, **changes}
+            measured_of(), PRICES, **DELIVERED, **{"estimated": (a_decision(), L4), "bigquery_bytes": 1 << 39, **changes}
         )
         assert found is not None
         return found
@@ -393,7 +393,7 @@ class TestBill:
         assert (second.profile, second.estimate) == ("gpu-l4-spot", None)
 
     def test_a_machine_without_a_price_makes_the_total_unknown_and_is_named(self) -> None:
-        found = bill(measured_of(machine="a4-highgpu-8g-spot"), DELIVERED, PRICES)
+        found = bill(measured_of(machine="a4-highgpu-8g-spot"), PRICES, **DELIVERED)
 
         assert found is not None
         said = found.to_json()
@@ -407,7 +407,6 @@ class TestBill:
         nothing = {**measured_of(), "profiles": [], "attempts": 0, "marks": 0}
         found = bill(
             nothing,
-            Delivered(),
             replace(PRICES, class_a_per_1000=0, class_b_per_1000=0),
             own=("profile", Machine(machine, 1.0)),
         )
@@ -429,7 +428,7 @@ class TestBill:
         assert (found.unpriced, found.machines, found.estimate) == ((), 900_000, None)
 
     def test_attempts_without_a_mark_are_said(self) -> None:
-        made = bill({**measured_of(), "not_seen": 2}, DELIVERED, PRICES)
+        made = bill({**measured_of(), "not_seen": 2}, PRICES, **DELIVERED)
 
         assert made is not None
         assert made.to_json()["attempts_not_seen"] == 2
@@ -438,7 +437,7 @@ class TestBill:
         assert self.made(bigquery_bytes=None).total == (self.made().total or 0) - 3_000_000
 
     def test_a_run_of_no_rows_has_no_price_for_each(self) -> None:
-        found = bill(measured_of(), Delivered(chunks=50), PRICES)
+        found = bill(measured_of(), PRICES, chunks=50)
 
         assert found is not None
         assert (found.to_json()["per_million_tokens"], found.to_json()["per_thousand_rows"]) == (None, None)
@@ -453,7 +452,7 @@ class TestBill:
 
     @pytest.mark.parametrize("measured", [None, {}, {"profiles": [{"profile": "cpu"}]}])
     def test_without_what_was_paid_for_there_is_none(self, measured: dict[str, Any] | None) -> None:
-        assert bill(measured, DELIVERED, PRICES) is None
+        assert bill(measured, PRICES, **DELIVERED) is None
 
 
 def a_row(run: str | None, day: int, **changes: Any) -> dict[str, Any]:

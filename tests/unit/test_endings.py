@@ -55,6 +55,16 @@ def test_a_repeat_writes_no_second_one() -> None:
     assert len(paths(store)) == 1
 
 
+def test_a_run_that_is_published_again_has_an_ending_of_each_publication() -> None:
+    store = MemoryStore()
+    again = replace(PUBLISHED, at="2026-11-23T04:00:00+00:00")  # Another run was shown in between.
+    for ending in (PUBLISHED, PUBLISHED, again, again):
+        endings.record(store, RUN, ending)
+
+    assert endings.latest(store, RUN) == again
+    assert len(paths(store)) == 2
+
+
 def test_each_ending_after_another_one_is_written() -> None:
     store = MemoryStore()
     for ending in (FAILED, PUBLISHED, FAILED, replace(FAILED, task="publish"), replace(FAILED, dead_letters=None)):

@@ -130,7 +130,7 @@ class TestApiServers:
     def test_the_planner_says_it_of_rows_that_are_known_to_be_short(self) -> None:
         model = model_of(configs.MINILM)
         spec = a_spec(engine={"max_model_len": 256}, compute={"profile": L4, "fallback": ["cpu", H100]})
-        decision, _ = weigh(spec, 1_000_000, Known(Tokens(14, 0, "sampled"), model))
+        _, decision, _ = weigh(spec, 1_000_000, Known(Tokens(14, 0, "sampled"), model))
         assert decision.api_servers == {L4: 4, H100: 4}
         assert Decision.from_json(json.loads(json.dumps(decision.to_json()))).hints == decision.hints
         assert any(each.endswith("api-server-count 4") for each in decision.reasons)

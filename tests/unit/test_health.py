@@ -96,14 +96,14 @@ async def test_the_death_of_an_engine_counts_against_the_rows_that_it_had() -> N
 async def test_the_time_without_an_engine_is_counted_while_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker()
     seen: list[float] = []
-    monkeypatch.setattr(worker.health._patience, "pause", lambda _: asyncio.sleep(0.01))
+    monkeypatch.setattr(worker.health.patience, "pause", lambda _: asyncio.sleep(0.01))
     answers = iter([False, False, False, False, True])
 
     async def healthy() -> bool:
         seen.append(worker.stats.engine_wait_s)
         return next(answers)
 
-    monkeypatch.setattr(worker.health._engine, "healthy", healthy)
+    monkeypatch.setattr(worker.health.engine, "healthy", healthy)
     assert not await worker.health.alive(BROKE)
 
     assert seen[:2] == [0, 0], "of the connection, and of the first probe"
@@ -193,7 +193,7 @@ async def test_the_time_without_one_of_several_engines_counts_as_its_part(monkey
     async def waited_s(engines: int) -> float:
         """By a clock that each look at it moves."""
         worker, times = Worker(engines=engines), itertools.count(0, 10)
-        monkeypatch.setattr(worker.health._patience, "pause", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(worker.health.patience, "pause", lambda _: asyncio.sleep(0))
         worker.answers(False, False)
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: float(next(times)))
         await worker.health.alive(BROKE)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift.driver.heartbeats import LAST_S, Birth, Heartbeats
+from nightshift.driver.heartbeats import LAST_S, Heartbeats
 from nightshift.driver.stats import Stats
 from nightshift.planner.measured import look
 from nightshift.run.heartbeats import Ended, Heartbeat, NotAHeartbeat, ended_at_age_s, period_s
@@ -27,7 +27,7 @@ from tests.unit import stream_bench
 pytestmark = pytest.mark.unit
 
 PLUGINS = Path(__file__).resolve().parents[2] / "plugins"
-BIRTH = Birth("pod-1a2b3c4d", "gpu-l4-spot", "owner", 3, "spot-7", "pod", 8.0, age_s=2.0)
+BIRTH = Heartbeat("pod-1a2b3c4d", "gpu-l4-spot", "owner", 3, "spot-7", "pod", 8.0, "", "", age_s=2.0)
 MARK = Heartbeat("a", "cpu", "owner", 0, "n", "p", 2.0, "2026-11-20T01:00:00+00:00", "2026-11-20T01:01:00+00:00", 60.0)
 
 

@@ -12,9 +12,9 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.planner import measured
+from nightshift.planner.bills import seal_measured
 from nightshift.planner.costs.bill import Machine
 from nightshift.planner.measured import Seen, look, measure
-from nightshift.planner.sealing import seal_measured
 from nightshift.run.chunks import Part
 from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.ledger import Ledger

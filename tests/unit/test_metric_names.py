@@ -15,11 +15,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
+from nightshift.batcher import metrics as batcher
 from nightshift.driver.metrics import BuildInfo, StatsCollector
 from nightshift.driver.run_metrics import Night, RunCollector
 from nightshift.driver.stats import Stats
 from nightshift.run.ledger import Chunks
-from nightshift.stream.batcher import metrics as batcher
 from nightshift.stream.metrics import StreamCollector, TargetCollector
 from nightshift.stream.stats import StreamStats
 from tests.builders import a_plan
@@ -121,7 +121,7 @@ def test_the_page_lists_none_that_does_not_exist() -> None:
 
 def said(*names: str) -> Iterator[str]:
     """The texts that the batcher's code gives to counters of these names, or to its functions that count."""
-    for path in (ROOT / "plugins/nightshift/stream/batcher").glob("*.py"):
+    for path in (ROOT / "plugins/nightshift/batcher").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Call)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -188,6 +190,20 @@ class TestCallersThatMisbehave:
         finally:
             for each in halves:
                 each.close()
+
+    def test_those_that_are_left_at_the_end_are_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Else each is a warning at some later time: "Event loop is closed"."""
+        told: list[object] = []
+        monkeypatch.setattr(sys, "unraisablehook", told.append)
+        served = serve_metrics(0, StatsCollector(Stats()))
+        assert served
+        with self.half(f"http://127.0.0.1:{served.port}/metrics") as connection:
+            assert get(f"http://127.0.0.1:{served.port}/")[0] == 200
+            served.close()
+            assert connection.recv(1) == b""
+        del served
+        gc.collect()
+        assert told == []
 
     def test_a_head_without_an_end_is_broken_off(self, url: str) -> None:
         with (

@@ -51,7 +51,7 @@ def test_a_command_that_asks_bigquery_says_it_too(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(connections, "warehouse", lambda: no_account("", OSError))
 
     with pytest.raises(WarehouseError, match=f"no Google credentials here. Log in with `{LOG_IN}`"):
-        trouble.warehouse_of(connections)
+        trouble.warehouse_of(connections.warehouse)
 
 
 def test_a_plan_does_not_wait_for_the_metadata_server(

@@ -354,6 +354,7 @@ class TestWhenItIsDue:
             ({}, {"logical_date": None, "run_after": None}, ""),
             ({}, None, ""),
             ({"every": "10m", "schedule": None}, {"logical_date": "2026-11-20T09:10:00+00:00"}, "2026-11-20T0910"),
+            ({"every": "10m", "schedule": None}, {"conf": {"partition": "2026-11-03T0710"}}, "2026-11-03T0710"),
         ],
     )
     def test_the_partition(self, spec: dict[str, Any], run: dict[str, Any] | None, partition: str) -> None:

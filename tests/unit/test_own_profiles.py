@@ -17,10 +17,10 @@ from nightshift.jobset.manifest.render import render
 from nightshift.planner.costs.prices import PricesError, load_prices
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import decide
+from nightshift.planner.record import hardware_of, workload_of
 from nightshift.planner.roofline import CannotStart
 from nightshift.planner.speed import Known, speed_of, tokens_of
 from nightshift.planner.suggestions import shapes
-from nightshift.planner.workload import hardware_of, workload_of
 from nightshift.profiles import Span, misfits
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, SpecErrors, load, profile_names

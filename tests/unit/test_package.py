@@ -96,7 +96,13 @@ class TestVersions:
 
     def test_airflow_needs_nothing_of_the_drivers(self) -> None:
         """Neither at a DAG's parse nor in a task: an Airflow without the extra `driver` lacks it."""
-        rooms = {path.name for path in (ROOT / "plugins/nightshift").iterdir()} - {"__pycache__", "driver", "batch", "stream"}
+        rooms = {path.name for path in (ROOT / "plugins/nightshift").iterdir()} - {
+            "__pycache__",
+            "driver",
+            "batch",
+            "batcher",
+            "stream",
+        }
         drivers = {Requirement(text).name for text in EXTRAS["driver"]}
         base = {Requirement(text).name for text in PROJECT["dependencies"]}
 

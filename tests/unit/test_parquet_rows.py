@@ -93,13 +93,14 @@ def test_any_rows_in_any_order_are_what_pyarrow_reads(body: bytes, monkeypatch: 
     assert decoded(groups.rows(0, range(3))).schema.types == pq.ParquetFile(pa.BufferReader(body)).read().schema.types
 
 
-def test_a_part_of_a_large_group_is_all_that_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", [7, [7], {"a": 7}], ids=["number", "list", "struct"])
+def test_a_part_of_a_large_group_is_all_that_is_held(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
     monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 20_000)
     sink = io.BytesIO()
-    pq.write_table(pa.table({"id": range(10_000)}), sink)
-    groups = RowGroups(pa.BufferReader(sink.getvalue()))
+    pq.write_table(pa.table({"id": range(10_000), "value": [value] * 10_000}), sink)
+    groups = RowGroups(pa.BufferReader(sink.getvalue()), ["value"])
 
-    sizes = [len(table) for _, table in groups.batches(0)]
+    sizes = [len(groups.rows(*part)) for part in groups.parts()]
     assert sum(sizes) == 10_000
     assert max(sizes) * parquet_rows.VALUE_BYTES <= 20_000
 

@@ -17,9 +17,8 @@ from obstore.store import LocalStore, ObjectStore
 
 from nightshift.cli import main
 from nightshift.hooks.connections import AirflowConnections
-from nightshift.planner.record import Record
+from nightshift.planner.record import Record, workload_of
 from nightshift.planner.speeds import path_of
-from nightshift.planner.workload import workload_of
 from nightshift.run.names import canonical_json
 from nightshift.spec import load
 from nightshift.store import StoreUnavailable

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from nightshift.planner.feasibility import answer, cost
 from nightshift.planner.model import model_of
 from nightshift.planner.plan import Decision, NotADecision, Refused, SpeedUnknown, decide, fixed, question_of, table, weigh
-from nightshift.planner.record import Record, Workload
+from nightshift.planner.record import Record, Workload, workload_of
 from nightshift.planner.speed import Basis, Known, speed_of, tokens_of
 from nightshift.planner.suggestions import WAYS
-from nightshift.planner.workload import workload_of
 from nightshift.profiles import PROFILES, WORK_SECONDS_MIN, Span, fit
 from nightshift.profiles.limits import Limits
 from nightshift.spec import JobSpec
@@ -289,7 +288,7 @@ class TestWorkers:
             decide(a_spec(**CHAT), 1000, UNKNOWN, Limits(quota=0))
 
     def test_who_only_looks_sees_one_worker_and_why(self) -> None:
-        decision, problems = weigh(a_spec(), 10**6, UNKNOWN)
+        _, decision, problems = weigh(a_spec(), 10**6, UNKNOWN)
 
         assert (decision.workers, problems) == (1, ())
         assert "its speed is unknown, so the deadline was not checked" in decision.reasons[0]

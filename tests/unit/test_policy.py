@@ -98,6 +98,12 @@ class TestAPersonsNumber:
 
         assert change.add == Addition("spot", 2, helps=True)
 
+    def test_holds_for_what_replaces_a_jobset_that_kueue_gave_up_on(self) -> None:
+        state = replace(STATE, asked=3).with_all((replace(OWNER, workers=3),))
+        change = decide(replace(WANTED, file=3), state, seen(state, given_up="jobset-1"))
+
+        assert (change.rule, change.add, change.drop) == (Rule.FALLBACK, Addition("on-demand", 3, helps=False), ("jobset-1",))
+
     def test_one_that_holds_waits_while_a_profile_takes_over(self) -> None:
         state = replace(STATE, asked=12).with_all((OWNER, FleetMember(2, "on-demand", 3)))
 

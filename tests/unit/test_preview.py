@@ -12,18 +12,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import obstore
+import pyarrow as pa
 import pytest
 from obstore.store import MemoryStore
 
 from nightshift.fields.terminal import Written
 from nightshift.formats import UnreadableFormat
+from nightshift.jobset.observation import Observation
 from nightshift.planner.costs.prices import Prices
-from nightshift.preview import compare, keeper, results
+from nightshift.preview import compare, keeper, results, warm
 from nightshift.preview.names import EngineFolder, is_id, new_id, result_path
+from nightshift.preview.outcome import EngineTaken
 from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant
 from nightshift.preview.session import Question, Surroundings, preview
 from nightshift.preview.text import lines
-from nightshift.preview.warm import NoEngine, folder_of, manifest_of, same_engine
+from nightshift.preview.warm import NoEngine, WarmEngine, folder_of, manifest_of, same_engine
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
 from tests.builders import a_spec
@@ -278,3 +281,17 @@ def test_an_engine_takes_questions_for_an_hour(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(asked())
 
     assert len(taken) == 7, "the seventh begins at 3,594 s"
+
+
+def test_who_waits_hears_that_the_pod_with_the_answer_is_gone_when_another_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new pod knows nothing of a question that the old one has taken."""
+    monkeypatch.setattr(warm, "new_id", lambda: "asked")
+    for name in ("PATIENT_S", "LOOK_S", "COMPUTE_S"):
+        monkeypatch.setattr(warm, name, 0.3 if name == "COMPUTE_S" else 0.0)
+    store, spec = MemoryStore(), a_spec()
+    obstore.put(store, folder_of(spec, SETTINGS).taken_path("asked"), b"pod-1")
+    seen = Observation({}, pods=({"metadata": {"name": "pod-2"}, "status": {"phase": "Running"}},))
+    runtime: Any = SimpleNamespace(observe=lambda _: seen)
+
+    with pytest.raises(EngineTaken, match="took pod pod-1 away while its engine answered"):
+        WarmEngine(store, SETTINGS, lambda: runtime, lambda _: None).answers(spec, pa.table({"id": [1]}))

@@ -82,7 +82,7 @@ async def two() -> AsyncIterator[Two]:
 async def test_what_one_engine_has_is_called_back_from_it_alone() -> None:
     async with two() as made:
         made.second.standing = Standing.ILL
-        made.second.health._resend()
+        made.second.health.resend()
         await asyncio.sleep(0.01)
 
         assert made.now == (4, 0)
@@ -93,7 +93,7 @@ async def test_what_waits_for_its_verdict_is_not_called_back_with_what_an_ill_en
     async with two() as made:
         made.clients[1].replies[0].set_result(Failed("all is lost", status=500))
         await asyncio.sleep(0.01)
-        [held] = made.loop.sender.trial._known.held
+        [held] = made.loop.sender.trial.known.held
         made.loop._call_back_from(1, resting=False)
 
         assert [group for group in made.scheduler.in_flight if group.engine == 1] == [held.group]
@@ -105,7 +105,7 @@ async def test_an_engine_that_is_back_says_nothing_of_the_other() -> None:
             client.replies[0].set_result(Failed("all is lost", status=500))
         await asyncio.sleep(0.01)
         assert (made.first.standing, made.second.standing) == (Standing.DOUBTED, Standing.DOUBTED)
-        made.second.health._resumed()
+        made.second.health.resumed()
 
         assert (made.first.standing, made.second.standing) == (Standing.DOUBTED, Standing.ANSWERS)
 
@@ -118,3 +118,16 @@ async def test_a_window_follows_the_rows_of_its_own_engine() -> None:
         await made.loop._look(made.second)
 
         assert seen == [4]
+
+
+async def test_nobody_asks_an_engine_once_the_loop_ends() -> None:
+    """The search would go on without a pause, and hold up the whole process when its client no longer waits for anything."""
+    async with two() as made:
+        made.clients[1].replies[0].set_result(Failed("all is lost", status=500))
+        await asyncio.sleep(0.01)
+        made.loop.send_no_more()
+        await asyncio.sleep(0.01)
+
+        assert made.loop.sender.trial.known.held == []
+        assert not any("_find_out" in str(task) for task in asyncio.all_tasks())
+        assert made.now == (4, 3)

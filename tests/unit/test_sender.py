@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from nightshift.driver.attribution import Canary
 from nightshift.driver.engine import Gone
-from nightshift.driver.faults import Canary
 from nightshift.driver.scheduler import Group, Row
 from nightshift.driver.sender import Sender
 
@@ -30,8 +30,8 @@ def test_the_engine_cannot_have_died_of_a_request_that_never_reached_it(reached:
         return False
 
     sender: Any = Sender.__new__(Sender)
-    sender._engines = SimpleNamespace(of=lambda _: SimpleNamespace(health=SimpleNamespace(alive=alive)))
-    sender._scheduler = SimpleNamespace(returned=lambda _group: None)
+    sender.engines = SimpleNamespace(of=lambda _: SimpleNamespace(health=SimpleNamespace(alive=alive)))
+    sender.scheduler = SimpleNamespace(returned=lambda _group: None)
 
     assert asyncio.run(sender._settle(group, Canary("/x", b"{}", []), Gone("no connection", reached=reached))) is None
     assert rested == [not reached]

@@ -222,6 +222,7 @@ class TestWhatAnswersAreComparedWith:
         assert published_before(store, b.run) == a.run, "what it would replace"
         publish(b, 3)
         assert published_before(store, b.run) == a.run
+        assert published_before(store, a.run) == earlier.run, "the one that replaced it came after it"
         publish(a, 5, asked=4, night="manual")
         assert published_before(store, a.run) == b.run
 

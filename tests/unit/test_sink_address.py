@@ -11,8 +11,8 @@ from google.auth.credentials import Scoped
 from nightshift.stream.dead_letters import DeadLetterTable
 from nightshift.stream.google_login import SCOPES, Token
 from nightshift.stream.ports import BadUrl
-from nightshift.stream.postgres import Session
 from nightshift.stream.redrive import Redrive, redrive
+from nightshift.stream.session import Session
 from nightshift.stream.sink_address import parse
 from tests.stream_manifests import a_stream
 

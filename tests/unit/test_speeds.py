@@ -15,10 +15,9 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.planner import speeds
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import decide
-from nightshift.planner.record import Record
+from nightshift.planner.record import Record, hardware_of, workload_of
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.planner.speeds import keep, nearest, path_of, records_for, records_if_any, records_of
-from nightshift.planner.workload import hardware_of, workload_of
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import canonical_json
 from nightshift.spec.values import job_name

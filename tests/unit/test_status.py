@@ -81,6 +81,7 @@ def test_a_footer_longer_than_the_first_read(run: Run) -> None:
         (b"no parquet at all", "it does not end like a Parquet file"),
         (a_chunk(RUN, PLAN, 1)[:-20], "it does not end like a Parquet file"),
         (a_chunk(RUN, PLAN, 1)[-300:], "its Parquet footer is longer than the object"),
+        (b"PAR1" + bytes(5 << 20) + (5 << 20).to_bytes(4, "little") + b"PAR1", "its footer has 5242888 bytes, more than"),
         (b"PAR1" + b"\xff" * 100 + (100).to_bytes(4, "little") + b"PAR1", "its Parquet footer cannot be decoded"),
         (made_by("a", range(4, 7)), "it holds 3 rows, but the plan says 4"),
         (made_by("a", range(4, 8), predictions=5), "it holds 4 rows but claims 5 predictions and 0 dead letters"),

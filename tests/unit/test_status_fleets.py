@@ -18,11 +18,16 @@ pytestmark = pytest.mark.unit
 
 AT = "2026-11-21T02:00:00+00:00"
 NOW = 1795227600.0  # 20 min after AT
+START_S = 1800.0
 WORDS = LastWords("server", 1, "Error", 3, AT, "ValueError: no such model", ("Traceback", "ValueError: no such model"))
 
 
 def pod(name: str, stage: Stage, acts: Acts = Acts.NOBODY, **more: object) -> PodNow:
     return PodNow(name, 0, stage, AT, acts, **more)  # type: ignore[arg-type]
+
+
+def no() -> bool:
+    return False
 
 
 def a_fleet(*pods: PodNow, wanted: int = 1, **more: object) -> JobSetNow:
@@ -57,7 +62,7 @@ class TestTrouble:
     def test_an_engine_that_exits_again_and_again(self) -> None:
         fleet = a_fleet(pod("a", Stage.WEIGHTS, words=WORDS, restarts=3), pod("b", Stage.WEIGHTS))
 
-        assert trouble([fleet], NOW) == (
+        assert trouble([fleet], NOW, START_S, no) == (
             "engine",
             "No engine starts: server (restarted 3 times, last error: ValueError: no such model).",
         )
@@ -72,16 +77,26 @@ class TestTrouble:
         ],
     )
     def test_what_works_or_may_yet_is_none(self, fleet: JobSetNow) -> None:
-        assert trouble([fleet], NOW) is None
+        assert trouble([fleet], NOW, START_S, no) is None
 
     def test_waiting_for_the_cluster_for_long(self) -> None:
         fleet = a_fleet(pod("a", Stage.NODE, Acts.CLUSTER, why="no nodes"))
 
-        assert trouble([fleet], NOW - 600) is None
-        assert trouble([fleet], NOW) == (
+        assert trouble([fleet], NOW - 600, START_S, no) is None
+        assert trouble([fleet], NOW, START_S, no) == (
             "waiting",
             "1 pod waiting for a machine (no nodes) for 20 min: ask who runs the cluster.",
         )
+
+    @pytest.mark.parametrize("stage", [Stage.WEIGHTS, Stage.WARM_UP, Stage.WORKING])
+    def test_an_engine_that_runs_and_answers_nothing(self, stage: Stage) -> None:
+        fleet = a_fleet(pod("a", stage), pod("b", Stage.NODE))
+
+        assert trouble([fleet], NOW, 1200, no) is None
+        assert trouble([fleet], NOW, 600, lambda: True) is None
+        kind, words = trouble([fleet], NOW, 600, no) or ("", "")
+        assert kind == "engine"
+        assert words.startswith("No row is answered, and an engine has run for 20 min; a start takes 10 min at most.")
 
 
 class TestWhereItIsShown:
@@ -101,6 +116,19 @@ class TestWhereItIsShown:
 
         assert found is not None
         assert [each.kind for each in found.attention] == ["engine"]
+
+    def test_a_run_whose_engine_hangs_needs_attention_until_a_worker_has_an_answer(self, run: ChatRun) -> None:
+        shown.save_now(run.store, run.run, a_fleet(pod("x", Stage.WORKING)))
+
+        def kinds() -> list[str]:
+            found = Summarizer(run.store, run.run).summary(lambda _: None, time.time())
+            assert found is not None
+            return [each.kind for each in found.attention]
+
+        run.beat("pod-0", rows_answered=0)
+        assert kinds() == ["engine"]
+        run.beat("pod-0", 1, rows_answered=1)
+        assert kinds() == []
 
     def test_the_first_screen_has_stages_and_the_last_words(self, run: ChatRun) -> None:
         """A pod whose driver has sent nothing yet is not working."""

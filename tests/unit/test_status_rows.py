@@ -16,7 +16,7 @@ from nightshift.run.chunks import NotAChunk
 from nightshift.run.endings import Ending
 from nightshift.run.inputs import InputReader
 from nightshift.run.opening import NoSuchRun
-from nightshift.status import dead_letters, folder, source_rows
+from nightshift.status import dead_letters, explanation, folder, source_rows
 from nightshift.status.dead_letters import DeadLetterPage, DeadLetters
 from nightshift.status.explanation import NoSuchRow, explain, key_of
 from nightshift.status.samples import samples
@@ -378,6 +378,12 @@ class TestExplanation:
         explain(run.store, run.run, key={"id": "33"})
 
         assert read == [range(30, 40), range(33, 34)]
+
+    @pytest.mark.parametrize("row", [10, 13, 14, 17, 19])
+    def test_a_key_behind_the_rows_that_are_read_at_once(self, run: ChatRun, monkeypatch: pytest.MonkeyPatch, row: int) -> None:
+        monkeypatch.setattr(explanation, "ROWS_AT_ONCE", 4)
+
+        assert explain(run.store, run.run, key={"id": f"{row}"}).sample.ordinal == row
 
     @pytest.mark.parametrize("key", ["99", "x", "-1"])
     def test_a_key_that_no_row_has(self, run: ChatRun, key: str) -> None:

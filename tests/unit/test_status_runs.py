@@ -188,7 +188,19 @@ class TestSummary:
         run.seal()
         ended(run, endings.FAILED, at="2100-01-01T00:00:00+00:00", task="publish", error="No right to write.")
 
-        assert (summary_of(run).state, summary_of(run).failed_task) == ("failed", "publish")
+        found = summary_of(run)
+        assert (found.state, found.failed_task, found.rows) == ("failed", "publish", 20)
+
+    def test_a_run_that_was_sealed_after_a_night_had_failed_is_sealed(self, store: MemoryStore) -> None:
+        run = a_chat_run(store, rows=20)
+        ended(run, endings.FAILED, task="infer", error="A person stopped the night.")
+        run.commit(0)
+        run.commit(1)
+        run.seal(sealed_at="2100-01-01T00:00:00+00:00")
+
+        found = summary_of(run)
+
+        assert (found.state, found.rows, found.done, found.attention) == ("sealed", 20, 20, ())
 
     def test_why_a_run_needs_attention(self, store: MemoryStore) -> None:
         run = a_chat_run(store, rows=1000)

@@ -8,9 +8,18 @@ from typing import Any
 import obstore
 import pytest
 from obstore.exceptions import GenericError, UnauthenticatedError
-from obstore.store import MemoryStore
+from obstore.store import LocalStore, MemoryStore
 
-from nightshift.store import StoreUnavailable, open_store, split_object_url, status_of, what_to_do
+from nightshift.store import (
+    OBJECT_BYTES_MOST,
+    ObjectTooLarge,
+    StoreUnavailable,
+    create_or_read,
+    open_store,
+    split_object_url,
+    status_of,
+    what_to_do,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -154,3 +163,14 @@ def test_credentials_that_cannot_be_read_are_a_mistake(tmp_path: Path, monkeypat
     with pytest.raises(ValueError, match=r"Unable to open service account file from .*none\.json") as raised:
         open_store("gs://bucket")
     assert "\n" not in str(raised.value)
+
+
+def test_what_another_wrote_first_is_not_read_if_it_is_larger_than_any_object_of_ours(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    assert create_or_read(store, "plan.json", b"mine") == b"mine"
+    assert create_or_read(store, "plan.json", b"later") == b"mine"
+    with (tmp_path / "large.json").open("wb") as sparse:
+        sparse.truncate(OBJECT_BYTES_MOST + 1)
+
+    with pytest.raises(ObjectTooLarge, match=r"large.json has"):
+        create_or_read(store, "large.json", b"mine")

@@ -16,7 +16,7 @@ import pytest
 
 from nightshift import cli
 from nightshift.driver.drain import DrainOnSignal
-from nightshift.stream import command, postgres
+from nightshift.stream import command, session
 from nightshift.stream.options import NO_ENGINE, NO_SINK, Options
 from nightshift.stream.ports import Locked, SinkRefused, Unavailable
 from nightshift.stream.pubsub_client import PubSubRefused
@@ -224,7 +224,7 @@ class TestTheSinkAtTheStart:
     ],
 )
 def test_which_words_of_a_server_mean_that_it_does_not_let_us_in(words: str, locked: bool) -> None:
-    assert postgres._is_locked(psycopg.OperationalError(words)) == locked
+    assert session._is_locked(psycopg.OperationalError(words)) == locked
 
 
 def test_files_need_no_database(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from nightshift import __version__
 from nightshift.run.chunks import check_footer
 from nightshift.spec import StreamSpec, load_stream
 from nightshift.store import ObjectStorage, StoreUnavailable
-from nightshift.stream import files
 from nightshift.stream.files import FileSink
 from nightshift.stream.messages import Answered, Dead, Message
 from nightshift.stream.parquet import Format
 from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable, Unwritable
+from nightshift.stream.remembered_ids import RememberedIds
 from tests.unit.spec_file import write
 from tests.unit.stream_bench import Bench, run
 from tests.unit.test_spec_stream import stream
@@ -225,8 +225,8 @@ class TestWhatIsKnown:
 
         does(main())
 
-    def test_is_bounded(self, folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(files, "REMEMBER_MOST", 2)
+    def test_is_bounded(self, folder: Folder) -> None:
+        folder.sink._written = RememberedIds(2)
 
         async def main() -> None:
             await folder.sink.write([an_answer(name) for name in "abc"])
@@ -274,7 +274,7 @@ class TestCollecting:
 
     def test_rows_wait_until_there_are_enough(self) -> None:
         async def main(loop: Any) -> None:
-            bench = Bench(loop, collect=Collect(rows=6, size=1e9, age_s=100, aside=12))
+            bench = Bench(loop, collect=Collect(rows=6, size=1e9, age_s=100))
             bench.start()
             bench.deliver(*"abcd")
             await asyncio.sleep(10)
@@ -288,7 +288,7 @@ class TestCollecting:
 
     def test_the_oldest_waits_no_longer_than_it_may_and_stays_leased(self) -> None:
         async def main(loop: Any) -> None:
-            bench = Bench(loop, collect=Collect(rows=6, size=1e9, age_s=100, aside=12))
+            bench = Bench(loop, collect=Collect(rows=6, size=1e9, age_s=100))
             bench.start()
             bench.deliver("a")
             await bench.until(lambda: bench.source.acknowledged)
@@ -300,7 +300,7 @@ class TestCollecting:
 
     def test_bytes_fill_a_file_too(self) -> None:
         async def main(loop: Any) -> None:
-            bench = Bench(loop, collect=Collect(rows=100, size=20, age_s=1000, aside=200))
+            bench = Bench(loop, collect=Collect(rows=100, size=20, age_s=1000))
             bench.start()
             bench.deliver(*(letter * 5 for letter in "abcd"))
             await bench.until(lambda: len(bench.source.acknowledged) == 4)
@@ -312,7 +312,7 @@ class TestCollecting:
 
     def test_what_only_waits_for_the_sink_leaves_room_for_others(self) -> None:
         async def main(loop: Any) -> None:
-            bench = Bench(loop, collect=Collect(rows=500, size=1e9, age_s=1000, aside=1000))
+            bench = Bench(loop, collect=Collect(rows=500, size=1e9, age_s=1000))
             bench.start()
             bench.deliver(*(f"t{n}" for n in range(500)))
             await bench.until(lambda: len(bench.source.acknowledged) == 500)
@@ -322,38 +322,38 @@ class TestCollecting:
         run(main)
 
     def test_but_not_without_end(self) -> None:
-        async def main(loop: Any) -> None:
-            bench = Bench(loop, collect=Collect(rows=100, size=1e9, age_s=10, aside=200))
-            bench.start()
-            bench.sink.away = True
-            bench.deliver(*(f"t{n}" for n in range(5000)))
-            await asyncio.sleep(300)
-            assert 200 <= bench.stats.held <= 200 + 2 * 64
-            bench.sink.away = False
-            await bench.until(lambda: len(bench.source.acknowledged) == 5000)
-            await bench.end()
+        """While the sink is away, messages with their answers fill the bytes, whatever a file may have."""
 
-        run(main)
-
-    def test_nor_beyond_the_bytes_of_two_files(self) -> None:
         async def main(loop: Any) -> None:
-            bench = Bench(loop, collect=Collect(rows=10_000, size=1000, age_s=10, aside=20_000))
+            bench = Bench(loop, collect=Collect(rows=10_000, size=1000, age_s=10), buffer_bytes=1 << 20)
             bench.start()
             bench.sink.away = True
             bench.deliver(*(f"{n:050}" for n in range(5000)))
             await asyncio.sleep(300)
-            # A text and its answer have a hundred bytes: ten rows are a file.
-            assert 20 <= bench.stats.held <= 20 + 3 * 64
+            assert 0.8 * (1 << 20) < bench.stats.held_bytes <= 1 << 20
             bench.sink.away = False
             await bench.until(lambda: len(bench.source.acknowledged) == 5000)
+            # A text and its answer have a hundred bytes: ten rows are a file.
             assert max(len(each) for each in bench.sink.writes) == 10
+            await bench.end()
+
+        run(main)
+
+    def test_a_file_is_written_before_it_is_full_if_it_would_be_in_the_way(self) -> None:
+        async def main(loop: Any) -> None:
+            bench = Bench(loop, collect=Collect(rows=10_000, size=1e9, age_s=1000), buffer_bytes=1 << 20)
+            bench.start()
+            bench.deliver(*(f"{n:050}" for n in range(5000)))
+            await bench.until(lambda: len(bench.source.acknowledged) > 4700)
+            assert loop.time() < 60, "no time is waited for"
+            assert min(len(each) for each in bench.sink.writes) > 100
             await bench.end()
 
         run(main)
 
     def test_a_drain_waits_for_nobody(self) -> None:
         async def main(loop: Any) -> None:
-            bench = Bench(loop, collect=Collect(rows=500, size=1e9, age_s=1000, aside=1000))
+            bench = Bench(loop, collect=Collect(rows=500, size=1e9, age_s=1000))
             bench.start()
             bench.deliver(*"abc")
             await bench.until(lambda: len(bench.engine.asked) > 0)

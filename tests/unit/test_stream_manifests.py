@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from psycopg import pq
 
 from nightshift.cli.render_stream import StreamOptions, preview
 from nightshift.jobset.manifest.yaml_text import to_yaml
@@ -235,6 +237,27 @@ def test_a_subscriber_that_logs_in_with_a_token_has_the_account_and_no_secret(tm
     assert {"name": "NIGHTSHIFT_SINK_URL", "value": IAM} in container["env"]
     assert "secretKeyRef" not in text
     assert "# Subscribers act as texts@acme.iam.gserviceaccount.com" in text
+
+
+@pytest.mark.parametrize("secret", ["sslpassword", "scram_client_key", "oauth_client_secret"])
+def test_an_address_with_another_secret_is_in_no_deployment(secret: str) -> None:
+    """Its account is, which is none."""
+    if secret.encode() not in {option.keyword for option in pq.Conninfo.get_defaults()}:
+        pytest.skip(f"this libpq has no {secret}")
+    text = "".join(map(to_yaml, render(replace(an_order(PLAIN, SETTINGS), sink_url=f"{IAM}?sslcert=/c&{secret}=hush"))))
+
+    assert "hush" not in text
+    assert "secretKeyRef" in text
+    assert "iam.gke.io/gcp-service-account: texts@acme.iam.gserviceaccount.com" in text
+
+
+def test_without_the_library_of_the_database_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "nightshift.stream.sink_address", raising=False)
+    order = an_order(PLAIN, SETTINGS)
+    with pytest.raises(Unrenderable, match=r"cannot be read without psycopg.*extra stream.*or unset it"):
+        render(replace(order, sink_url=IAM))
+    assert render(replace(order, sink_url=""))
 
 
 @pytest.mark.parametrize(

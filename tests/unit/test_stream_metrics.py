@@ -49,6 +49,7 @@ def test_every_count_has_a_metric() -> None:
         ("messages_held", ""): stats.held,
         ("held_bytes", ""): stats.held_bytes,
         ("messages_waiting", ""): stats.waiting,
+        ("topic_deleted", ""): stats.topic_deleted,
         ("deliveries_total", ""): stats.delivered,
         ("deliveries_repeated_total", ""): stats.repeated,
         ("deliveries_over_total", ""): stats.over,
@@ -73,7 +74,7 @@ def test_every_metric_says_what_it_is_and_has_the_type_of_its_name() -> None:
 
     assert [family.name for family in families if not family.documentation or not family.name.startswith(PREFIX)] == []
     gauges = {family.name.removeprefix(PREFIX) for family in families if family.type == "gauge"}
-    assert gauges == {"messages_held", "held_bytes", "messages_waiting"}
+    assert gauges == {"messages_held", "held_bytes", "messages_waiting", "topic_deleted"}
     assert [family.name for family in families if family.type == "histogram"] == [f"{PREFIX}latency_seconds"]
 
 

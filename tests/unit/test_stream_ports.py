@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 
 from nightshift.driver.backoff import Backoff
 from nightshift.stream.dead_letter_message import ATTRIBUTES_MOST, MESSAGE_BYTES_MOST, VALUE_BYTES_MOST, Announcement
-from nightshift.stream.in_flight import PULL_MOST, SIZE_GUESS, InFlight, Lanes
+from nightshift.stream.in_flight import ASIDE_PART, MESSAGE_BYTES, PULL_MOST, SIZE_GUESS, InFlight, Lanes, Place
 from nightshift.stream.leases import KEPT, LEAST_S, MOST_S, Leases
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.ports import BadUrl, Collect, Unsettled
@@ -83,6 +84,31 @@ class TestLeases:
                 leases.end(name)
                 del ends[name]
             assert len(leases) == len(ends)
+
+    @pytest.mark.gate
+    def test_what_is_over_takes_no_memory_however_long_another_is_held(self) -> None:
+        """One that is held for ten minutes makes the leases of all others as long, and each had an entry until its end."""
+        leases = Leases()
+        leases.received("old", "o1", 0.0)
+        leases.due(0.0)
+
+        def pass_by(first: int, count: int) -> None:
+            for n in range(first, first + count):
+                leases.received(f"m{n}", f"a{n}", 600.0)
+                leases.due(600.0)
+                leases.end(f"m{n}")
+
+        pass_by(0, 1000)
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            pass_by(1000, 20_000)
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert after - before < 200_000, "bytes; an entry of each would be 12 MB"
+        assert leases.due(10_000.0) == {"o1": "old"}
 
     def test_of_several_deliveries_the_newest_is_extended_and_acknowledged_and_all_are_given_back(self) -> None:
         leases = Leases()
@@ -163,36 +189,100 @@ class TestRoom:
         hold.let_go(taken[0])
         assert hold.room(5) == 3
 
-    def test_before_any_message_was_seen_its_size_is_guessed(self) -> None:
+    def test_before_any_message_has_its_outcome_its_size_is_guessed(self) -> None:
         hold, _ = self.hold(10 * SIZE_GUESS)
 
         assert hold.room(100) == 10
 
-    def test_after_that_the_mean_of_those_seen_counts(self) -> None:
-        hold, _ = self.hold(1000)
-        taken = self.take(hold, 9, 29)
+    def test_after_that_the_sizes_of_the_last_ones_with_their_answers_count(self) -> None:
+        hold, _ = self.hold(1 << 20)
 
-        assert hold.room(1000) == (1000 - 38) // 20
-        for each in taken:
+        def answer(count: int, size: int) -> None:
+            for each in self.take(hold, *[1] * count):
+                hold.move(each, Place.JUDGED, size)
+                hold.let_go(each)
+
+        answer(1, 19_000)
+        assert hold.room(1000) == (1 << 20) // (MESSAGE_BYTES + 19_001)
+        answer(1000, 1000)
+        assert hold.room(1000) == (1 << 20) // (MESSAGE_BYTES + 1001)
+        answer(100, 100_000)
+        assert hold.room(1000) == (1 << 20) // (MESSAGE_BYTES + 100_001) == 10
+        self.take(hold, 1)
+        assert [hold.full(flying) for flying in (0, 10, 11)] == [False, False, True]
+
+    def test_if_those_held_are_larger_than_those_before_they_count(self) -> None:
+        hold, _ = self.hold(1 << 20)
+        for each in self.take(hold, *[1] * 100):
             hold.let_go(each)
-        assert hold.room(1000) == 1000 // 20
+        self.take(hold, 500_000)
+
+        assert hold.room(1000) == 1
 
     def test_attributes_take_room_too(self) -> None:
         hold, stats = self.hold(1000)
         hold.take([Delivery("a", a_message("1", b"xxxx", {"abc": "def"}))], 0.0)
 
-        assert stats.held_bytes == 10
+        assert stats.held_bytes == MESSAGE_BYTES + 10
 
     def test_what_a_message_is_decoded_to_takes_room_until_it_is_let_go(self) -> None:
         """JSON of a few bytes may become twenty times as many, and all that is held must fit the pod."""
-        hold, stats = self.hold(1000)
+        hold, stats = self.hold(MESSAGE_BYTES + 1000)
         (held,) = self.take(hold, 20)
-        hold.decoded(held, 480)
+        hold.move(held, Place.OPEN, 480)
 
-        assert stats.held_bytes == 500
+        assert stats.held_bytes == MESSAGE_BYTES + 500
         assert hold.room(100) == 0, "what comes next may be as large"
         hold.let_go(held)
         assert stats.held_bytes == 0
+
+    def test_only_what_an_engine_could_work_on_takes_places_and_all_takes_bytes(self) -> None:
+        hold, stats = self.hold(1 << 20)
+        held = self.take(hold, *[10] * 6)
+        assert hold.room(8) == 2
+        for each, place, size in zip(held, (Place.ASIDE, Place.JUDGED, Place.SETTLED), (0, 5000, 0), strict=False):
+            hold.move(each, place, size)
+
+        assert hold.room(8) == 5
+        assert stats.held_bytes == 6 * (MESSAGE_BYTES + 10) + 5000
+        hold.asked = 3
+        assert hold.room(8) == 2, "what was asked for may come"
+        hold.move(held[1], Place.SETTLED, 0)
+        hold.move(held[0], Place.OPEN)
+        assert stats.held_bytes == 6 * (MESSAGE_BYTES + 10), "the sink has the answer"
+        assert hold.room(8) == 1
+        for each in held:
+            hold.let_go(each)
+        assert (hold.room(8), stats.held_bytes) == (5, 0)
+
+    def test_what_was_let_go_takes_nothing_however_it_ends(self) -> None:
+        hold, stats = self.hold(1 << 20)
+        (held,) = self.take(hold, 10)
+        hold.let_go(held)
+        hold.move(held, Place.JUDGED, 1000)
+
+        assert (hold.room(8), stats.held_bytes) == (8, 0)
+
+    def test_what_was_asked_for_takes_bytes_too(self) -> None:
+        hold, _ = self.hold(10 * SIZE_GUESS)
+        hold.asked = 8
+        assert hold.room(100) == 2
+        hold.asked = 10
+        assert hold.room(100) == 0, "one may come already"
+
+    def test_outcomes_that_wait_for_the_sink_are_heavy_and_full_and_those_aside_crowd(self) -> None:
+        hold, _ = self.hold(8 * (MESSAGE_BYTES + 10))
+        held = self.take(hold, *[10] * 16)
+        seen = []
+        for each in held[:8]:
+            hold.move(each, Place.JUDGED)
+            seen.append((hold.heavy, hold.full(0)))
+        assert seen == [(False, False)] * 3 + [(True, False)] * 4 + [(True, True)]
+        hold.move(held[0], Place.SETTLED)
+        assert [hold.full(flying) for flying in (0, 1, 2)] == [False, True, True], "what is under way will wait, too"
+        for count, each in enumerate(held[8:], start=1):
+            hold.move(each, Place.ASIDE)
+            assert hold.crowded_aside == (ASIDE_PART * count > 8)
 
     def test_a_message_larger_than_all_room_is_pulled_when_nothing_else_is_held(self) -> None:
         hold, _ = self.hold(100)
@@ -212,10 +302,11 @@ class TestRoom:
     def test_a_repeated_delivery_takes_no_room_and_is_counted(self) -> None:
         hold, stats = self.hold(1000)
         message = a_message("1", b"x" * 50)
+        size = MESSAGE_BYTES + 50
         (held,) = hold.take([Delivery("a", message), Delivery("b", message)], 0.0)
         assert hold.take([Delivery("c", message)], 1.0) == []
 
-        assert (stats.delivered, stats.repeated, stats.held, stats.held_bytes) == (3, 2, 1, 50)
+        assert (stats.delivered, stats.repeated, stats.held, stats.held_bytes) == (3, 2, 1, size)
         assert hold.has(held)
         assert hold.let_go(held) == ["a", "b", "c"]
         assert (len(hold), stats.held, stats.held_bytes, hold.has(held)) == (0, 0, 0, False)
@@ -409,7 +500,7 @@ async def test_a_delivery_during_the_acknowledgement_is_acknowledged_too() -> No
         return Unsettled()
 
     source: Any = SimpleNamespace(acknowledge=acknowledge)
-    sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0, aside=0))
+    sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0))
     patience = Backoff(random.Random(0), asyncio.Event())
     nothing: Any = SimpleNamespace()
     settler = Settler(
@@ -442,7 +533,7 @@ async def test_what_is_refused_for_good_is_raised_as_it_is(part: str) -> None:
 
     source: Any = SimpleNamespace(acknowledge=refuse)
     letters: Any = SimpleNamespace(publish=refuse)
-    sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0, aside=0))
+    sink: Any = SimpleNamespace(collect=Collect(rows=1, size=1, age_s=0))
     patience = Backoff(random.Random(0), asyncio.Event())
     settler = Settler(
         source,

@@ -19,9 +19,10 @@ from nightshift.stream import pubsub, redriven_ids
 from nightshift.stream.dead_letter_message import Announcement
 from nightshift.stream.messages import Dead, Delivery, Message
 from nightshift.stream.ports import Unavailable, Unsettled
-from nightshift.stream.pubsub import Subscription, Topic, TopicDeleted, check_topic
+from nightshift.stream.pubsub import LOOK_S, Subscription, Topic, TopicDeleted, check_topic
 from nightshift.stream.pubsub_client import _OPTIONS, SILENT_MOST, NotOffered, PubSubRefused
 from nightshift.stream.redriven_ids import attributes_of
+from nightshift.stream.stats import StreamStats
 
 pytestmark = pytest.mark.unit
 
@@ -56,7 +57,7 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_subscription(client: Client) -> Subscription:
-    subscription = Subscription(NAME)
+    subscription = Subscription(NAME, StreamStats())
     subscription._channel.client = client
     return subscription
 
@@ -285,18 +286,85 @@ class TestDeadLettersThatAreRefused:
         ]
 
 
+class TestTheSourceTopic:
+    """Of a deleted one no message comes any more, and Pub/Sub says so only to who asks."""
+
+    async def pulled(self, monkeypatch: pytest.MonkeyPatch, *own: Any, reply: Any = None) -> tuple[Subscription, int]:
+        """The subscription after a pull for each of what Pub/Sub says of its topic, a minute apart; how often it was asked."""
+        said, asked = list(own), 0
+
+        async def topic_of(subscription: str, channel: Any) -> str:
+            nonlocal asked
+            asked += 1
+            if isinstance(found := said[0], Exception):
+                raise found
+            return str(found)
+
+        monkeypatch.setattr(pubsub, "topic_of", topic_of)
+        client = Client()
+        client.reply = reply or PullResponse()
+        subscription = a_subscription(client)
+        for _ in own:
+            await subscription.pull(1)
+            await subscription.pull(1)
+            subscription._look_at -= LOOK_S
+            said.pop(0)
+        return subscription, asked
+
+    @pytest.mark.gate
+    async def test_that_it_is_deleted_is_said_once_and_counted_while_it_is_so(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        gone = TopicDeleted(f"the topic of {NAME} has been deleted")
+        subscription, asked = await self.pulled(monkeypatch, "projects/p/topics/texts", gone, gone, gone)
+
+        assert asked == 4, "once a minute"
+        assert subscription._stats.topic_deleted
+        assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == ["the topic is deleted"]
+        subscription, _ = await self.pulled(monkeypatch, gone, "projects/p/topics/texts")
+        assert not subscription._stats.topic_deleted, "the subscription was made again"
+
+    async def test_nobody_asks_while_messages_come_nor_again_without_the_right(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level("INFO")
+        some = PullResponse(received_messages=[{"ack_id": "a", "message": {"message_id": "1", "data": b"x"}}])
+        _, asked = await self.pulled(monkeypatch, "projects/p/topics/texts", reply=some)
+        assert asked == 0
+        denied = PubSubRefused("PermissionDenied: no")
+        denied.__cause__ = an_error(exceptions.PermissionDenied)
+        subscription, asked = await self.pulled(monkeypatch, denied, denied, denied)
+        assert (asked, subscription._stats.topic_deleted) == (1, False)
+        assert [record.levelname for record in caplog.records] == ["INFO"]
+
+    async def test_no_answer_of_it_is_no_failed_pull(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        subscription, asked = await self.pulled(monkeypatch, Unavailable("away"), "projects/p/topics/texts")
+
+        assert (asked, subscription._stats.topic_deleted) == (2, False)
+
+    async def test_while_there_is_no_answer_a_deleted_one_stays_deleted(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Else its alert would end and begin again."""
+        gone = TopicDeleted(f"the topic of {NAME} has been deleted")
+        subscription, _ = await self.pulled(monkeypatch, gone, Unavailable("away"))
+        assert subscription._stats.topic_deleted
+        await self.pulled(monkeypatch, gone, Unavailable("away"), gone)
+        assert sum(record.levelname == "ERROR" for record in caplog.records) == 2, "once each"
+
+
 class TestTheTopicAtTheStart:
     async def check(self, client: Client, monkeypatch: pytest.MonkeyPatch, own: Any = None) -> None:
         """own: what Pub/Sub says of the subscription."""
 
-        async def topic_of(subscription: str) -> str:
+        async def topic_of(subscription: str, channel: Any) -> str:
             assert subscription == NAME
             if isinstance(own, Exception):
                 raise own
             return str(own)
 
         monkeypatch.setattr(pubsub, "topic_of", topic_of)
-        await check_topic(a_topic(client), NAME if own else None)
+        await check_topic(a_topic(client), a_subscription(Client()) if own else None)
 
     def allowing(self, *permissions: str) -> Client:
         client = Client()

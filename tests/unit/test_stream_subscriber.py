@@ -12,9 +12,11 @@ from nightshift import exits
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.engine import Replied, SendResult
 from nightshift.stream.decoding import UnknownRevision
+from nightshift.stream.in_flight import MESSAGE_BYTES
 from nightshift.stream.messages import Dead
-from nightshift.stream.ports import Standing, Unavailable, insist
+from nightshift.stream.ports import Collect, Standing, Unavailable, insist
 from nightshift.stream.sink_writes import BLAMED_MOST
+from nightshift.stream.subscriber import UNREAD_S
 from nightshift.tasks.base import BadInput
 from tests.simulation.virtual import VirtualLoop
 from tests.unit.stream_bench import GARBAGE, Bench, FillingKind, Kind, capitals, refuses_bad, run
@@ -406,17 +408,43 @@ class TestADeadLetterThatItsTopicRefuses:
 class TestWhenARequestIsMade:
     def test_a_full_one_is_sent_at_once_and_the_rest_when_its_oldest_has_waited(self) -> None:
         async def main(loop: VirtualLoop) -> None:
-            bench = Bench(loop, kind=Kind(3), flush_s=100.0)
+            release, slow = held_back()
+            bench = Bench(loop, kind=Kind(3), flush_s=100.0, reply=slow)
             bench.start()
             bench.deliver("a", "b", "c", "d")
             await asyncio.sleep(40.0)
             bench.deliver("e")
-            await bench.until(lambda: bench.stats.acknowledged == 5)
+            await bench.until(lambda: len(bench.engine.requests) == 2)
 
             (at_once, full), (later, rest) = bench.engine.requests
             assert (full, rest) == (["a", "b", "c"], ["d", "e"])
             assert at_once < 1.0
             assert later == pytest.approx(100.0, abs=0.1), "it counts from the oldest"
+            release.set()
+            await bench.until(lambda: bench.stats.acknowledged == 5)
+
+        run(main)
+
+    @pytest.mark.gate
+    def test_while_the_engine_is_idle_nothing_waits_for_others(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            release, slow = held_back()
+            bench = Bench(loop, kind=Kind(3), flush_s=1000.0, reply=slow)
+            bench.start()
+            bench.deliver("a")
+            await asyncio.sleep(10.0)
+            bench.deliver("b")
+            await asyncio.sleep(10.0)
+            bench.deliver("c")
+            await asyncio.sleep(10.0)
+            assert bench.engine.asked == [["a"]], "while it works on one, others may come"
+            release.set()
+            await bench.until(lambda: bench.stats.acknowledged == 3)
+
+            (first, _), (second, both) = bench.engine.requests
+            assert first < 1.0
+            assert second == pytest.approx(30.0, abs=1.0)
+            assert both == ["b", "c"]
 
         run(main)
 
@@ -449,6 +477,238 @@ class TestWhenARequestIsMade:
 
             assert [texts for texts, _ in seen] == [["1", "x"], ["bad 2"], ["3"]]
             assert [had for _, had in seen] == [set(), {"1", "x"}, {"1", "x", "bad 2"}]
+
+        run(main)
+
+
+class TestRoom:
+    """What is held is bounded by bytes; an engine's places are for what it could work on."""
+
+    @pytest.mark.gate
+    @pytest.mark.parametrize("ordered", [False, True])
+    def test_messages_of_an_unknown_revision_never_stop_others(self, ordered: bool) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, window=4, ordered=ordered, buffer_bytes=80 * (MESSAGE_BYTES + 100))
+            new = [f"new {n}" for n in range(100)]
+            bench.decoder.raises = {name: UnknownRevision("8d1f2a3b") for name in new}
+            for at, name in enumerate(new):
+                bench.deliver(name, lane=f"lane {at % 50}" if ordered else "")
+            acks = bench.deliver(*(f"known {n}" for n in range(20)), lane="other" if ordered else "")
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(acks))
+            await asyncio.sleep(5.0)
+
+            assert bench.sink.rows.keys() == {f"known {n}" for n in range(20)}
+            given_back = {name.partition(" #")[0] for name, _ in bench.source.given_back}
+            returned = [seconds for _, seconds in bench.source.extended if seconds == UNREAD_S]
+            assert given_back == set()
+            assert bench.stats.held + bench.stats.given_back == 100
+            assert len(returned) == bench.stats.given_back > 0
+            assert 15 <= bench.stats.held <= 20, "a quarter of the bytes"
+            assert bench.subscriber.missing() == ["schema revision 8d1f2a3b"]
+            # Those that are returned come again, and are returned again.
+            gone = [name.partition(" #")[0] for name, seconds in bench.source.extended if seconds == UNREAD_S]
+            again = [ack for at, name in enumerate(gone[:10]) for ack in bench.deliver(name, lane=f"{at}" if ordered else "")]
+            (last,) = bench.deliver("last", lane="last" if ordered else "")
+            await bench.until(lambda: last in bench.source.acknowledged)
+            await asyncio.sleep(5.0)
+            assert bench.stats.held <= 20
+            assert {name for name, seconds in bench.source.extended if seconds == UNREAD_S} >= set(again[-5:])
+
+        run(main)
+
+    def test_a_key_that_was_blocked_by_one_is_as_any_other_once_it_is_given_back(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            release, slow = held_back()
+            bench = Bench(loop, window=4, kind=Kind(1), ordered=True, flush_s=0.1, reply=slow, buffer_bytes=40 * MESSAGE_BYTES)
+            new = [f"new {n}" for n in range(30)]
+            bench.decoder.raises = {name: UnknownRevision("8d1f2a3b") for name in new}
+            for name in new:
+                bench.deliver(name, lane=f"lane of {name}")
+            bench.start()
+            await bench.until(lambda: bench.stats.given_back > 10)
+            await asyncio.sleep(5.0)
+            gone = {name.partition(" #")[0] for name, seconds in bench.source.extended if seconds == UNREAD_S}
+            before = bench.stats.given_back
+            lane = f"lane of {max(gone)}"
+            acks = bench.deliver("first", "second", lane=lane)
+            await bench.until(lambda: ["first"] in bench.engine.asked)
+            await asyncio.sleep(5.0)
+            assert bench.stats.given_back == before, "nothing of an unknown revision blocks it"
+            release.set()
+            await bench.until(lambda: bench.source.acknowledged == acks)
+
+        run(main)
+
+    def test_few_of_them_are_held_and_spend_no_attempts(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, window=2)
+            new = [f"new {n}" for n in range(64)]
+            bench.decoder.raises = {name: UnknownRevision("8d1f2a3b") for name in new}
+            bench.deliver(*new)
+            acks = bench.deliver(*(f"known {n}" for n in range(20)))
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(acks))
+            await asyncio.sleep(900.0)
+
+            assert (bench.stats.held, bench.stats.given_back) == (64, 0)
+
+        run(main)
+
+    def test_those_that_wait_behind_another_of_their_key_leave_the_engine_to_others(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            release, slow = held_back()
+
+            async def reply(texts: list[str]) -> SendResult:
+                return await (slow if texts[0].startswith("busy") else capitals)(texts)
+
+            bench = Bench(loop, window=2, kind=Kind(1), ordered=True, flush_s=0.1, reply=reply)
+            bench.deliver(*(f"busy {n}" for n in range(50)), lane="busy")
+            others = [ack for n in range(20) for ack in bench.deliver(f"other {n}", lane=f"lane {n}")]
+            bench.start()
+            await bench.until(lambda: set(bench.source.acknowledged) == set(others))
+            assert bench.engine.asked.count(["busy 0"]) == 1
+            release.set()
+            await bench.until(lambda: bench.stats.held == 0)
+            assert [texts[0] for texts in bench.engine.asked if texts[0].startswith("busy")] == [f"busy {n}" for n in range(50)]
+
+        run(main)
+
+    @pytest.mark.gate
+    def test_answered_messages_take_no_place_of_the_engine(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, window=2, kind=Kind(1), flush_s=0.1)
+            bench.source.gate.clear()
+            bench.start()
+            bench.deliver(*(f"{n}" for n in range(100)))
+            await bench.until(lambda: len(bench.sink.rows) == 100)
+            assert bench.stats.held == 100, "none is acknowledged yet"
+            bench.sink.away = True
+            bench.deliver(*(f"more {n}" for n in range(100)))
+            await bench.until(lambda: len(bench.engine.asked) == 200)
+            assert bench.stats.held == 200, "nor kept"
+
+        run(main)
+
+    @pytest.mark.gate
+    def test_answers_that_wait_for_the_sink_take_bytes_and_at_the_bound_nothing_is_computed(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            async def huge(texts: list[str]) -> SendResult:
+                return Replied(["x" * 1_000_000 for _ in texts])
+
+            bench = Bench(loop, window=4, kind=Kind(1), flush_s=0.1, reply=huge, buffer_bytes=10_000_000)
+            bench.start()
+            bench.sink.away = True
+            bench.deliver(*(f"{n}" for n in range(100)))
+            await asyncio.sleep(600.0)
+            assert 8_000_000 < bench.stats.held_bytes < 13_000_000
+            assert len(bench.engine.asked) <= 12
+            assert bench.source.wanted == 0
+            bench.sink.away = False
+            await bench.until(lambda: bench.stats.held == 0)
+            assert len(bench.sink.rows) == 100
+            assert bench.stats.held_bytes == 0
+            assert len(bench.engine.asked) == 100, "nothing is computed again"
+
+        run(main)
+
+    @pytest.mark.gate
+    def test_beside_many_small_messages_huge_answers_that_are_under_way_count(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            async def huge(texts: list[str]) -> SendResult:
+                return Replied(["x" * 200_000 for _ in texts])
+
+            bench = Bench(loop, window=64, kind=Kind(1), flush_s=0.1, reply=huge, buffer_bytes=16_000_000)
+            bench.start()
+            bench.deliver("first")
+            await bench.until(lambda: bench.stats.held == 0)
+            bench.sink.away = True
+            bench.deliver(*(f"{n}" for n in range(200)))
+            await asyncio.sleep(60.0)
+            assert 15_000_000 < bench.stats.held_bytes < 17_000_000
+
+        run(main)
+
+    @pytest.mark.gate
+    def test_no_time_is_waited_for_while_the_engine_is_idle_and_nothing_more_can_come(self) -> None:
+        """Two messages fill the bytes, and a request would have four."""
+
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, flush_s=100.0, buffer_bytes=2 * MESSAGE_BYTES + 25_000)
+            bench.start()
+            bench.deliver(*("abcdefgh"[n] * 10_000 for n in range(8)))
+            await bench.until(lambda: bench.stats.acknowledged == 8)
+            assert loop.time() < 10.0
+
+        run(main)
+
+    @pytest.mark.gate
+    def test_there_are_as_many_pulls_as_the_room_needs_and_no_more_messages(self) -> None:
+        """A reply has 25 messages after 50 ms, as Pub/Sub's often have: one at a time would be 500 a second."""
+
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, window=256, kind=Kind(16), flush_s=0.1)
+            bench.source.reply_most, bench.source.pull_s = 25, 0.05
+            count, over = 8000, []
+            acks = bench.deliver(*(f"{n}" for n in range(count)))
+            bench.start()
+            while bench.stats.acknowledged < count:
+                unanswered = bench.stats.delivered - sum(map(len, bench.engine.asked))
+                over.append(unanswered + bench.source.wanted - 2 * 256)
+                await asyncio.sleep(0.05)
+            assert loop.time() < 4.0
+            assert 8 < bench.source.pulls_most <= 20
+            assert max(over) <= 0
+            assert set(bench.source.acknowledged) == set(acks)
+
+        run(main)
+
+    def test_full_replies_need_few_pulls_and_order_has_one_at_a_time(self) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            for ordered, most in ((False, 6), (True, 1)):
+                bench = Bench(loop, window=256, kind=Kind(16), flush_s=0.1, ordered=ordered)
+                bench.source.pull_s = 0.05
+                if ordered:
+                    bench.source.reply_most = 25
+                for n in range(100):
+                    bench.deliver(*(f"{n} {m}" for m in range(20)), lane=f"lane {n}" if ordered else "")
+                bench.start()
+                await bench.until(lambda bench=bench: bench.stats.acknowledged == 2000)  # type: ignore[misc]
+                assert 1 <= bench.source.pulls_most <= most
+                await bench.end()
+
+        run(main)
+
+    def test_while_pubsub_is_away_pulls_go_on_and_one_line_says_so_first(self, caplog: pytest.LogCaptureFixture) -> None:
+        async def main(loop: VirtualLoop) -> None:
+            bench = Bench(loop, window=64, kind=Kind(4), flush_s=0.1)
+            bench.source.reply_most, bench.source.pull_s = 2, 0.05
+            bench.start()
+            bench.deliver(*(f"{n}" for n in range(200)))
+            await bench.until(lambda: bench.source.pulls > 5)
+            bench.source.away = True
+            await asyncio.sleep(1.0)
+            assert sum(record.message == "no answer" for record in caplog.records) == 1
+            bench.source.away = False
+            await bench.until(lambda: bench.stats.acknowledged == 200)
+
+        run(main)
+
+    def test_with_files_bad_first_messages_do_not_keep_others_from_being_pulled(self) -> None:
+        """Those that cannot be read wait for their file; whose fault the others are shows only if one is answered."""
+
+        async def main(loop: VirtualLoop) -> None:
+            async def reply(texts: list[str]) -> SendResult:
+                return Replied(GARBAGE) if texts[0].startswith("bad") else await capitals(texts)
+
+            files = Collect(rows=1000, size=1e9, age_s=100.0)
+            bench = Bench(loop, window=1, kind=Kind(1), flush_s=0.1, reply=reply, collect=files)
+            bench.deliver(*(f"?{n}" for n in range(40)), "bad 1", "bad 2", *(f"good {n}" for n in range(10)))
+            bench.start()
+            await bench.until(lambda: any(asked[0].startswith("good") for asked in bench.engine.asked))
+            assert loop.time() < 60.0
+            await bench.until(lambda: bench.stats.held == 0)
+            assert bench.sink.dead.keys() == {*(f"?{n}" for n in range(40)), "bad 1", "bad 2"}
 
         run(main)
 
@@ -671,10 +931,12 @@ def test_an_error_that_no_retry_mends_ends_the_subscriber_and_gives_back_what_is
         """As the real source raises it."""
 
     async def main(loop: VirtualLoop) -> None:
-        bench = Bench(loop, flush_s=100.0)
+        bench = Bench(loop, flush_s=100.0, reply=held_back()[1])
         acks = bench.deliver("a")
         running = bench.start()
-        await bench.until(lambda: bench.stats.held)
+        await bench.until(lambda: bench.engine.asked)
+        acks += bench.deliver("waits for others")
+        await bench.until(lambda: bench.stats.held == 2)
 
         async def refuses(most: int) -> None:
             raise Refused("no such subscription")
@@ -702,7 +964,7 @@ def test_a_call_is_repeated_until_it_is_answered_and_the_log_says_so_now_and_the
                 raise Unavailable("away")
             return "answer"
 
-        assert await insist(Backoff(random.Random(1), asyncio.Event()), call, "the test") == "answer"
+        assert await insist(Backoff(random.Random(1), asyncio.Event()), call, "the test", set()) == "answer"
         assert tries == 26
 
     run(main)

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import random
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -136,6 +137,26 @@ class TestRows:
         async def main() -> None:
             reader = Reader(place)
             assert [len(await reader.pull(2)) for _ in range(4)] == [2, 2, 1, 0]
+
+        does(main())
+
+    def test_several_pulls_at_once_take_each_row_once(self, place: Place) -> None:
+        """A subscriber pulls as often as its room needs, and an object is read by a thread."""
+        place.put("a.json", *({"n": n} for n in range(40)))
+        read = place.read
+
+        def slowly(found: Found) -> Iterator[bytes]:
+            for data in read(found):
+                time.sleep(0.002)
+                yield data
+
+        place.read = slowly  # type: ignore[method-assign]
+
+        async def main() -> None:
+            reader = Reader(place)
+            replies = await asyncio.gather(*(reader.pull(10) for _ in range(6)))
+            assert [json.loads(each.message.data)["n"] for reply in replies for each in reply] == list(range(40))
+            assert place.listings <= 3
 
         does(main())
 

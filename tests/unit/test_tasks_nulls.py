@@ -80,7 +80,6 @@ NOT_WRITTEN: Final = (
     "{{ [note] }}",
     "{{ address }}",
     "{{ title | default(note) }}",
-    "{{ note in title }}",
     "{{ long | length }}{{ note or '' }}",
 )
 
@@ -202,7 +201,7 @@ class Generator:
             name = self.draw.choice(("note", "title"))
             return f"{name} is none", f"{name}_null"
         one = self.expression(depth)
-        tail = self.draw.choice(("", " == ''", " | length > 2", " in 'Title'"))
+        tail = self.draw.choice(("", " == ''", " | length > 2", " in ['Title', '']"))
         return f"({one.ours}{tail})", f"({one.judge}{tail})"
 
     def block(self, depth: int) -> tuple[str, str]:

@@ -267,6 +267,8 @@ def test_what_is_bounded_still_computes() -> None:
         "{{ x | center(4) }} {{ [x, 1] | join('+') }}": " ab  ab+1",
         "{{ '%s/%s' | format(x, 2) }} {{ x | replace('a', 'c') }}": "ab/2 cb",
         "{{ x.join(['1', '2']) }} {{ '{:>4}'.format(x) }}": "1ab2   ab",
+        "{{ [1, 2, 3] | map('string') | select('in', x ~ '12') | reject('==', '1') | join(',') }}": "2",
+        "{{ [{'a': 1}, {'a': 2}] | selectattr('a', 'gt', 1) | map(attribute='a') | sum }}": "2",
         "{{ [1, 2, 3] | batch(2) | list }} {{ (x ~ '\n' ~ x) | indent(1) }}": "[[1, 2], [3]] ab\n ab",
     }
 
@@ -302,7 +304,7 @@ def test_nothing_is_computed_when_a_template_is_compiled(monkeypatch: pytest.Mon
         return filter_
 
     environment.filters |= {name: named(name) for name in ("center", "upper", "length")}
-    monkeypatch.setattr(_templates, "_environment", environment)
+    monkeypatch.setattr(_templates, "_the_environment", lambda: environment)
     template, columns = _templates.compile_template(
         '{{ a }}{{ "x"|center(9)|upper|length }}{% if "x"|upper %}b{% endif %}{{ 2|upper ~ 3 }}'
     )

@@ -341,6 +341,16 @@ class TestAnswers:
         with pytest.raises(InvalidAnswer, match="wrote no text"):
             answer(chat(), reply)
 
+    @pytest.mark.parametrize("content", [None, "I call it."])
+    def test_a_call_of_a_tool_is_no_answer_whatever_the_server_says_ended_it(self, content: str | None) -> None:
+        reply = chat_reply(content)
+        reply["choices"][0]["message"]["tool_calls"] = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
+
+        with pytest.raises(InvalidAnswer, match=r"wrote .* \(finish_reason 'stop'\)"):
+            answer(chat(), reply)
+        reply["choices"][0]["message"]["tool_calls"] = []
+        assert content is None or answer(chat(), reply)
+
     @pytest.mark.parametrize(
         ("reply", "message"),
         [

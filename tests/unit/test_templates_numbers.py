@@ -41,6 +41,7 @@ def said(source: str, **row: Any) -> str:
         ("{{ rate * (1 + 0.2) == 0.12 }} {{ rate == 1.1 - 1 }} {{ rate - 0.1 * 1 }}", "True True 0"),
         ("{{ -0.1 + rate }} {{ rate == +0.1 }} {{ price // 0.5 }} {{ price % 0.5 }}", "0 True 39 0.49"),
         ("{{ [price, 19.98] | max }} {{ [19.99, 20] | select('le', price) | list | length }}", "19.99 1"),
+        ("{{ [rate, 0.01, qty] | sum }} {{ 0 + price + 0.01 }} {{ (price + rate) * 0.1 }}", "2.61 20 2.009"),
         # FLOAT64 stays what it is, and a NUMERIC beside it becomes one.
         ("{{ 0.1 + 0.2 }} {{ share + 0.2 }} {{ share == 0.1 }} {{ 1.50 }}", "0.30000000000000004 0.30000000000000004 True 1.5"),
         ("{{ rate == share }} {{ share == rate }} {{ rate <= share }} {{ qty * share }}", "True True True 0.25"),

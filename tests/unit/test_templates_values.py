@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 from nightshift.spec import load
@@ -140,6 +141,54 @@ class TestColumns:
     )
     def test_jinjas_own_words_are_still_understood(self, tmp_path: Path, valid: str) -> None:
         assert mistakes(tmp_path, job(request__input=valid)) == []
+
+
+SET = [
+    # template, columns
+    ("{% if a %}{% set s = 'x' %}{{ s }}{% endif %}", "a"),
+    ("{% if a %}{% set s = 'x' %}{% endif %}{{ s }}", "a s"),
+    ("{% if a %}{% set s = 'x' %}{% endif %}", "a"),
+    ("{% if a %}{{ s }}{% set s = 'x' %}{% endif %}", "a s"),
+    ("{% if a %}{% set s = s ~ 'x' %}{{ s }}{% endif %}", "a s"),
+    ("{% if a %}1{% else %}{% set s = 'x' %}{{ s }}{% endif %}", "a"),
+    ("{% if a %}{% set s = 1 %}{% else %}{% set s = 2 %}{% endif %}{{ s }}", "a"),
+    ("{% if a %}{% set s = 1 %}{% elif b %}{% set s = 2 %}{% else %}{% set s = 3 %}{% endif %}{{ s }}", "a b"),
+    ("{% if a %}{% set s = 1 %}{% elif b %}{% set s = 2 %}{% endif %}{{ s }}", "a b s"),
+    ("{% if a %}{% set s = 1 %}{% elif b %}{{ s }}{% elif not s %}{% endif %}", "a b s"),
+    ("{% if a %}{% if b %}{% set s = 1 %}{{ s }}{% endif %}{% endif %}", "a b"),
+    ("{% if a %}{% set s = 1 %}{% if b %}{{ s }}{% endif %}{{ s }}{% endif %}", "a b"),
+    ("{% if a %}{% set s, t = 1, 2 %}{{ s }}{{ t }}{% endif %}", "a"),
+    ("{% if a %}{% set s %}<{{ b }}>{% endset %}{{ s }}{% endif %}", "a b"),
+    ("{% if a %}{% set s = namespace(v=1) %}{% set s.v = 2 %}{{ s.v }}{% endif %}", "a"),
+    ("{% for x in xs %}{% if x %}{% set s = x %}{{ s }}{% endif %}{% endfor %}", "xs"),
+    ("{% for x in xs %}{% if x > 1 %}{% set s = x %}{% endif %}{{ s }}{% endfor %}", "s xs"),
+    ("{% if a %}{% for x in xs %}{% set s = x %}{% endfor %}{{ s }}{% endif %}", "a s xs"),
+    ("{% if a %}{% set s = 1 %}{% for x in xs %}{{ s }}{{ loop.index }}{% endfor %}{% endif %}", "a xs"),
+    ("{% if a %}{% for s in s %}{{ s }}{% else %}{{ s }}{% endfor %}{% endif %}", "a s"),
+    ("{% if a %}{% for s in xs %}{{ s }}{% else %}{{ s }}{% endfor %}{% endif %}", "a s xs"),
+    ("{% if a %}{% with s = 1 %}{{ s }}{% endwith %}{{ s }}{% endif %}", "a s"),
+    ("{% if a %}{% set s = 1 %}{% block q %}{{ s }}{% endblock %}{% endif %}", "a s"),
+    ("{% if a %}{% set s = 1 %}{% filter upper %}{{ s }}{% endfilter %}{% endif %}", "a"),
+    ("{% if a %}{% macro s(x) %}<{{ x }}>{% endmacro %}{{ s(b) }}{% endif %}", "a b"),
+    ("{% macro m() %}{{ caller() }}{% endmacro %}{% if a %}{% set s = 1 %}{% call m() %}{{ s }}{% endcall %}{% endif %}", "a"),
+]
+
+
+class TestNamesSetInAnIf:
+    @pytest.mark.parametrize("a", [0, 1])
+    @pytest.mark.parametrize(("template", "columns"), SET)
+    def test_it_is_a_column_only_where_it_may_not_be_set(self, template: str, columns: str, a: int) -> None:
+        row: dict[str, Any] = {"a": a, "b": 2, "s": "col", "xs": [1, 2]}
+
+        assert Text(template).columns == tuple(columns.split())
+        assert rendered(template, **row) == jinja2.Environment().from_string(template).render(row)
+
+    def test_a_job_with_such_a_template_is_valid(self, tmp_path: Path) -> None:
+        valid = "{% if summary %}{% set s = 'about ' %}{% else %}{% set s = '' %}{% endif %}{{ s }}{{ name }}"
+        assert mistakes(tmp_path, job(request__input=valid)) == []
+
+        [mistake] = mistakes(tmp_path, job(request__input="{% if summary %}{% set s = 'x' %}{% endif %}{{ s }}"))
+        assert mistake.startswith("request.input: The template names the column 's', which the query lacks.")
 
 
 NUMBERS = [
@@ -280,6 +329,8 @@ class TestNull:
             *("x ** 2", "2 ** x", "-x", "x | abs", "x | round", "x | round(2)", "range(x)", "[1] + x", "xs[x]"),
             *("'%d' % x", "'%.2f' % x", "'%.1f' | format(x)", "'{:.2f}'.format(x)", "'{:,d}'.format(x)"),
             *("[1, x] | sum", "[1, x] | max", "[1, x] | sort", "x | filesizeformat", "x.strftime('%Y')", "x.isoformat()"),
+            *("x < '2026-11-01'", "x <= 'a'", "'a' < x", "'a' >= x", "x > ''", "x < x", "['b', x] | sort", "['b', x] | min"),
+            *("x in 'abc'", "x not in 'abc'", "x is in 'abc'", "[x] | select('in', 'abc') | list", "'a' < x < 'b'"),
         ],
     )
     @pytest.mark.parametrize(("place", "named"), [("n", "n"), ("s.a", "s.a"), ("ss[0].a", "ss[].a"), ("n.b.c", "n.b.c")])
@@ -290,10 +341,10 @@ class TestNull:
             rendered(f"{{% set x = {place} %}}{{{{ {expression} }}}}{{# n s ss #}}", **row)
         assert f"failed on this row: {named} is NULL, where the template needs a value" in str(caught.value)
 
-    def test_it_is_compared_with_texts_as_a_text(self) -> None:
-        template = "{{ x < 'a' }} {{ x + 'a' }}{{ 'a' + x }} {{ ['b', x, 'a'] | sort | join('-') }} {{ 'a' in x }}"
+    def test_it_equals_and_joins_texts_as_a_text(self) -> None:
+        template = "{{ x == 'a' }} {{ x + 'a' }}{{ 'a' + x }} {{ 'a' in x }} {{ x in ['a', 'b'] }}"
 
-        assert rendered(template, x=None) == "True aa -a-b False"
+        assert rendered(template, x=None) == "False aa False False"
 
     def test_beside_a_large_value_too(self) -> None:
         """Then it is rendered in a process of its own."""

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from nightshift.driver import backoff, time_limit
+from nightshift.driver.attribution import Canary
 from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget
 from nightshift.driver.engine import Replied
 from nightshift.driver.engines import Engine, Engines
-from nightshift.driver.faults import Canary
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Row, Scheduler
 from nightshift.driver.sender import Sender

@@ -34,6 +34,7 @@ from nightshift.tuner.points import Cause, Point
 from nightshift.tuner.space import at, changes_of, patched, space_of
 from nightshift.tuner.text import point_words
 from tests.builders import a_spec
+from tests.unit.tuner_surfaces import points
 
 pytestmark = pytest.mark.unit
 
@@ -120,7 +121,7 @@ class Tuned:
 
     def run(self, *, budget: str = "1h", rows: int = 200, as_json: bool = True, also: Sequence[str] = ()) -> int:
         options = command.Options(self.file, command.budget(budget), rows, DAY, list(map(command.setting, also)), as_json)
-        return command.run(options, {"HF_HUB_OFFLINE": "1"}, self.world, lambda world: self.engines)
+        return command.run(options, {"HF_HUB_OFFLINE": "1"}, self.world, self.engines)
 
     def world(self, environment: Mapping[str, str]) -> Surroundings:
         return Surroundings(
@@ -393,11 +394,13 @@ def test_a_point_changes_nothing_that_affects_answers() -> None:
     spec = a_spec(engine__args={"max_num_batched_tokens": 4096, "enforce-eager": True})
     space = space_of(spec)
 
-    for point in space:
+    for point in points(space):
         job = at(spec, point, space.default)
         assert job.semantic() == spec.semantic()
         assert job.seats() == point.max_num_seqs
-    assert not any(affects_answers(name) for point in space for name in changes_of(spec, point, space.default).get("args", {}))
+    assert not any(
+        affects_answers(name) for point in points(space) for name in changes_of(spec, point, space.default).get("args", {})
+    )
     assert space.default.max_num_batched_tokens == 4096
     assert at(spec, Point(8192, 8), space.default).engine.args == {"enforce-eager": True, "max-num-batched-tokens": 8192}
 
@@ -412,7 +415,7 @@ class TestEngines:
         assert space.default.engines == 2
         assert space.values("engines") == (1, 2, 4)
         assert space.values("api_servers") == (1, 2), "the driver keeps four busy in all"
-        for point in space:
+        for point in points(space):
             worker = at(spec, point, space.default).compute.worker()
             assert (worker.engines, worker.tensor_parallel) == (point.engines, point.tensor_parallel)
             assert point.engines == 1 or point.tensor_parallel == 1

@@ -11,9 +11,11 @@ import yaml
 
 from nightshift import cli
 from nightshift.spec import SpecErrors, load
+from nightshift.spec.engine_checks import doubts
 from nightshift.spec.values import ENGINE_FLAGS
 from nightshift.spec.vllm_flags import COUNT, NUMBER, ON, SIZE, SWITCH, takes
 from nightshift.spec.vllm_names import NAMES, OTHER_MODEL, elsewhere, unknown
+from tests.builders import a_spec
 from tests.unit.spec_file import job
 
 pytestmark = pytest.mark.unit
@@ -61,7 +63,7 @@ def value_of(name: str, rng: random.Random) -> Any:
     """One that the rules for values take; None for a flag with a list of its own words."""
     kind = takes(name)
     if kind is None:
-        return rng.choice(["x", 7, True])
+        return rng.choice(FIRST[name] or ["x", 7, True])
     return {COUNT.form: 1, NUMBER.form: 0.5, SIZE.form: "8k", SWITCH.form: True, ON.form: True}.get(kind.form)
 
 
@@ -72,6 +74,8 @@ def drawn(rng: random.Random) -> tuple[dict[str, Any], dict[str, str], dict[str,
     }
     slips = {misspelt(name, rng): name for name in rng.sample(FREE, rng.randint(0, 3))}
     other = dict(rng.sample(sorted(REFUSED.items()), rng.choice((0, 0, 1, 2))))
+    for name in [each for each in fine if f"no-{each}" in fine]:
+        del fine[name]  # The two are refused together.
     if "tokenizer" in fine:
         other.pop("tokenizer-revision", None)
     return fine, slips, other
@@ -116,9 +120,36 @@ def test_every_slip_is_warned_of_with_the_flag_that_was_meant_and_every_other_mo
 
 
 def test_no_flag_of_a_release_is_warned_of() -> None:
-    assert not list(unknown(dict.fromkeys(FIRST, "x"), (0, 32)))
-    assert not list(unknown({name: "x" for names in NAMES.values() for name in names}, (0, 33)))
+    for version, names in {(0, 32): FIRST, (0, 33): {**FIRST, **NAMES["0.33.0"]}}.items():
+        assert not list(unknown({name: words[-1] if words else "x" for name, words in names.items()}, version))
     assert not list(unknown({"enforce-eager": False, "no_enforce_eager": True}, (0, 32)))
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({"kv-cache-dtype": "fp9"}, "--kv-cache-dtype takes one of auto, bfloat16, "),
+        ({"max_lora_rank": 12}, "--max-lora-rank takes one of 1, 128, "),
+        ({"collect-detailed-traces": ["model", "pod"]}, "--collect-detailed-traces takes one of None, all, model, worker"),
+        ({"kv-cache-dtype": "fp8"}, ""),
+        ({"max-lora-rank": 16}, ""),
+        ({"collect-detailed-traces": ["model", "worker"]}, ""),
+        ({"block-size": 12}, ""),
+    ],
+)
+def test_a_word_that_a_flag_does_not_take_is_warned_of(args: dict[str, Any], said: str) -> None:
+    assert [line.startswith(said) for line in unknown(args, None)] == [True] * bool(said)
+
+
+def test_a_tokenizer_of_another_repository_is_pinned_or_warned_of() -> None:
+    def doubts_of(**args: str) -> list[str]:
+        spec = a_spec(engine__args={name.replace("_", "-"): value for name, value in args.items()})
+        return [line for line in doubts(spec) if line.startswith("engine.args.tokenizer: Add tokenizer-revision")]
+
+    assert len(doubts_of(tokenizer="org/other")) == 1
+    assert doubts_of(tokenizer="org/other", tokenizer_revision="r2") == []
+    assert doubts_of(tokenizer="/tokenizers/t") == []
+    assert doubts_of() == []
 
 
 def test_what_a_later_release_adds_is_named_with_it() -> None:

@@ -21,10 +21,12 @@ from google.cloud.bigquery import Client, QueryJob, SchemaField, Table, TimePart
 
 from nightshift.run.manifest import SealedChunk
 from nightshift.run.names import RunRef
+from nightshift.run.order import Order
 from nightshift.run.redo import Redo
 from nightshift.settings import Settings
 from nightshift.warehouse import (
     JobState,
+    Warehouse,
     WarehouseError,
     WarehouseUnavailable,
     errors,
@@ -397,13 +399,16 @@ class _Client:
     def get_job(self, name: str, **_: Any) -> QueryJob:
         if name != self._name:
             raise api.NotFound(name)  # type: ignore[no-untyped-call]
-        resource = {
-            "jobReference": {"projectId": "acme", "jobId": name},
-            "configuration": {"query": {"query": "SELECT 1"}},
-            "status": {"state": "DONE", "errorResult": self._error, "errors": [self._error]},
-        }
-        client = Client("acme", AnonymousCredentials())  # type: ignore[no-untyped-call]
-        return QueryJob.from_api_repr(resource, client)
+        return _failed_job(name, self._error)
+
+
+def _failed_job(name: str, error: dict[str, str], sql: str = "SELECT 1") -> QueryJob:
+    resource = {
+        "jobReference": {"projectId": "acme", "jobId": name},
+        "configuration": {"query": {"query": sql}},
+        "status": {"state": "DONE", "errorResult": error, "errors": [error]},
+    }
+    return QueryJob.from_api_repr(resource, Client("acme", AnonymousCredentials()))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(
@@ -501,6 +506,43 @@ def test_the_effect_of_a_job_is_that_of_its_own_attempt(second: str) -> None:
 
     assert found == jobs.job_id(SETTINGS.deployment, RUN, "extract", 1)
     assert asked == ([0] if second == "RUNNING" else [0, 1])
+
+
+def test_a_job_that_bigquery_does_not_know_keeps_none_of_the_others_from_being_canceled() -> None:
+    canceled: list[str] = []
+
+    def cancel_job(name: str, **_: Any) -> None:
+        if name == "gone":
+            raise api.NotFound(name)  # type: ignore[no-untyped-call]
+        canceled.append(name)
+
+    jobs.Jobs(SimpleNamespace(cancel_job=cancel_job), SETTINGS).cancel(["load-0", "gone", "load-1"])  # type: ignore[arg-type]
+
+    assert canceled == ["load-0", "load-1"]
+
+
+@pytest.mark.parametrize("since", [(), ("backendError",), ("backendError", "backendError")])
+def test_an_export_that_failed_in_an_order_is_not_sorted_by_any_later_job(since: tuple[str, ...]) -> None:
+    order = Order(("id",), 1, 1)
+    failed = [("resourcesExceeded", f"{order.remark}EXPORT DATA"), *((reason, "EXPORT DATA") for reason in since)]
+    submitted: dict[str, str] = {}
+
+    def get_job(name: str, **_: Any) -> QueryJob:
+        if (number := int(name[-1])) >= len(failed):
+            raise api.NotFound(name)  # type: ignore[no-untyped-call]
+        reason, sql = failed[number]
+        return _failed_job(name, {"reason": reason, "message": reason}, sql)
+
+    def submit(sql: str, *, job_id: str | None, **_: Any) -> Any:
+        submitted[job_id or "dry run"] = sql
+        fields = [SchemaField(name, kind) for name, kind in COLUMNS.items()]
+        return SimpleNamespace(statement_type="SELECT", schema=fields, referenced_tables=())
+
+    client: Any = SimpleNamespace(get_job=get_job, query=submit)
+    name = Warehouse(client, SETTINGS).start_extract(a_spec(), RUN, order=order)
+
+    assert name == jobs.job_id(SETTINGS.deployment, RUN, "extract", len(failed))
+    assert submitted == {name: query.plain_export(a_spec(), "lake", RUN.export_pattern(len(failed)))}
 
 
 class TestPublications:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nightshift.tuner.points import Cause, Point, Space
+from nightshift.tuner.points import AXES, Cause, Point, Space
 
 TOKENS: Final = tuple(2**power for power in range(9, 17))
 SEQS: Final = tuple(2**power for power in range(3, 11))
@@ -37,7 +37,7 @@ class Surface:
     @property
     def best(self) -> Point:
         """What an exhaustive search without noise would choose."""
-        return max((point for point in self.space if self.sound(point)), key=lambda point: self.rates[point])
+        return max((point for point in points(self.space) if self.sound(point)), key=lambda point: self.rates[point])
 
     def share(self, point: Point) -> float:
         """Of the best one's rate; 0 for a point that fails."""
@@ -55,6 +55,11 @@ def _grid(rng: random.Random) -> Space:
     return Space(default, {"max_num_batched_tokens": TOKENS, "max_num_seqs": SEQS})
 
 
+def points(space: Space) -> list[Point]:
+    """All of them."""
+    return list(space.around(space.default, AXES))
+
+
 def _bump(x: float, y: float, at: tuple[float, float], widths: tuple[float, float], turn: float = 0.0) -> float:
     dx, dy = x - at[0], y - at[1]
     u, v = dx * math.cos(turn) + dy * math.sin(turn), -dx * math.sin(turn) + dy * math.cos(turn)
@@ -65,7 +70,7 @@ def _beyond(space: Space, rng: random.Random, low: float, high: float, cause: Ca
     """The points above a straight line: what a memory of some size does not hold."""
     slope, least = rng.uniform(0.5, 1.5), rng.uniform(low, high)
     found = {}
-    for point in space:
+    for point in points(space):
         x, y = space.index(point)[:2]
         if x * slope + y > least and point != space.default:
             found[point] = cause
@@ -123,7 +128,7 @@ def load(rng: random.Random, space: Space) -> Surface:
 
 
 def _rates(space: Space, rate: Callable[[float, float], float]) -> dict[Point, float]:
-    return {point: 100 * rate(*space.index(point)[:2]) for point in space}
+    return {point: 100 * rate(*space.index(point)[:2]) for point in points(space)}
 
 
 FAMILIES: Final[Mapping[str, Callable[[random.Random, Space], Surface]]] = {
@@ -146,6 +151,6 @@ def drawn(family: str, seed: int) -> Surface:
 
 def exhaustive(surface: Surface) -> int:
     """Trials of a search that measures each point once, and soaks from the fastest down until one holds."""
-    started = [point for point in surface.space if point not in surface.fails_at_once]
+    started = [point for point in points(surface.space) if point not in surface.fails_at_once]
     fastest_first = sorted(started, key=lambda point: -surface.rates[point])
-    return len(surface.space) + 1 + fastest_first.index(surface.best)
+    return len(points(surface.space)) + 1 + fastest_first.index(surface.best)

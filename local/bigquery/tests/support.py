@@ -90,6 +90,11 @@ class Warehouse:
         """A query job that may still run. Nothing is tried twice: what fails, fails the test."""
         return self.client.query(sql, job_config=config, job_id=job_id or new_job_id(), job_retry=None)
 
+    def reason(self, job: bigquery.QueryJob) -> str | None:
+        """Why a job has failed, asked anew: its error may come with the reply to `result`, which leaves the job as it was."""
+        result = self.client.get_job(job.job_id).error_result
+        return None if result is None else str(result["reason"])
+
     def rows(self, sql: str, config: bigquery.QueryJobConfig | None = None) -> list[tuple[Any, ...]]:
         return [row.values() for row in self.start(sql, config).result()]
 

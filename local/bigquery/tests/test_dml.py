@@ -278,8 +278,7 @@ def test_a_transaction_holds_the_tables_that_it_has_changed(warehouse: Warehouse
     table = f"{warehouse.client.project}:{warehouse.dataset}.target"
     with pytest.raises(BadRequest, match=f"Transaction is aborted due to concurrent update against table {table}"):
         aborted.result()
-    assert aborted.error_result is not None
-    assert aborted.error_result["reason"] == "invalidQuery"
+    assert warehouse.reason(aborted) == "invalidQuery"
 
     waiting = warehouse.start(f"UPDATE `{target}` SET name = CONCAT(name, ' second') WHERE TRUE")
     assert not waiting.done()
@@ -300,8 +299,7 @@ def test_a_statement_that_has_waited_too_long_for_a_transaction_fails(
         late.result()
     held.commit()
 
-    assert late.error_result is not None
-    assert late.error_result["reason"] == "invalidQuery"
+    assert warehouse.reason(late) == "invalidQuery"
     assert published(warehouse) == [("x first", DAY)]
 
 
@@ -321,8 +319,7 @@ def test_only_so_many_statements_wait_for_one_table(warehouse: Warehouse, target
         if job is not one_more:
             job.result()
 
-    assert one_more.error_result is not None
-    assert one_more.error_result["reason"] == "resourcesExceeded"
+    assert warehouse.reason(one_more) == "resourcesExceeded"
     assert published(warehouse) == ([("x first + +", DAY)] if one_more is outstanding[-1] else [])
 
 

@@ -121,6 +121,60 @@ def test_what_is_not_set_gets_the_documented_default(pubsub: PubSub) -> None:
     assert not found.enable_exactly_once_delivery
 
 
+def _update(pubsub: PubSub, name: str, *paths: str, **fields: Any) -> Any:
+    request = {"subscription": {"name": name, **fields}, "update_mask": FieldMask(paths=paths)}
+    return pubsub.subscriber.update_subscription(request, retry=None)
+
+
+@pytest.mark.gate
+def test_what_the_mask_names_is_changed_and_nothing_else(pubsub: PubSub) -> None:
+    topic, name = pubsub.pair(labels={"team": "a"}, retry_policy={"minimum_backoff": timedelta(seconds=20)})
+    policy = {"dead_letter_topic": pubsub.topic()}
+    pubsub.publish(topic, b"x")
+    paths = ("ack_deadline_seconds", "dead_letter_policy", "retry_policy")
+    said = _update(pubsub, name, *paths, ack_deadline_seconds=30, dead_letter_policy=policy, labels={"team": "b"})
+    found: Any = pubsub.subscriber.get_subscription(subscription=name, retry=None)
+
+    assert found == said
+    assert (found.ack_deadline_seconds, found.dead_letter_policy.max_delivery_attempts) == (30, 5)
+    assert (dict(found.labels), found.topic) == ({"team": "a"}, topic)
+    assert "retry_policy" not in found
+    (received,) = pubsub.pull(name)
+    assert received.delivery_attempt == 1, "the policy holds for what was there before"
+    pubsub.advance(29)
+    assert pubsub.data(name) == []
+    pubsub.advance(2)
+    assert pubsub.data(name) == [b"x"], "so does the deadline"
+
+
+@pytest.mark.gate
+@pytest.mark.parametrize(
+    ("paths", "fields", "words"),
+    [
+        ((), {}, "update_mask"),
+        (("topic",), {"topic": "projects/local/topics/other"}, "topic of a subscription cannot be changed"),
+        (("filter",), {"filter": "attributes:x"}, "filter of a subscription cannot be changed"),
+        (("enable_message_ordering",), {"enable_message_ordering": True}, "enable_message_ordering"),
+        (("retry_policy.nonsense",), {"retry_policy": {}}, "Invalid update_mask"),
+        (("labels", "ack_deadline_seconds"), {"labels": {"a": "b"}, "ack_deadline_seconds": 9}, "ack deadline"),
+    ],
+    ids=str,
+)
+def test_an_update_that_cannot_be_is_refused_and_changes_nothing(
+    pubsub: PubSub, paths: tuple[str, ...], fields: dict[str, Any], words: str
+) -> None:
+    _, name = pubsub.pair()
+    before: Any = pubsub.subscriber.get_subscription(subscription=name, retry=None)
+    with pytest.raises(exceptions.InvalidArgument, match=words):
+        _update(pubsub, name, *paths, **fields)
+
+    assert pubsub.subscriber.get_subscription(subscription=name, retry=None) == before
+    with pytest.raises(exceptions.NotFound):
+        _update(pubsub, f"{name}x", "labels")
+    with pytest.raises(exceptions.NotFound):
+        _update(pubsub, name, "dead_letter_policy", dead_letter_policy={"dead_letter_topic": "projects/local/topics/missing"})
+
+
 @pytest.mark.gate
 def test_a_deleted_topic_leaves_its_subscriptions_with_their_messages(pubsub: PubSub) -> None:
     topic, subscription = pubsub.pair()
@@ -177,15 +231,13 @@ def test_a_setting_that_the_emulator_does_not_have_is_refused(pubsub: PubSub, fi
 @pytest.mark.gate
 def test_a_method_that_the_emulator_does_not_have_is_refused_in_a_sentence(pubsub: PubSub) -> None:
     topic, name = pubsub.pair()
-    publisher, subscriber, mask = pubsub.publisher, pubsub.subscriber, FieldMask(paths=["labels"])
+    publisher, subscriber = pubsub.publisher, pubsub.subscriber
+    mask = FieldMask(paths=["labels"])
     calls: dict[str, Callable[[], Any]] = {
         "GetTopic": lambda: publisher.get_topic(topic=topic, retry=None),
         "UpdateTopic": lambda: publisher.update_topic({"topic": {"name": topic}, "update_mask": mask}, retry=None),
         "ListTopics": lambda: publisher.list_topics(project="projects/local", retry=None),
         "ListTopicSubscriptions": lambda: publisher.list_topic_subscriptions(topic=topic, retry=None),
-        "UpdateSubscription": lambda: subscriber.update_subscription(
-            {"subscription": {"name": name}, "update_mask": mask}, retry=None
-        ),
         "ListSubscriptions": lambda: subscriber.list_subscriptions(project="projects/local", retry=None),
         "CreateSnapshot": lambda: subscriber.create_snapshot(
             name="projects/local/snapshots/snap", subscription=name, retry=None

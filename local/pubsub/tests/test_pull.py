@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
+import requests
 from google.api_core import exceptions
 from google.pubsub_v1.types import ReceivedMessage
 
+from tests.integration.emulators import start_pubsub
 from tests.integration.pubsub import LEASE_S, PubSub
 
 pytestmark = pytest.mark.integration
@@ -35,6 +38,47 @@ def test_max_messages_is_kept_and_must_be_positive(pubsub: PubSub) -> None:
     for wrong in (0, -1):
         with pytest.raises(exceptions.InvalidArgument, match="max_messages"):
             pubsub.pull(subscription, wrong)
+
+
+@pytest.mark.gate
+def test_a_reply_has_fewer_messages_than_are_there(pubsub: PubSub) -> None:
+    pubsub.replies(full=False)
+    topic, subscription = pubsub.pair()
+    pubsub.publish(topic, *[b"x"] * 1000)
+    sizes = []
+    while got := pubsub.pull(subscription, 100):
+        sizes.append(len(got))
+        pubsub.ack(subscription, *got)
+
+    assert sum(sizes) == 1000
+    assert 20 < len(sizes) < 80, "about 25 in each"
+    assert max(sizes) <= 100
+    assert len(set(sizes)) > 10
+
+
+@pytest.mark.gate
+def test_sizes_of_replies_follow_from_a_seed(tmp_path: Path) -> None:
+    def sizes(folder: str, seed: int) -> list[int]:
+        emulator = start_pubsub(tmp_path / folder)
+        pubsub = PubSub(emulator)
+        try:
+            pubsub.replies(seed=seed)
+            topic, subscription = pubsub.pair()
+            pubsub.publish(topic, *[b"x"] * 300)
+            return [len(pubsub.pull(subscription, 100)) for _ in range(8)]
+        finally:
+            pubsub.close()
+            emulator.stop()
+
+    first = sizes("first", 1)
+    assert sizes("again", 1) == first
+    assert sizes("other", 2) != first
+
+
+def test_a_setting_of_replies_that_is_not_there_is_refused(pubsub: PubSub) -> None:
+    for wrong in ({"size": 3}, {"full": "yes"}, {"seed": "x"}):
+        with pytest.raises(requests.HTTPError, match="400"):
+            pubsub.replies(**wrong)
 
 
 @pytest.mark.gate

@@ -20,10 +20,9 @@ from nightshift.batch.options import Options
 from nightshift.batch.output import ChunkMissing, Incomplete, has_failed, write
 from nightshift.batch.preparation import Prepared, Usage, prepared
 from nightshift.batch.progress import Progress, format_duration, log_to_stderr, one_line, say, summary
-from nightshift.batch.retry import Damaged
 from nightshift.batch.server_health import proxy_not_used
 from nightshift.batch.source import LineReader
-from nightshift.batch.state import Asked, Batch, OtherModel, find_batch, lines_done, open_batch
+from nightshift.batch.state import Asked, Batch, Damaged, OtherModel, find_batch, lines_done, open_batch
 from nightshift.batch.task_kind import KEY, BatchLines, LineCodec
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal

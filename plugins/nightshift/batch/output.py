@@ -22,7 +22,7 @@ from nightshift.run import chunks
 from nightshift.run.chunks import Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
-from nightshift.store import StoreUnavailable
+from nightshift.store import StoreUnavailable, reaching
 from nightshift.tasks.base import Reason
 
 STATUS: Final = {
@@ -126,10 +126,8 @@ def write(store: ObjectStore, run: RunRef, plan: Plan, target: Target) -> Output
 def has_failed(store: ObjectStore, run: RunRef, plan: Plan) -> bool:
     """Whether a line of a run failed whose chunks are all committed. Raises as `write`, but for OSError."""
     counts = OutputCounts()
-    try:
+    with reaching(f"read {run.prefix}"):
         return any(counts.failed for _ in _blocks(store, run, plan, counts))
-    except obstore.exceptions.BaseError as error:
-        raise StoreUnavailable(f"read {run.prefix}: {error}") from error
 
 
 def _blocks(store: ObjectStore, run: RunRef, plan: Plan, counts: OutputCounts) -> Iterator[bytes]:

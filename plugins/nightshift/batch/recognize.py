@@ -70,7 +70,7 @@ def _wrong_start(line: bytes) -> str | None:
     for start, problem in _STARTS:
         if line.startswith(start):
             return problem
-    if b"\x00" in line[:4]:
+    if line[:4].count(b"\x00") > 1:
         return "it has NUL bytes, as UTF-16 and UTF-32 have. Write it as UTF-8"
     return _ARRAY if line.removeprefix(BOM).lstrip().startswith(b"[") and not _is_whole(line) else None
 

@@ -1,11 +1,13 @@
 """Where a batch keeps its progress: a run's folder with spec.json, plan.json, ledger/ and partials/, in a store.
 
 The run is named by a digest of what decides the answers: the bytes of the input and the model given on the command line. So the
-same command finds its run again, and another input, even under the same name, is never mixed with it.
+same command finds its run again, and another input, even under the same name, is never mixed with it. With `--retry-failed` it
+is a further generation of that run, which has what the generation before it answered and sends the rest again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
@@ -17,10 +19,11 @@ from pathlib import Path
 from typing import Final
 
 import obstore
+import pyarrow as pa
 from obstore.store import LocalStore, ObjectStore
 
-from nightshift.batch.retry import Damaged, RetryLedger
 from nightshift.batch.source import Index
+from nightshift.batch.task_kind import KEY, results_with_status
 from nightshift.formats import SPEC, UnreadableFormat
 from nightshift.run import chunks
 from nightshift.run.ledger import Ledger
@@ -30,7 +33,7 @@ from nightshift.run.plan import InputFile, Plan, load_plan, save_plan
 from nightshift.run.record import RunRecord
 from nightshift.spec import columns
 from nightshift.spec.limits import chunk_rows_most
-from nightshift.store import ObjectStorage, StoreUnavailable, get_bytes, open_store
+from nightshift.store import ObjectStorage, StoreUnavailable, get_bytes, open_store, reaching
 from nightshift.tasks import request_model
 
 SENDING: Final = 1
@@ -45,6 +48,10 @@ CHUNKS: Final = 64
 CHUNK_LINES: Final = (16, 1000)
 CHUNK_BYTES: Final = 32 << 20
 CHUNKS_MOST: Final = 100_000
+
+
+class Damaged(ValueError):
+    """Progress that cannot be read, after a power failure for instance."""
 
 
 class OtherModel(ValueError):
@@ -105,6 +112,53 @@ def chunk_lines_most(index: Index) -> int:
     return min(replies, max(1, CHUNK_BYTES * index.lines // index.size)) if index.lines else replies
 
 
+class RetryLedger(Ledger):
+    """The ledger of a run that repeats the failed lines of `earlier`, all of whose chunks are committed. plan: same chunks.
+
+    Nothing is copied beforehand: a chunk of the earlier generation, without its failed lines, is read as a partial of this one.
+    """
+
+    def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, earlier: RunRef, earlier_plan: Plan) -> None:
+        super().__init__(ObjectStorage(store), run, plan)
+        self._run_id = run.run_id
+        self._earlier = earlier
+        self._earlier_work = earlier.work(earlier_plan.uid)
+
+    async def partials(self, chunk: int) -> dict[str, str]:
+        return {self._earlier.run_id: self._earlier_work.chunk_path(chunk), **await super().partials(chunk)}
+
+    async def read_partial(self, path: str) -> bytes | None:
+        """Raises Damaged if an answer that was kept is gone: the line must not be paid for again without a word."""
+        body = await super().read_partial(path)
+        if self._earlier_work.parse_chunk(path) is None:
+            return body
+        try:
+            return await asyncio.to_thread(self._answered, body or b"")
+        except chunks.NotAChunk as error:
+            problem = f"{path} cannot be read ({error}), and its answers are to be kept" if body else f"{path} is gone"
+            raise Damaged(f"{problem}. To send all lines, use --fresh") from error
+
+    def _answered(self, body: bytes) -> bytes:
+        """The answered lines of an earlier chunk as a partial of this run; its tokens stay counted."""
+        table, made = chunks.decode(body)
+        if made.run_id != self._earlier.run_id:
+            raise chunks.NotAChunk(f"it belongs to run {made.run_id}")
+        results = results_with_status(table)
+        places = [place for place, result in enumerate(results) if result.reason is None]
+        provenance = replace(
+            made,
+            run_id=self._run_id,
+            predictions=len(places),
+            dead_letters=0,
+            prompt_tokens=made.prompt_tokens_all,
+            output_tokens=made.output_tokens_all,
+            taken=(),
+        )
+        answered = [results[place] for place in places]
+        keys = table.select(list(KEY)).take(pa.array(places, pa.int64()))
+        return chunks.encode(keys, answered, pa.large_string(), provenance, optional=(chunks.STATUS,))
+
+
 @dataclass(frozen=True)
 class Batch:
     """An open run. place: the folder or URL of its store. retried: the finished generation whose failed lines it repeats."""
@@ -143,12 +197,10 @@ class Batch:
                     break
                 empty.rmdir()
             return
-        try:
+        with reaching(f"remove {self.url}"):
             for run in generations:
                 for page in obstore.list(self.store, f"{run.prefix}/"):
                     obstore.delete(self.store, [meta["path"] for meta in page])
-        except obstore.exceptions.BaseError as error:
-            raise StoreUnavailable(f"remove {self.url}: {error}") from error
 
 
 async def lines_done(batch: Batch) -> tuple[int, int]:

@@ -17,7 +17,7 @@ import obstore
 
 from nightshift.batch import paths
 from nightshift.batch.source import store_of
-from nightshift.store import StoreUnavailable
+from nightshift.store import reaching
 
 
 class Target(Protocol):
@@ -99,12 +99,9 @@ class _Object:
 
     def open(self) -> None:
         """Raises StoreUnavailable if the bucket is not there: after the run is too late to say so."""
-        try:
+        # It may be allowed to write and not to look.
+        with reaching(f"look at {self.name}"), contextlib.suppress(obstore.exceptions.PermissionDeniedError):
             next(iter(obstore.list(self._store, self._path, chunk_size=1)), None)
-        except obstore.exceptions.PermissionDeniedError:
-            pass  # It may be allowed to write and not to look.
-        except (obstore.exceptions.BaseError, FileNotFoundError) as error:
-            raise StoreUnavailable(f"look at {self.name}: {error}") from error
 
     def write(self, blocks: Iterator[bytes]) -> None:
         obstore.put(self._store, self._path, blocks, use_multipart=True)

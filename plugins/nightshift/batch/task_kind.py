@@ -6,6 +6,7 @@ Its chunks are those of a job, plus the HTTP status that the output reports for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from nightshift.tasks.base import Answer, Answers, BadInput, InvalidReply, NotDo
 
 KEY: Final = ("custom_id",)
 COLUMNS: Final = ("path", "body", "error")
+_NO_ANSWER: Final = ("queued", "in_progress", "failed", "cancelled")
+"""Of the status of a reply to ``/v1/responses``. One that is "incomplete" was cut, as by ``length`` elsewhere."""
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
@@ -55,14 +58,16 @@ class BatchLines:
             raise InvalidReply("the reply is not a JSON object")
         if choice_that_ended(reply, ABORT) is not None:
             raise NotDone
+        if reply.get("object") == "response" and (status := reply.get("status")) in _NO_ANSWER:
+            raise InvalidReply(f"the response is {status}")
         return Answers([Answer(reply.text)], *usage(reply))
 
 
+@dataclass(frozen=True, kw_only=True)
 class LineCodec(ParquetCodec):
-    """`nightshift.driver.commits.Codec` of `nightshift batch`. parts: as of `ParquetCodec`."""
+    """`nightshift.driver.commits.Codec` of `nightshift batch`."""
 
-    def __init__(self, **parts: Any) -> None:
-        super().__init__(optional=(chunks.STATUS,), **parts)
+    optional: tuple[str, ...] = (chunks.STATUS,)
 
     def _results(self, table: pa.Table) -> list[Result]:
         return results_with_status(table)

@@ -32,6 +32,10 @@ class NoAirflow(Exception):
     """It is not known where Airflow is, or it does not let this account in. The message says what to do."""
 
 
+class NotNamed(NoAirflow):
+    """No variable has its address."""
+
+
 class Unreachable(Exception):
     """Airflow does not answer, or fails: trying again may help."""
 
@@ -72,7 +76,7 @@ class AirflowApi:
         """Raises NoAirflow."""
         url = environment.get("NIGHTSHIFT_AIRFLOW_URL") or environment.get(BASE_URL)
         if not url:
-            raise NoAirflow(
+            raise NotNamed(
                 "It is not known where Airflow is. Set NIGHTSHIFT_AIRFLOW_URL to the address of its pages (Cloud Composer: "
                 "`gcloud composer environments describe NAME --location REGION --format 'value(config.airflowUri)'`)."
                 f"{beside_the_stack()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nightshift import exits
-from nightshift.stream.batcher.options import Options
+from nightshift.batcher.options import Options
 
 __all__ = ["DESCRIPTION", "EPILOG", "Options", "run"]
 
@@ -20,6 +20,6 @@ EPILOG: Final = "Exit codes: 0 drained after a signal; 1 drained, but callers we
 def run(options: Options) -> int:
     exits.on_signals(exits.DONE)
     # Here, because its packages are those of the extras driver and stream: the help does not need them.
-    from nightshift.stream.batcher import server
+    from nightshift.batcher import server
 
     return server.run(options)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from nightshift import exits
-from nightshift.cli.trouble import beside_the_stack, warehouse_of
+from nightshift.cli.trouble import guarded, warehouse_of
 from nightshift.fields.arguments import day, flag, option
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.planner.costs.report import by_job, lines
-from nightshift.settings import Settings, SettingsError
-from nightshift.warehouse import WarehouseError, WarehouseUnavailable
+from nightshift.settings import Settings
 
 DESCRIPTION: Final = (
     "Adds up the audit table: published and failed runs of each job, their machine hours, their estimated and actual cost. Run "
@@ -38,17 +36,14 @@ class Options:
 
 
 def run(options: Options) -> int:
+    return guarded("costs", lambda: _run(options))
+
+
+def _run(options: Options) -> int:
     since = options.since or (datetime.now(UTC).date() - timedelta(days=DAYS)).isoformat()
-    try:
-        warehouse = warehouse_of(AirflowConnections(Settings.from_environment(os.environ)), step="costs")
-        found = warehouse.audited(since, options.job)
-    except SettingsError as error:
-        print(f"nightshift costs: {error}{beside_the_stack()}", file=sys.stderr)
-        return exits.BAD_INPUT
-    except (WarehouseError, WarehouseUnavailable) as error:
-        print(f"nightshift costs: {error}", file=sys.stderr)
-        return exits.RESUME if isinstance(error, WarehouseUnavailable) else exits.CONFIG
-    jobs, total = by_job(found)
+    connections = AirflowConnections(Settings.from_environment(os.environ))
+    warehouse = warehouse_of(lambda: connections.warehouse(step="costs"))
+    jobs, total = by_job(warehouse.audited(since, options.job))
     if options.as_json:
         said = {"since": since, "jobs": {job: sums.to_json() for job, sums in jobs.items()}, "total": total.to_json()}
         print(json.dumps(said))

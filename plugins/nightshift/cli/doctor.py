@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
-from nightshift.cli.trouble import beside_the_stack
+from nightshift.cli.trouble import apart, beside_the_stack
 from nightshift.fields.arguments import flag, option
 from nightshift.hooks.connections import AirflowConnections
 
@@ -48,7 +48,7 @@ def run(
     from nightshift.doctor.checks import diagnose
 
     variables = os.environ if environment is None else environment
-    report = diagnose(variables, connect, job_file=options.file)
+    report = apart(lambda: diagnose(variables, connect, job_file=options.file))
     print(json.dumps(report.to_json()) if options.as_json else "\n".join(report.lines()))
     if not variables.get("NIGHTSHIFT_BUCKET") and (words := beside_the_stack().strip()):
         print(words, file=sys.stderr)

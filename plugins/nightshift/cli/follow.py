@@ -159,16 +159,14 @@ class Follower:
                 print(no_rows(str(published["partition"]), str(published["table"])), file=sys.stderr)
                 return exits.DONE
             self._say(f"published{_counts(published)}")
-            if ending is not None and ending.dead_letters:
-                self._where_dead(ending)
+            self._where_dead(ending)
             return exits.DONE
         failed = next((name for name in (*TASKS, *states) if states.get(name) == "failed"), None)
         words = ending.error if ending is not None and ending.state == endings.FAILED and ending.error else ""
         if not words and failed:
             words = self._last_words(failed, tasks)
         print(f"failed: {failed or 'no task says why'}{': ' + words if words else ''}", file=sys.stderr)
-        if ending is not None and ending.dead_letters:
-            self._where_dead(ending)
+        self._where_dead(ending)
         for command in again(words, self._dag_id, self._run.partition if self._run else self._partition):
             print(f"To do that from here: {command}", file=sys.stderr)
         print(f"Its logs: {self._page}", file=sys.stderr)
@@ -192,10 +190,12 @@ class Follower:
         except (KeyError, Refused, TypeError, ValueError):
             return None
 
-    def _where_dead(self, ending: endings.Ending) -> None:
+    def _where_dead(self, ending: endings.Ending | None) -> None:
+        if ending is None or not ending.dead_letters:
+            return
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in ending.dead_reasons.items())
         assert self._run is not None
-        count = n(ending.dead_letters or 0, "dead letter")
+        count = n(ending.dead_letters, "dead letter")
         self._say(f"{count} ({reasons}): nightshift status {self._run.job}/{self._run.partition} --dead-letters")
 
     def _last_words(self, task: str, tasks: Mapping[str, Mapping[str, Any]]) -> str:

@@ -86,12 +86,9 @@ def run(options: Options, environment: Mapping[str, str] | None = None) -> int:
     except (SpecErrors, PricesError) as error:
         print(error, file=sys.stderr)
         return exits.BAD_INPUT
-    except NotPlanned as error:
+    except (NotPlanned, Wrong) as error:
         print(f"{options.file}: {error}", file=sys.stderr)
-        return error.code
-    except Wrong as error:
-        print(f"{options.file}: {error}", file=sys.stderr)
-        return exits.BAD_INPUT
+        return error.code if isinstance(error, NotPlanned) else exits.BAD_INPUT
 
 
 def _run(options: Options, environment: Mapping[str, str]) -> int:
@@ -132,7 +129,7 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
 
         try:
             connections = AirflowConnections(Settings.from_environment(environment))
-            warehouse = warehouse_of(connections, job=spec.job, step="plan")
+            warehouse = warehouse_of(lambda: connections.warehouse(job=spec.job, step="plan"))
             columns = candidates(spec, warehouse.read_source(spec, partition).columns)
             counts = warehouse.count_prefixes(spec, partition, columns) if columns else None
             rows = counts.rows if counts else warehouse.count_rows(spec, partition)
@@ -191,6 +188,7 @@ def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCred
 
 def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Limits | None:
     """What Kueue gives the queue of the job; None if the settings of the deployment are not complete, which is said."""
+    from nightshift.cli.trouble import apart
     from nightshift.hooks.connections import AirflowConnections
     from nightshift.jobset.kubernetes.limits import limits_of
     from nightshift.settings import Settings, SettingsError
@@ -203,7 +201,9 @@ def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Lim
     except SettingsError as error:
         warn(f"The quota of queue {spec.queue!r} is unknown; planning continues without it: {error}")
         return None
-    return limits_of(spec, settings, partition, AirflowConnections(settings).cluster, lambda sentence: None, warn)
+    return limits_of(
+        spec, settings, partition, partial(apart, AirflowConnections(settings).cluster), lambda sentence: None, warn
+    )
 
 
 def _tell(

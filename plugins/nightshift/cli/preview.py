@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
-from nightshift.cli.engine_work import guarded, surroundings
+from nightshift.cli.engine_work import surroundings
 from nightshift.cli.given import Wrong, partition_of
+from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:

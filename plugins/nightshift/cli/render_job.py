@@ -97,7 +97,7 @@ def _decided(options: JobOptions, spec: JobSpec, rows: int, settings: Settings) 
         model_of_size(gib << 30, spec.engine.dtype) if gib else None,
         "the model was not looked up; `nightshift plan` does that",
     )
-    return weigh(spec, rows, known, Limits(settings.workers_max))
+    return weigh(spec, rows, known, Limits(settings.workers_max))[1:]
 
 
 def _plan(run: RunRef, rows: int, spec: JobSpec, decision: Decision) -> Plan:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from nightshift import exits
-from nightshift.cli.airflow_rest import AirflowApi, NoAirflow, Refused, Unreachable
+from nightshift.cli.airflow_rest import AirflowApi, Refused, Unreachable
 from nightshift.cli.follow import Follower
 from nightshift.cli.given import Wrong, partition_of
+from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.mistakes import nearest
 from nightshift.run.hub_cache import absent_at
-from nightshift.spec import SpecErrors, fingerprint, load
+from nightshift.spec import fingerprint, load
 
 DESCRIPTION: Final = (
     "Triggers a job's DAG in Airflow, for one partition; with --wait, follows it to its end and says what was published, or "
@@ -58,19 +59,13 @@ def run(options: Options, environment: Mapping[str, str] | None = None, clock: C
     """Triggers the DAG, and follows it; the exit code. clock: sleeps."""
     given = os.environ if environment is None else environment
     try:
-        return _Command(options, AirflowApi.from_environment(given), given, clock).run()
-    except SpecErrors as error:
-        print(error, file=sys.stderr)
-        return exits.BAD_INPUT
-    except (Wrong, Refused) as error:
+        return guarded("run", lambda: _Command(options, AirflowApi.from_environment(given), given, clock).run())
+    except Refused as error:
         print(f"nightshift run: {error}", file=sys.stderr)
         return exits.BAD_INPUT
     except Unreachable as error:
         print(f"nightshift run: {error}. Is the stack up? Locally: make status.", file=sys.stderr)
         return exits.RESUME
-    except NoAirflow as error:
-        print(f"nightshift run: {error}", file=sys.stderr)
-        return exits.CONFIG
 
 
 class _Command:

@@ -52,10 +52,9 @@ def run(options: Options) -> int:
     try:
         page = _listed(options)
     except (LookupError, ValueError, trouble.NoAccount, StoreUnavailable) as error:
-        code = trouble.tell("runs", error)
         if isinstance(error, ValueError) and options.job and (words := unopened.words_of(options.job, os.environ)):
             print(words, file=sys.stderr)
-        return code
+        return trouble.tell("runs", error)
     without = [each for each in unopened.all_of(os.environ) if options.job in (None, each.job)]
     if options.as_json:
         said = {"runs": [each.to_json() for each in page.by_attention], "more": page.after is not None}
@@ -104,7 +103,7 @@ def lines(runs: Iterable[Summary], without: Iterable[Unopened] = ()) -> Iterator
         (_cells(each), each, [attention.words for attention in each.attention]) for each in runs
     ]
     for night in without:
-        cells: tuple[str, ...] = (night.job, night.at[:10], "-", night.kind, "", "", night.at[:16].replace("T", " "))
+        cells: tuple[str, ...] = (night.job, "-", "-", night.kind, "", "", night.at[:16].replace("T", " "))
         later = (place for place, (row, _, why) in enumerate(made) if not why or row[-1] < cells[-1])
         made.insert(next(later, len(made)), (cells, None, [night.words]))
     widths = [max(len(row[place]) for row in (HEAD, *(cells for cells, _, _ in made))) for place in range(len(HEAD))]

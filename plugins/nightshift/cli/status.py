@@ -132,10 +132,14 @@ def _of_run(options: Options) -> int:
             print(newer, file=sys.stderr)
         return code
     except (LookupError, ValueError, trouble.NoAccount, StoreUnavailable) as error:
+        if not isinstance(error, NoSuchRun) or "://" in options.run:
+            return trouble.tell("status", error)
+        # First why: a name that the bucket lacks is what follows from it.
+        if words := unopened.words_of(options.run.partition("/")[0], os.environ):
+            print(words, file=sys.stderr)
         code = trouble.tell("status", error)
-        if isinstance(error, NoSuchRun) and "://" not in options.run:
-            job = options.run.partition("/")[0]
-            print(unopened.words_of(job, os.environ) or unopened.NO_RUN, file=sys.stderr)
+        if not words:
+            print(unopened.NO_RUN, file=sys.stderr)
         return code
     except BrokenPipeError:
         # The reader has closed the pipe. Without this Python would complain again when it flushes at exit.

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
-from nightshift.cli.trouble import NoAccount, open_bucket, tell
+from nightshift.cli.trouble import guarded, open_bucket
 from nightshift.fields.arguments import option, positive
 from nightshift.fields.text import n
-from nightshift.settings import Settings, SettingsError
-from nightshift.spec import SpecErrors, load_stream
+from nightshift.settings import Settings
+from nightshift.spec import load_stream
 from nightshift.spec.sinks.files import FileSink
-from nightshift.store import StoreUnavailable
 from nightshift.stream.bigquery.load import DAYS, Batch, StreamLoader
-from nightshift.warehouse.errors import WarehouseError, WarehouseUnavailable, translated
+from nightshift.warehouse.errors import WarehouseError, translated
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client
@@ -47,29 +46,20 @@ class Options:
 
 def run(options: Options) -> int:
     """Loads what is new; returns the exit code. What is wrong is said on stderr, what was loaded on stdout."""
-    try:
-        spec = load_stream(options.file)
-        settings = Settings.from_environment()
-    except (SpecErrors, SettingsError) as error:
-        print(error, file=sys.stderr)
-        return exits.BAD_INPUT
+    return guarded("stream load", lambda: _run(options))
+
+
+def _run(options: Options) -> int:
+    spec = load_stream(options.file)
+    settings = Settings.from_environment()
     if not isinstance(spec.sink, FileSink) or spec.sink.bigquery is None:
         print(f"{options.file}: sink.bigquery: The stream's files have no table. Write dataset.table.", file=sys.stderr)
         return exits.BAD_INPUT
     import google.cloud.bigquery  # noqa: F401 - what is missing is said before anything is begun
 
     today = datetime.now(UTC).date()
-    try:
-        loader = StreamLoader(_client(settings), settings, spec, open_bucket(spec.sink.files))
-        files = loader.load(today - timedelta(days=options.days), today, on_batch=_say)
-    except (NoAccount, StoreUnavailable) as error:
-        return tell("stream load", error)
-    except WarehouseUnavailable as error:
-        print(error, file=sys.stderr)
-        return exits.RESUME
-    except WarehouseError as error:
-        print(error, file=sys.stderr)
-        return exits.CONFIG
+    loader = StreamLoader(_client(settings), settings, spec, open_bucket(spec.sink.files))
+    files = loader.load(today - timedelta(days=options.days), today, on_batch=_say)
     print(f"{n(files, 'new file')} loaded into {spec.sink.bigquery}")
     return exits.DONE
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 import obstore
@@ -18,8 +20,7 @@ from nightshift.store import StoreUnavailable, open_store, refusal_of, what_to_d
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from nightshift.hooks.connections import AirflowConnections
-    from nightshift.warehouse import Warehouse
+T = TypeVar("T")
 
 EMULATORS: Final = ("STORAGE_EMULATOR_HOST", "BIGQUERY_EMULATOR_HOST")
 ACCOUNTS: Final = ("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH")
@@ -28,6 +29,20 @@ METADATA: Final = ("169.254.169.254", 80)
 """Gives a machine of Google's its account."""
 METADATA_S: Final = 2.0
 LOGIN: Final = "Log in with `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS"
+
+
+OF_ERRORS: Final = {
+    **dict.fromkeys(("NoRows", "PricesError", "SettingsError", "SpecErrors", "Wrong"), exits.BAD_INPUT),
+    **dict.fromkeys(
+        ("EngineGone", "NoMachine", "RuntimeUnavailable", "StoreUnavailable", "WarehouseUnavailable"), exits.RESUME
+    ),
+    **dict.fromkeys(
+        ("NoAccount", "NoAirflow", "NoCredentials", "NoEngine", "RequestRefused", "UnfitEngine", "WarehouseError"), exits.CONFIG
+    ),
+}
+"""What keeps a command from its work, and its exit code then. By their names: the classes come with packages of extras."""
+FILES_OWN: Final = ("PricesError", "SpecErrors")
+"""Of these: they name the file that is wrong."""
 
 
 class NoAccount(Exception):
@@ -69,23 +84,48 @@ def of_store(error: StoreUnavailable) -> tuple[str, int]:
 
 
 def tell(command: str, error: Exception) -> int:
-    """Says on standard error why a command cannot have its run or its bucket; its exit code.
+    """Says on standard error why a command cannot do its work; its exit code.
 
-    error: NoAccount, StoreUnavailable, or a LookupError or ValueError of what the command was given.
+    error: of `OF_ERRORS`, or a LookupError or ValueError of what the command was given.
     """
-    said, code = of_store(error) if isinstance(error, StoreUnavailable) else (str(error), exits.BAD_INPUT)
-    print(f"nightshift {command}: {said}", file=sys.stderr)
-    return exits.CONFIG if isinstance(error, NoAccount) else code
+    name, code = type(error).__name__, _code_of(error) or exits.BAD_INPUT
+    said, code = of_store(error) if isinstance(error, StoreUnavailable) else (str(error), code)
+    hint = beside_the_stack() if name in ("NoCredentials", "SettingsError") else ""
+    print(said if name in FILES_OWN else f"nightshift {command}: {said}{hint}", file=sys.stderr)
+    return code
 
 
-def warehouse_of(connections: AirflowConnections, **labels: str) -> Warehouse:
-    """labels: of its jobs (`nightshift.hooks.warehouse`).
+def guarded(command: str, work: Callable[[], int]) -> int:
+    """The exit code of the work, or of what kept it from being done, which is said on standard error."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except Exception as error:
+        if _code_of(error) is None:
+            raise
+        return tell(command, error)
 
-    Raises WarehouseError, also if Airflow's connection gives no credentials, and WarehouseUnavailable.
+
+def _code_of(error: Exception) -> int | None:
+    return next((OF_ERRORS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in OF_ERRORS), None)
+
+
+def apart(work: Callable[[], T]) -> T:
+    """What the work gives. If it imports Airflow, the handler that this puts on Python's log writes to standard error: standard
+    output is the command's own, and may be one JSON object."""
+    with redirect_stdout(sys.stderr):
+        return work()
+
+
+def warehouse_of(connect: Callable[[], T]) -> T:
+    """What connects to BigQuery over Airflow's connection.
+
+    Raises WarehouseError, also if the connection gives no credentials, and WarehouseUnavailable.
     """
     stand_in_answers()
     try:
-        return connections.warehouse(**labels)
+        return apart(connect)
     except ImportError:
         raise
     except Exception as error:

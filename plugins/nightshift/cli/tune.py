@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
-from nightshift.cli.engine_work import guarded, surroundings
+from nightshift.cli.engine_work import surroundings
 from nightshift.cli.given import Wrong, partition_of
+from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option, positive
 from nightshift.tuner.budget import DEFAULT, ROWS, ROWS_MOST, Budget
 
@@ -83,14 +84,14 @@ def run(
     options: Options,
     environment: Mapping[str, str] | None = None,
     world: Callable[[Mapping[str, str]], previews.Surroundings] | None = None,
-    engines: Callable[[previews.Surroundings], Engines] | None = None,
+    engines: Engines | None = None,
 ) -> int:
     """Prints the trials and the result; the exit code. engines: by default JobSets of the deployment's runtime."""
     given = os.environ if environment is None else environment
-    return guarded("tune", lambda: _run(options, (world or surroundings)(given), engines or _jobsets))
+    return guarded("tune", lambda: _run(options, (world or surroundings)(given), engines))
 
 
-def _run(options: Options, world: previews.Surroundings, engines: Callable[[previews.Surroundings], Engines]) -> int:
+def _run(options: Options, world: previews.Surroundings, engines: Engines | None) -> int:
     import nightshift.preview.compute  # noqa: F401 - says what is not installed before anything is asked
     from nightshift.spec import load
     from nightshift.tuner import session, text
@@ -111,7 +112,7 @@ def _run(options: Options, world: previews.Surroundings, engines: Callable[[prev
         print(text.trial_line(number, trial, space, rate), file=sys.stderr if options.as_json else sys.stdout, flush=True)
 
     try:
-        found = session.tune(task, session.beside(world, engines(world), told))
+        found = session.tune(task, world, told, engines)
     except session.UnfitRows as error:
         return _failed(error, exits.FAILED)
     except Elsewhere as error:
@@ -120,12 +121,6 @@ def _run(options: Options, world: previews.Surroundings, engines: Callable[[prev
         return _failed(error, exits.BAD_INPUT)
     _tell(options, found)
     return exits.DONE if found.choice.point is not None else exits.FAILED
-
-
-def _jobsets(world: previews.Surroundings) -> Engines:
-    from nightshift.tuner.engines import JobSetEngines
-
-    return JobSetEngines(world.store, world.settings, world.runtime)
 
 
 def _failed(error: Exception, code: int) -> int:

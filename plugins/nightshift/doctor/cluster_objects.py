@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import NotKnown
@@ -11,22 +11,22 @@ from nightshift.jobset.runtime import JobSetNotFound, RequestRefused
 
 READER: Final = "k8s/components/doctor/reader.yaml"
 Object = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def get(here: Surroundings, path: str) -> Object | None:
     """The object, or the discovery document, at a path; None if there is none. Raises NotKnown if it may not be read."""
-    try:
-        return here.cluster.read(path)
-    except JobSetNotFound:
-        return None
-    except RequestRefused as error:
-        raise NotKnown(f"{error} To allow it: kubectl apply -f {READER}") from None
+    return _asked(lambda: here.cluster.read(path))
 
 
 def listed(here: Surroundings, path: str, selector: str = "") -> list[dict[str, Any]] | None:
     """All objects of a list; None if the cluster does not serve the kind. Raises NotKnown if they may not be read."""
+    return _asked(lambda: here.cluster.read_all(path, selector))
+
+
+def _asked(ask: Callable[[], T]) -> T | None:
     try:
-        return here.cluster.read_all(path, selector)
+        return ask()
     except JobSetNotFound:
         return None
     except RequestRefused as error:

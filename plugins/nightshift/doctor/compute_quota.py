@@ -17,6 +17,8 @@ from nightshift.fields.text import n
 
 NAME: Final = "compute quotas"
 UNLIMITED: Final = -1
+_ADDRESSES: Final = (Metric("IN_USE_ADDRESSES"),)
+"""All nodes of the cluster have them, whatever their profile."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,10 @@ def _needs(here: Surroundings) -> dict[tuple[Metric, ...], Need]:
     for machines in nodes.machines(here, there):
         public = _is_public(cluster, machines.pool.document if machines.pool else {})
         for need in needs(machines, workers, public=public):
-            more = standing - (machines.pool.least if machines.pool else 0) if _is_of_all_nodes(need) else 0
+            more = standing - (machines.pool.least if machines.pool else 0) if need.any_of == _ADDRESSES else 0
             if need.any_of not in found or found[need.any_of].amount < need.amount + more:
                 found[need.any_of] = Need(need.any_of, need.amount + more)
     return found
-
-
-def _is_of_all_nodes(need: Need) -> bool:
-    return need.any_of == (Metric("IN_USE_ADDRESSES"),)
 
 
 def _is_public(cluster: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:

@@ -116,12 +116,8 @@ def _policies(here: Surroundings, check: str, pool: str) -> Finding | None:
 
 def _policy(here: Surroundings, plural: str, pool: str) -> dict[str, Any] | None:
     found = cluster_objects.listed(here, f"{POLICIES}/namespaces/{here.settings.namespace}/{plural}") or []
-    targets = [
-        each
-        for each in found
-        if each["spec"]["targetRef"] | {"name": pool, "kind": "InferencePool"} == each["spec"]["targetRef"]
-    ]
-    return targets[0] if targets else None
+    wanted = {"name": pool, "kind": "InferencePool"}.items()
+    return next((each for each in found if wanted <= each["spec"]["targetRef"].items()), None)
 
 
 def _refused(found: cluster_objects.Object) -> str:

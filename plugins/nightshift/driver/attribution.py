@@ -40,13 +40,14 @@ end. (A long run of nothing but bad rows ends with the attempts that it may take
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from nightshift.driver.engines import Engine, Engines, Standing
-from nightshift.driver.faults import Canary, Fault, Heard, Held, Verdict
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group
 from nightshift.driver.served import WrongEngine
@@ -58,22 +59,75 @@ TOGETHER_S: Final = 1.0
 """Requests that were sent within this many seconds of each other came to the same door."""
 ALONE_S: Final = 60.0
 """How long rows wait for the canary of their engine while another one answers."""
-EARLY: Final = Fault(Retry.TIMEOUT, f"no answer to a small request within {ALONE_S:.0f} s")
-"""Of a canary that had not all the time of a request."""
 CREDENTIALS: Final = (401, 407)
 """They concern who asks, never what is asked."""
 
+
+class Verdict(Enum):
+    """What becomes of a failed request."""
+
+    ROWS = auto()
+    """Its rows are to blame."""
+    CANARY = auto()
+    """The same, and the one that was answered meanwhile is a canary that was sent beside it."""
+    FINAL = auto()
+    """Its rows are to blame, and another try would show nothing more."""
+    ENGINE = auto()
+    """They are not."""
+    PROBE = auto()
+    """That is not known yet: it is to be sent again now."""
+    HALVES = auto()
+    """The same, in halves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A request that brought no answer. until: when the engine may be asked again (the loop's time), if it said so. lasting: as
+    of `nightshift.driver.engine.Failed`."""
+
+    why: Retry
+    message: str
+    status: int | None = None
+    until: float = 0.0
+    lasting: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.why}: {self.message}" if self.status is None else f"{self.why}: {self.status}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """A request that was answered once. payloads: of its rows."""
+
+    path: str
+    body: bytes
+    payloads: list[Any]
+
+
+@dataclass(slots=True)
+class Heard:
+    """Of one engine: when its last answer came, and when the youngest request and canary that it answered were sent."""
+
+    answered: float = float("-inf")
+    sent: float = float("-inf")
+    canary: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A failed request that waits for its verdict. failed: when (the loop's time)."""
+
+    group: Group
+    fault: Fault
+    failed: float
+    verdict: asyncio.Future[Verdict]
+
+
+EARLY: Final = Fault(Retry.TIMEOUT, f"no answer to a small request within {ALONE_S:.0f} s")
+"""Of a canary that had not all the time of a request."""
+
 Judged = list[tuple[Held, Verdict]]
 """Requests that wait no more."""
-
-
-class Conclusion(Enum):
-    """What follows when the budget is used up."""
-
-    LEAVE = auto()
-    """The worker makes way for other engines."""
-    TRIES_DECIDE = auto()
-    """Those of the rows that are left."""
 
 
 class Attribution:
@@ -93,7 +147,7 @@ class Attribution:
         self._tries_decide = False
         self._alike: tuple[str, int | None] | None = None
         """How every request fails, once that is known to be the rows' own mistake."""
-        self._failed_rows: set[tuple[int, int]] = set()
+        self.failed_rows: set[tuple[int, int]] = set()
         """Rows that failed since the engine answered none; no more of them than show that they are more than a few."""
         self._ways: dict[tuple[str, int | None], Fault] = {}
         """In how many ways requests failed since then, each with its last fault."""
@@ -113,10 +167,6 @@ class Attribution:
     def silent_since(self) -> float:
         """When the first request of those failed that tell of no engine that answers."""
         return max(self._began, self.last_answer)
-
-    @property
-    def failed_rows(self) -> int:
-        return len(self._failed_rows)
 
     def held_at(self, engine: Engine) -> list[Held]:
         return [held for held in self.held if held.group.engine == engine.number]
@@ -141,8 +191,8 @@ class Attribution:
             self._engines.of(held.group).standing = Standing.DOUBTED
         self.held.append(held)
         self.note(held.fault)
-        if len(self._failed_rows) <= max(self._budget.few, self._budget.enough):
-            self._failed_rows.update((row.chunk, row.ordinal) for row in held.group.rows)
+        if len(self.failed_rows) <= max(self._budget.few, self._budget.enough):
+            self.failed_rows.update((row.chunk, row.ordinal) for row in held.group.rows)
 
     def let_go(self, held: Held) -> None:
         """It waits no more, whether it was judged or called back."""
@@ -219,10 +269,10 @@ class Attribution:
         (fault,) = faults
         if self._budget.rows_ask and fault.status not in CREDENTIALS:
             return fault
-        if len(self._failed_rows) < self._budget.enough and fault.status not in CREDENTIALS:
+        if len(self.failed_rows) < self._budget.enough and fault.status not in CREDENTIALS:
             return None
         said = fault.message if fault.status is None else f"{fault.status}: {fault.message}"
-        raise WrongEngine(f"the engine has answered no request, and turns every one away: {said}", status=fault.status)
+        raise WrongEngine(f"the engine has answered no request, and turns every one away: {said}")
 
     def blame_all(self, fault: Fault, now: float) -> Judged:
         judged = self._reopen(self._engines, lambda _: Verdict.FINAL, now)
@@ -233,14 +283,15 @@ class Attribution:
         self._tries_decide = True
         return self._reopen(self._engines, lambda _: Verdict.ROWS, now)
 
-    def conclude(self, *, nothing_else: bool) -> Conclusion | Fault:
-        """The budget is used up. A fault: all rows are to blame for it. nothing_else: no other row could be sent."""
+    def conclude(self, *, nothing_else: bool) -> Verdict | Fault:
+        """The budget is used up. A fault: all rows are to blame for it; ROWS: the tries of those that are left decide; ENGINE:
+        the worker makes way for other engines. nothing_else: no other row could be sent."""
         faults = list(self._ways.values())
         alike = len(faults) == 1 and faults[0].why in (Retry.FAILED, Retry.INVALID_OUTPUT)
         if self._budget.rows_ask and not self.heard_any and alike:
             return faults[0]
-        few = self.canary is None and nothing_else and len(self._failed_rows) <= self._budget.few
-        return Conclusion.TRIES_DECIDE if few else Conclusion.LEAVE
+        few = self.canary is None and nothing_else and len(self.failed_rows) <= self._budget.few
+        return Verdict.ROWS if few else Verdict.ENGINE
 
     def _blame(self, group: Group) -> Verdict:
         return Verdict.CANARY if abs(self.heard[group.engine].canary - group.sent) <= TOGETHER_S else Verdict.ROWS
@@ -260,7 +311,7 @@ class Attribution:
         self._take(judged)
         if heard or not (self.held or any(engine.shut for engine in self._engines)):
             # From now on those that are left are the only ones.
-            self._failed_rows.clear()
+            self.failed_rows.clear()
             self._ways.clear()
             self._began = now
             for held in self.held:

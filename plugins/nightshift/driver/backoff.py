@@ -70,10 +70,14 @@ class Backoff:
         """
         return self._rng.uniform(0, min(BACKOFF_S * 2 ** min(tries, 10), BACKOFF_MAX_S))
 
+    async def rest(self, tries: int) -> None:
+        """Before try number `tries` + 1 of what a drain still needs: after `stop` it retries faster."""
+        await (asyncio.sleep(BACKOFF_S) if self.stop.is_set() else self.pause(self.jitter(tries)))
+
     async def outlast(self, call: Callable[[], Awaitable[T]], what: str) -> T:
         """Repeats a call to the store until it is answered. Raises StoreUnavailable when the budget is used up; StoreRefused.
 
-        After `stop` it retries faster: what a drain saves is worth every try, and the drain cuts it off in time.
+        After `stop`, too: what a drain saves is worth every try, and the drain cuts it off in time.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + STORE_BUDGET_S
@@ -87,10 +91,7 @@ class Backoff:
                 if loop.time() > deadline:
                     raise
             tries += 1
-            if self.stop.is_set():
-                await asyncio.sleep(BACKOFF_S)
-            else:
-                await self.pause(self.jitter(tries))
+            await self.rest(tries)
 
     async def until_granted(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeats a call as long as the store refuses it: a right may have been granted a moment ago. Raises StoreRefused, and

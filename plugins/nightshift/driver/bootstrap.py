@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from nightshift.driver import descriptors
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient
 from nightshift.driver.served import Served, Serving, check_fit, read_served
+from nightshift.spec.model import Work
 from nightshift.tasks.base import Fetching, TaskKind
 
 log = logging.getLogger("nightshift.driver")
+
+Client = TypeVar("Client", bound=EngineClient)
+
+
+@contextlib.asynccontextmanager
+async def clients_of(spec: Work, urls: Sequence[str], kind: type[Client]) -> AsyncIterator[list[Client]]:
+    """One for each engine, in the order of their URLs. Raises WrongEngine for a URL that cannot be used."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = [kind(url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) for url in urls]
+        for client in made:
+            await stack.enter_async_context(client)
+        yield made
 
 
 async def meet(engines: Sequence[EngineClient], drain: DrainOnSignal, wait_s: float) -> list[EngineClient]:
@@ -52,6 +66,13 @@ async def version_of(engines: Sequence[EngineClient], model: str, *, name_alone:
     serving = Serving(partial(read_served, name=model), fit=partial(check_fit, **asked), same=same, engines=len(engines))
     versions = [await engine.meet(serving) for engine in engines]
     return versions[0]
+
+
+async def version_for(engines: Sequence[EngineClient], spec: Work, **asked: Any) -> str:
+    """`version_of` for what a job or a stream asks for. asked: what else."""
+    tokens = getattr(spec.request, "max_tokens", 0)
+    length = spec.engine.max_model_len
+    return await version_of(engines, spec.model.name, max_model_len=length, answer_tokens=tokens, **asked)
 
 
 def first_window(seats: int, kind: TaskKind, *, engines: int = 1) -> tuple[int, int]:

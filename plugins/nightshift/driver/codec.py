@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -39,34 +39,22 @@ class ChunkRefused(Exception):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
 class ParquetCodec:
     """The Parquet form (`nightshift.run.chunks`) of one attempt's chunks. model: the job's model section, as JSON.
 
     chunk_rows: of the plan; nothing with more rows is unpacked. optional: columns that its chunks have besides.
     """
 
-    def __init__(
-        self,
-        *,
-        run_id: str,
-        plan_uid: str = "",
-        attempt: str,
-        node: str,
-        model: dict[str, str],
-        engine_version: str,
-        prediction_type: pa.DataType,
-        chunk_rows: int | None = None,
-        optional: tuple[str, ...] = (),
-    ) -> None:
-        self._run_id = run_id
-        self._plan_uid = plan_uid
-        self._attempt = attempt
-        self._node = node
-        self._model = model
-        self._engine_version = engine_version
-        self.prediction_type = prediction_type
-        self._chunk_rows = chunk_rows
-        self._optional = optional
+    run_id: str
+    plan_uid: str = ""
+    attempt: str
+    node: str
+    model: dict[str, str]
+    engine_version: str
+    prediction_type: pa.DataType
+    chunk_rows: int | None = None
+    optional: tuple[str, ...] = ()
 
     def encode(self, chunk: OpenChunk, keys: pa.Table) -> bytes:
         """The chunk's object if every row has a result, else a partial with the rows that this attempt computed itself: the
@@ -83,13 +71,13 @@ class ParquetCodec:
             keys = keys.take([result.ordinal - chunk.first for result in results])
         dead = sum(result.reason is not None for result in results)
         provenance = Provenance(
-            run_id=self._run_id,
-            plan_uid=self._plan_uid,
+            run_id=self.run_id,
+            plan_uid=self.plan_uid,
             chunk=chunk.number,
-            attempt=self._attempt,
-            node=self._node,
-            model=self._model,
-            engine_version=self._engine_version,
+            attempt=self.attempt,
+            node=self.node,
+            model=self.model,
+            engine_version=self.engine_version,
             started=datetime.fromtimestamp(chunk.opened, UTC).isoformat(timespec="seconds"),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             predictions=len(results) - dead,
@@ -103,7 +91,7 @@ class ParquetCodec:
         group_rows = max(1, GROUP_BYTES * len(results) // max(1, size))
         results_left = _handed_over(chunk, results, group_rows)
         body = chunks.encode(
-            keys, results_left, self.prediction_type, provenance, group_rows=group_rows, optional=self._optional
+            keys, results_left, self.prediction_type, provenance, group_rows=group_rows, optional=self.optional
         )
         try:
             parquet_cost.check_own(body)
@@ -122,8 +110,8 @@ class ParquetCodec:
             _check_rows(table, first, keys)
             return self._results(table)
 
-        results, provenance = chunks.decode_results(body, read, rows=self._chunk_rows, keys=keys.column_names)
-        if (provenance.run_id, provenance.plan_uid, provenance.chunk) != (self._run_id, self._plan_uid, chunk):
+        results, provenance = chunks.decode_results(body, read, rows=self.chunk_rows, keys=keys.column_names)
+        if (provenance.run_id, provenance.plan_uid, provenance.chunk) != (self.run_id, self.plan_uid, chunk):
             raise chunks.NotAChunk(f"it belongs to chunk {provenance.chunk} of {provenance.whose}")
         return Saved(results, replace(provenance.parts[0], rows=len(results)))
 
@@ -133,7 +121,7 @@ class ParquetCodec:
         rows: the most that a chunk of its plan has, if that is another run's.
         """
         try:
-            table, _ = chunks.decode_outcomes(body, rows=rows or self._chunk_rows)
+            table, _ = chunks.decode_outcomes(body, rows=rows or self.chunk_rows)
         except chunks.NotAChunk:
             return None
         place = pc.index(table.column(columns.DEAD_REASON).is_null(), True).as_py()
@@ -142,7 +130,7 @@ class ParquetCodec:
     def _results(self, table: pa.Table) -> list[Result]:
         if (kind := table.schema.field(columns.PREDICTION).type) != self.prediction_type:
             raise chunks.NotAChunk(f"its predictions are of type {kind}, and the job's of type {self.prediction_type}")
-        return chunks.results_of(table, optional=self._optional)
+        return chunks.results_of(table, optional=self.optional)
 
 
 def _check_rows(table: pa.Table, first: int, keys: pa.Table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ class Codec(Protocol):
     def first_answered(self, body: bytes, rows: int | None = None) -> int | None: ...
 
 
+@dataclass(eq=False)
 class Commits:
     """The commits in progress of one worker.
 
@@ -48,32 +50,20 @@ class Commits:
     given_up(error): called when the store did not take a chunk in time, or refuses it. changed(): called after each of them.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        codec: Codec,
-        attempt: str,
-        patience: Backoff,
-        stats: Stats,
-        *,
-        ended: Callable[[OpenChunk, bool], None],
-        failed: Callable[[int, BaseException], object],
-        given_up: Callable[[StoreUnavailable], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self._ledger = ledger
-        self._codec = codec
-        self._attempt = attempt
-        self._patience = patience
-        self._stats = stats
-        self._ended = ended
-        self._failed = failed
-        self._given_up = given_up
-        self._changed = changed
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._encoded = ByteBudget(ENCODED_BYTES)
-        self._running: dict[int, asyncio.Task[None]] = {}
-        self._bytes: dict[int, int] = {}
+    ledger: Ledger
+    codec: Codec
+    attempt: str
+    patience: Backoff
+    stats: Stats
+    _: KW_ONLY
+    ended: Callable[[OpenChunk, bool], None]
+    failed: Callable[[int, BaseException], object]
+    given_up: Callable[[StoreUnavailable], None]
+    changed: Callable[[], None]
+    _slots: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _encoded: ByteBudget = field(init=False, default_factory=lambda: ByteBudget(ENCODED_BYTES))
+    _running: dict[int, asyncio.Task[None]] = field(init=False, default_factory=dict)
+    _bytes: dict[int, int] = field(init=False, default_factory=dict)
 
     @property
     def idle(self) -> bool:
@@ -114,29 +104,29 @@ class Commits:
 
     async def _commit(self, chunk: OpenChunk, keys: pa.Table) -> None:
         async with self._slots, self._encoded.hold(chunk.answer_bytes):
-            body = await asyncio.to_thread(self._codec.encode, chunk, keys)
+            body = await asyncio.to_thread(self.codec.encode, chunk, keys)
             try:
-                ours = await self._patience.outlast(lambda: self._ledger.commit(chunk.number, body), f"chunk {chunk.number}")
+                ours = await self.patience.outlast(lambda: self.ledger.commit(chunk.number, body), f"chunk {chunk.number}")
             except StoreUnavailable as error:
-                self._given_up(error)
+                self.given_up(error)
                 return
         if ours:
-            self._stats.chunks_committed += 1
-            self._stats.bytes_committed += len(body)
-        self._ended(chunk, ours)
+            self.stats.chunks_committed += 1
+            self.stats.bytes_committed += len(body)
+        self.ended(chunk, ours)
         log.info("committed", extra={"fields": {"chunk": chunk.number, "rows": chunk.expected, "first_writer": ours}})
         await self._note(chunk, ours)
 
     async def _note(self, chunk: OpenChunk, ours: bool) -> None:
         """Notes what became of the chunk. Even if that fails, the chunk is done."""
         if not ours:
-            self._stats.chunks_lost += 1
-            self._stats.rows_lost += chunk.computed
+            self.stats.chunks_lost += 1
+            self.stats.rows_lost += chunk.computed
         try:
             if not ours and chunk.computed:
-                await self._ledger.note_lost(chunk.number, self._attempt, chunk.computed)
+                await self.ledger.note_lost(chunk.number, self.attempt, chunk.computed)
             elif ours and (reasons := dead_reasons(chunk)):
-                await self._ledger.note_dead(chunk.number, reasons)
+                await self.ledger.note_dead(chunk.number, reasons)
         except StoreUnavailable as error:
             log.warning("note not saved", extra={"fields": {"chunk": chunk.number, "error": str(error)}})
 
@@ -146,14 +136,14 @@ class Commits:
         if not task.cancelled() and (error := task.exception()):
             # The worker will ask to be resumed; the other chunks continue.
             log.error("commit failed", exc_info=error, extra={"fields": {"chunk": number}})
-            self._failed(number, error)
-        self._changed()
+            self.failed(number, error)
+        self.changed()
 
     async def _save(self, chunk: OpenChunk, keys: pa.Table) -> None:
         async with self._encoded.hold(chunk.answer_bytes):
-            body = await asyncio.to_thread(self._codec.encode, chunk, keys)
-            await self._patience.outlast(
-                lambda: self._ledger.save_partial(chunk.number, self._attempt, body), f"partial of chunk {chunk.number}"
+            body = await asyncio.to_thread(self.codec.encode, chunk, keys)
+            await self.patience.outlast(
+                lambda: self.ledger.save_partial(chunk.number, self.attempt, body), f"partial of chunk {chunk.number}"
             )
         log.info("partial saved", extra={"fields": {"chunk": chunk.number, "rows": chunk.computed}})
 

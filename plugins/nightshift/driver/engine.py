@@ -167,6 +167,7 @@ class EngineClient:
             raise WrongEngine(f"cannot send requests to the engine: {error}") from None
         self._url = urlsplit(base_url)
         self._model = model
+        self._models = {model}
         self._serving: Serving | None = None
         self._request_timeout_s = request_timeout_s
         self._secrets = _secrets(own)
@@ -193,6 +194,9 @@ class EngineClient:
         try:
             check = self._check if self._serving else None
             reply = await self._client.request("POST", path, body, headers, timeout_s=self._request_timeout_s, check=check)
+            outcome = self._judged(reply)
+            if isinstance(outcome, Replied):
+                outcome = await self._own(outcome)
         except Strange as error:
             return Stranger(str(error))
         except TimeoutError as error:
@@ -206,10 +210,9 @@ class EngineClient:
         except OSError as error:
             self._client.check_again()
             return Gone(str(error))
-        outcome = self._judged(reply)
         if isinstance(outcome, Gone):
             self._client.check_again()
-        return self._own(outcome) if isinstance(outcome, Replied) else outcome
+        return outcome
 
     async def healthy(self) -> bool:
         """Whether ``/health`` answers 200 now, and the engine serves the run's model, as far as is known.
@@ -281,30 +284,34 @@ class EngineClient:
 
     async def _says(self, get: Get) -> tuple[Any, str]:
         """The answer of ``/v1/models``, and the version. Raises WrongEngine, OSError."""
-        reply = await get("/v1/models")
+        models, version = await self._told(get, "/v1/models"), await self._told(get, "/version")
+        if not isinstance(models, Replied):
+            raise WrongEngine(f"this is not an engine: /v1/models answers {models}")
+        # Other servers have no such page, or another one.
+        return models.body, str(version.body.get("version", "unknown")) if isinstance(version, Replied) else "unknown"
+
+    async def _told(self, get: Get, path: str) -> Replied | Refused | Failed:
+        """What a page says whenever it is asked. Raises OSError for what passes: load, a server that starts or ends."""
+        reply = await get(path)
         outcome = self._judged(reply)
-        if not isinstance(outcome, Replied):
-            if reply.status == 200 or isinstance(outcome, Refused) or (isinstance(outcome, Failed) and outcome.lasting):
-                raise WrongEngine(f"this is not an engine: /v1/models answers {outcome}")
-            raise ConnectionLost(f"/v1/models: {outcome}")
-        reply = await get("/version")
-        try:
-            return outcome.body, str(orjson.loads(reply.body)["version"]) if reply.status == 200 else "unknown"
-        except (ValueError, KeyError, TypeError):
-            return outcome.body, "unknown"
+        if isinstance(outcome, Replied | Refused) or (isinstance(outcome, Failed) and (outcome.lasting or reply.status == 200)):
+            return outcome
+        raise ConnectionLost(f"{path}: {outcome}")
 
     async def _get(self, path: str) -> Response:
         return await self._client.request("GET", path, timeout_s=self._request_timeout_s)
 
-    def _own(self, reply: Replied) -> SendResult:
-        """The reply, unless it names another model: a gateway may have asked another one."""
+    async def _own(self, reply: Replied) -> Replied:
+        """The reply, unless it is by another model: a gateway may have asked another one. Raises Strange, WrongEngine, OSError.
+
+        Where each request names its model, a name that no reply had so far has the engine asked what it serves now.
+        """
         name = reply.body.get("model")
-        if self._serving is None or not self._model or not isinstance(name, str) or name in ("", self._model):
-            return reply
-        try:
-            self._serving.refuse(self, self._url.geturl(), f"an answer by {name!r}")
-        except Strange as error:
-            return Stranger(str(error))
+        if self._serving and isinstance(name, str) and name and name not in self._models:
+            if self._model:
+                self._serving.refuse(self, self._url.geturl(), f"an answer by {name!r}")
+            await self._check(self._get)
+            self._models.add(name)
         return reply
 
     def _judged(self, reply: Response) -> SendResult:

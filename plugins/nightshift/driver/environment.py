@@ -34,12 +34,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nightshift.driver.health import ENGINE_BUDGET_S
-from nightshift.driver.heartbeats import Birth, process_age_s
+from nightshift.driver.heartbeats import process_age_s
 from nightshift.driver.metrics import EVERYWHERE
 from nightshift.driver.request_loop import FLIGHT_BYTES
 from nightshift.driver.run_metrics import Night
 from nightshift.driver.worker import BUFFER_BYTES
 from nightshift.run.compile_cache import Place
+from nightshift.run.heartbeats import Heartbeat
 
 
 class ConfigError(ValueError):
@@ -111,8 +112,9 @@ class DriverConfig:
             compiled=Place.of(os.environ) if home == 0 else None,
         )
 
-    def birth(self) -> Birth:
-        return Birth(
+    def birth(self) -> Heartbeat:
+        """What does not change of its heartbeats."""
+        return Heartbeat(
             attempt=self.attempt,
             profile=self.profile,
             role=self.role,
@@ -120,6 +122,8 @@ class DriverConfig:
             node=self.node,
             pod=self.pod,
             cpus=float(len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1),
+            born_at="",
+            at="",
             age_s=process_age_s(),
         )
 

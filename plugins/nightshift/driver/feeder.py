@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -53,34 +53,24 @@ class Opened:
     partials: dict[str, str]
 
 
+@dataclass(eq=False)
 class Feeder:
     """Finds the next chunk of one worker and fetches what it needs.
 
     carried: the input's columns that a chunk has, too. news(): called after every check of the ledger.
     """
 
-    def __init__(
-        self,
-        ranges: Ranges,
-        ledger: Ledger,
-        reader: Reader,
-        codec: Codec,
-        patience: Backoff,
-        stats: Stats,
-        *,
-        carried: list[str],
-        news: Callable[[], None],
-    ) -> None:
-        self._ranges = ranges
-        self._ledger = ledger
-        self._reader = reader
-        self._codec = codec
-        self._patience = patience
-        self._stats = stats
-        self._carried = carried
-        self._news = news
-        self._seen_all_at: float | None = None
-        self._reading = asyncio.Lock()
+    ranges: Ranges
+    ledger: Ledger
+    reader: Reader
+    codec: Codec
+    patience: Backoff
+    stats: Stats
+    _: KW_ONLY
+    carried: list[str]
+    news: Callable[[], None]
+    _seen_all_at: float | None = field(init=False, default=None)
+    _reading: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
 
     async def next_chunk(self) -> Opened | None:
         """The next uncommitted chunk, marked as open; None when all that is left is open here.
@@ -89,17 +79,17 @@ class Feeder:
         """
         while (chunk := await self._choose()) is not None:
             # Others may have committed it since: a LIST is cheaper than a minute of an accelerator.
-            await self.look_again(range(chunk, self._ranges.shard_of(chunk).stop))
-            if chunk in self._ranges.committed:
+            await self.look_again(range(chunk, self.ranges.shard_of(chunk).stop))
+            if chunk in self.ranges.committed:
                 continue
-            self._ranges.open(chunk)
+            self.ranges.open(chunk)
             table = await self._read(chunk)
             try:
-                check(table.select(self._carried))
+                check(table.select(self.carried))
             except TooLarge as error:
                 raise ChunkRefused(chunk, error) from error
-            self._stats.bytes_read += table.nbytes
-            partials = await self._patience.outlast(partial(self._ledger.partials, chunk), f"partials of chunk {chunk}")
+            self.stats.bytes_read += table.nbytes
+            partials = await self.patience.outlast(partial(self.ledger.partials, chunk), f"partials of chunk {chunk}")
             return Opened(chunk, table, partials)
         return None
 
@@ -110,7 +100,7 @@ class Feeder:
         """
         found: dict[str, Saved] = {}
         for attempt, path in opened.partials.items():
-            body = await self._patience.outlast(partial(self._ledger.read_partial, path), path)
+            body = await self.patience.outlast(partial(self.ledger.read_partial, path), path)
             if (saved := await asyncio.to_thread(self._decoded, path, body or b"", opened)) is not None:
                 found[attempt] = saved
         return found
@@ -124,39 +114,39 @@ class Feeder:
         StoreUnavailable.
         """
         if known is None:
-            await self.look_again(self._ranges.everything)
-            known = await self._answered_in(list(itertools.islice(self._ranges.committed, COMMITTED_READ)))
+            await self.look_again(self.ranges.everything)
+            known = await self._answered_in(list(itertools.islice(self.ranges.committed, COMMITTED_READ)))
         if known is None:
             return None
         chunk, ordinal = known
         table = await self._read(chunk)
-        return ordinal, next(rows_of(table.slice(ordinal - self._ranges.first_of(chunk), 1), columns))
+        return ordinal, next(rows_of(table.slice(ordinal - self.ranges.first_of(chunk), 1), columns))
 
     async def _answered_in(self, chunks: list[int]) -> tuple[int, int] | None:
         for chunk in chunks:
-            body = await self._patience.outlast(lambda chunk=chunk: self._ledger.read(chunk), f"chunk {chunk}")  # type: ignore[misc]
-            if body is not None and (offset := await asyncio.to_thread(self._codec.first_answered, body)) is not None:
-                return chunk, self._ranges.first_of(chunk) + offset
+            body = await self.patience.outlast(lambda chunk=chunk: self.ledger.read(chunk), f"chunk {chunk}")  # type: ignore[misc]
+            if body is not None and (offset := await asyncio.to_thread(self.codec.first_answered, body)) is not None:
+                return chunk, self.ranges.first_of(chunk) + offset
         return None
 
     async def _read(self, chunk: int) -> pa.Table:
         async with self._reading:
-            return await self._patience.outlast(lambda: asyncio.to_thread(self._reader.read, chunk), f"input of chunk {chunk}")
+            return await self.patience.outlast(lambda: asyncio.to_thread(self.reader.read, chunk), f"input of chunk {chunk}")
 
     async def look_again(self, chunks: range) -> None:
         """Learns which of these chunks were committed since the last check. Raises StoreUnavailable, ForeignObject."""
-        await self._patience.outlast(lambda: self._ledger.refresh(self._ranges.committed, chunks), "listing")
-        self._news()
+        await self.patience.outlast(lambda: self.ledger.refresh(self.ranges.committed, chunks), "listing")
+        self.news()
 
     async def look_around(self, open_chunks: list[int]) -> None:
         """Checks the ranges of these chunks; while helping, now and then at all ranges."""
         loop = asyncio.get_running_loop()
-        every_s = max(ALL_EVERY_S, len(self._ranges.everything) * ALL_EVERY_S_PER_CHUNK)
+        every_s = max(ALL_EVERY_S, len(self.ranges.everything) * ALL_EVERY_S_PER_CHUNK)
         if self._seen_all_at is not None and loop.time() - self._seen_all_at > every_s:
             self._seen_all_at = loop.time()
-            await self.look_again(self._ranges.everything)
+            await self.look_again(self.ranges.everything)
             return
-        for shard in dict.fromkeys(self._ranges.shard_of(chunk) for chunk in open_chunks):
+        for shard in dict.fromkeys(self.ranges.shard_of(chunk) for chunk in open_chunks):
             await self.look_again(shard)
 
     @property
@@ -164,21 +154,21 @@ class Feeder:
         return self._seen_all_at is not None
 
     async def _choose(self) -> int | None:
-        chunk = self._ranges.next_home()
+        chunk = self.ranges.next_home()
         if chunk is not None:
             return chunk
         if not self.helping:
             # An owner only needs its own range; a helper needs all of them.
             self._seen_all_at = asyncio.get_running_loop().time()
-            await self.look_again(self._ranges.everything)
-        return self._ranges.next_to_help()
+            await self.look_again(self.ranges.everything)
+        return self.ranges.next_to_help()
 
     def _decoded(self, path: str, body: bytes, opened: Opened) -> Saved | None:
         """One partial; None for a torn or foreign one: partials only save work."""
         # The error stays in this frame: one that a task raises would keep the chunk's rows until the next garbage collection.
-        carried = opened.table.select(self._carried)
+        carried = opened.table.select(self.carried)
         try:
-            return self._codec.decode(body, opened.number, self._ranges.first_of(opened.number), carried)
+            return self.codec.decode(body, opened.number, self.ranges.first_of(opened.number), carried)
         except chunks.NotAChunk as error:
             log.warning("partial ignored", extra={"fields": {"path": path, "error": str(error)}})
             return None

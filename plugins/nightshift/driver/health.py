@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Protocol
 
 from nightshift.driver.backoff import Backoff
@@ -71,6 +71,7 @@ class Losses:
     count: int = 0
 
 
+@dataclass(eq=False)
 class EngineHealth:
     """One engine of a worker. good: requests may be sent.
 
@@ -80,40 +81,24 @@ class EngineHealth:
     task whose failure ends the worker.
     """
 
-    def __init__(
-        self,
-        engine: EngineLike,
-        scheduler: Scheduler,
-        patience: Backoff,
-        stats: Stats,
-        budget: EngineBudget,
-        losses: Losses,
-        *,
-        number: int,
-        others_answer: Callable[[], bool],
-        given_up: Callable[[], None],
-        back: Callable[[], Awaitable[None]],
-        resend: Callable[[], None],
-        resumed: Callable[[], None],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-    ) -> None:
-        self._engine = engine
-        self._scheduler = scheduler
-        self._patience = patience
-        self._stats = stats
-        self._budget = budget
-        self._losses = losses
-        self._number = number
-        self._others_answer = others_answer
-        self._spawn = spawn
-        self._given_up = given_up
-        self._back = back
-        self._resend = resend
-        self._resumed = resumed
-        self._unwell = 0
-        self._hung = False
-        self._buried = asyncio.Event()
-        self._recovery: asyncio.Task[None] | None = None
+    engine: EngineLike
+    scheduler: Scheduler
+    patience: Backoff
+    stats: Stats
+    budget: EngineBudget
+    losses: Losses
+    _: KW_ONLY
+    number: int
+    others_answer: Callable[[], bool]
+    given_up: Callable[[], None]
+    back: Callable[[], Awaitable[None]]
+    resend: Callable[[], None]
+    resumed: Callable[[], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    _unwell: int = field(init=False, default=0)
+    _hung: bool = field(init=False, default=False)
+    _buried: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _recovery: asyncio.Task[None] | None = field(init=False, default=None)
 
     @property
     def good(self) -> bool:
@@ -121,13 +106,13 @@ class EngineHealth:
 
     def answered(self) -> None:
         """The engine answered rows just now."""
-        self._losses.count = 0
+        self.losses.count = 0
 
     async def look(self) -> None:
         """Checks the engine's health. One that shuts down may keep connections open and never answer on them."""
         if not self.good:
             return
-        self._unwell = 0 if await self._engine.healthy() else self._unwell + 1
+        self._unwell = 0 if await self.engine.healthy() else self._unwell + 1
         if self._unwell >= UNWELL and self.good:
             self._unwell = 0
             self._hung = True
@@ -138,7 +123,7 @@ class EngineHealth:
 
         If it is the only one, waits until it is back or given up; of several, until its rows may be sent elsewhere.
         """
-        if self.good and await self._engine.healthy():
+        if self.good and await self.engine.healthy():
             return True
         recovery = self._recovery
         if recovery is None:
@@ -146,59 +131,59 @@ class EngineHealth:
         elif self._hung:
             # The engine that hung has now died.
             self._hung = False
-            self._scheduler.engine_died(loss.message, loss.status, self._number)
-        await (asyncio.shield(recovery) if self._losses.engines == 1 else self._buried.wait())
+            self.scheduler.engine_died(loss.message, loss.status, self.number)
+        await (asyncio.shield(recovery) if self.losses.engines == 1 else self._buried.wait())
         return False
 
     def _begin(self, loss: Gone) -> asyncio.Task[None]:
         self._buried.clear()
-        self._recovery = self._spawn(self._recover(loss))
+        self._recovery = self.spawn(self._recover(loss))
         return self._recovery
 
     async def _recover(self, loss: Gone) -> None:
         loop = asyncio.get_running_loop()
         began = counted = loop.time()
-        self._stats.engine_losses += 1
-        self._losses.count += 1
+        self.stats.engine_losses += 1
+        self.losses.count += 1
         died = not self._hung and not isinstance(loss, Stranger)
-        if died and self._scheduler.engine_died(loss.message, loss.status, self._number):
-            self._losses.count = 0
+        if died and self.scheduler.engine_died(loss.message, loss.status, self.number):
+            self.losses.count = 0
         self._buried.set()
         log.warning("engine lost", extra={"fields": {"error": str(loss), **self._named}})
-        while not (back := await self._engine.healthy()) and not self._patience.stop.is_set():
-            if self._others_answer():
+        while not (back := await self.engine.healthy()) and not self.patience.stop.is_set():
+            if self.others_answer():
                 began = loop.time()
                 self._resend_what_hangs()
-            elif loop.time() - began > self._budget.absent_s:
+            elif loop.time() - began > self.budget.absent_s:
                 break
-            await self._patience.pause(PROBE_EVERY_S)
+            await self.patience.pause(PROBE_EVERY_S)
             # As it passes: who watches an outage reads it before the end.
             counted = self._count_time(counted)
         self._count_time(counted)
-        if self._patience.stop.is_set():
+        if self.patience.stop.is_set():
             return
-        if not back or (self._losses.count >= self._budget.losses * self._losses.engines and not self._others_answer()):
+        if not back or (self.losses.count >= self.budget.losses * self.losses.engines and not self.others_answer()):
             log.error("gave up on the engine", extra={"fields": self._named})
-            self._given_up()
+            self.given_up()
             return
         log.info("engine back", extra={"fields": self._named})
-        await self._back()
+        await self.back()
         self._resend_what_hangs()
         self._recovery = None
-        self._resumed()
+        self.resumed()
 
     @property
     def _named(self) -> dict[str, int]:
         """For the log: how often engines were lost, and which one this is, of several."""
-        return {"losses": self._losses.count} | ({"engine": self._number} if self._losses.engines > 1 else {})
+        return {"losses": self.losses.count} | ({"engine": self.number} if self.losses.engines > 1 else {})
 
     def _resend_what_hangs(self) -> None:
         if self._hung:
             self._hung = False
-            self._resend()
+            self.resend()
 
     def _count_time(self, since: float) -> float:
         """Counts the time since then as one without an engine, or one of several as its part; returns now."""
         now = asyncio.get_running_loop().time()
-        self._stats.engine_wait_s += (now - since) / self._losses.engines
+        self.stats.engine_wait_s += (now - since) / self.losses.engines
         return now

@@ -15,7 +15,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -36,25 +36,11 @@ LAST_S: Final = 0.8
 """How long the last one may take: after a drain, that is what is left before the process must be gone."""
 
 
-@dataclass(frozen=True)
-class Birth:
-    """The parts of `Heartbeat` of the same names that do not change. age_s: of the process, now."""
-
-    attempt: str
-    profile: str
-    role: str
-    index: int | None
-    node: str
-    pod: str
-    cpus: float
-    age_s: float
-
-
 class Heartbeats:
-    """Those of one attempt. now: Unix time."""
+    """Those of one attempt. birth: what does not change of them; its age is that of the process, now. now: Unix time."""
 
     def __init__(
-        self, objects: Objects, work: Work, birth: Birth, stats: Stats, *, now: Callable[[], float] = time.time
+        self, objects: Objects, work: Work, birth: Heartbeat, stats: Stats, *, now: Callable[[], float] = time.time
     ) -> None:
         self._objects = objects
         self._work = work
@@ -128,8 +114,9 @@ class Heartbeats:
     def _mark(self, ended: Ended | None) -> Heartbeat:
         stats, times = self._stats, self._stats.times
         now, age_s = self._now(), self._clock() - self._born
-        return Heartbeat(
-            **{**asdict(self._birth), "age_s": round(age_s, 3)},
+        return replace(
+            self._birth,
+            age_s=round(age_s, 3),
             born_at=_iso(now - age_s),
             at=_iso(now),
             next_s=0.0 if ended else period_s(age_s),

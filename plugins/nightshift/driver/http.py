@@ -65,6 +65,7 @@ class Response:
 
 Get = Callable[[str], Awaitable[Response]]
 """A GET of a path."""
+Count = Callable[[int], None]
 
 
 class HttpClient:
@@ -132,8 +133,9 @@ class HttpClient:
         *,
         timeout_s: float,
         check: Callable[[Get], Awaitable[None]] | None = None,
+        count: Count | None = None,
     ) -> Response:
-        """One request and its whole reply, whatever its status.
+        """One request and its whole reply, whatever its status. count: told the bytes of its body as they come.
 
         check: awaited before anything else is sent on a connection, with a GET on this connection: another server behind the
         address, or one that was started again, is met on a new one. Its errors pass through.
@@ -154,12 +156,12 @@ class HttpClient:
                 elif connection.usable:
                     try:
                         connection = await self._checked(connection, deadline, check)
-                        return await connection.exchange(data, deadline)
+                        return await connection.exchange(data, deadline, count=count)
                     except _Unanswered:
                         sent = True
                         break
             connection = await self._checked(await self._connect(deadline), deadline, check)
-            return await connection.exchange(data, deadline)
+            return await connection.exchange(data, deadline, count=count)
         except NotConnected as error:
             if sent:
                 raise ConnectionLost(str(error)) from error
@@ -291,12 +293,12 @@ class _Connection(asyncio.Protocol):
         self._silent = 0
         self._headed = self._complete = self._keep = self._answered = False
 
-    async def exchange(self, data: list[bytes], deadline: float, *, held: bool = False) -> Response:
+    async def exchange(self, data: list[bytes], deadline: float, *, held: bool = False, count: Count | None = None) -> Response:
         """Sends a request and waits for its reply until `deadline` (loop time). Raises _Timeout, ConnectionLost.
 
-        held: whether it is not idle afterwards: its caller has more to send.
+        held: whether it is not idle afterwards: its caller has more to send. count: as in `HttpClient.request`.
         """
-        self._held = held
+        self._held, self._count = held, count
         if not self.usable:
             raise _Unanswered("the connection was closed as soon as it was opened")
         self._begin()
@@ -394,7 +396,7 @@ class _Connection(asyncio.Protocol):
     def _finish(self) -> None:
         """The reply is complete: hands it over, and returns the connection if it may be reused."""
         waiter, self._waiter = self._waiter, None
-        body = bytes(self._body)
+        body, self._body = bytes(self._body), b""  # An idle connection would keep it until its next reply.
         too_large = len(body) > self._client.body_max_bytes
         keep = self._keep and not self.old and not too_large and not self._client.has_too_many
         if keep and not self._transport.get_write_buffer_size():
@@ -428,6 +430,8 @@ class _Connection(asyncio.Protocol):
     def on_body(self, data: bytes) -> None:
         if not self._complete:
             self._size += len(data)
+            if self._count is not None:
+                self._count(len(data))
             if not self._body:
                 self._body = data
             else:

@@ -16,8 +16,6 @@ def log_to_stdout() -> None:
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object per line, as Cloud Logging reads it."""
-
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),

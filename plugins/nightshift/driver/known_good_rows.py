@@ -10,8 +10,8 @@ from typing import Any
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
+from nightshift.driver.attribution import Canary
 from nightshift.driver.commits import Codec
-from nightshift.driver.faults import Canary
 from nightshift.driver.feeder import Feeder, rows_of
 from nightshift.driver.scheduler import Scheduler
 from nightshift.driver.sender import Sender

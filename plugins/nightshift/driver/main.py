@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
 import sys
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import uvloop
 from obstore.exceptions import BaseError
@@ -21,7 +19,7 @@ from obstore.store import ObjectStore
 from nightshift import exits
 from nightshift.driver import compile_cache
 from nightshift.driver.backoff import Backoff
-from nightshift.driver.bootstrap import first_window, meet, version_of
+from nightshift.driver.bootstrap import clients_of, first_window, meet, version_for
 from nightshift.driver.codec import ChunkRefused, ParquetCodec
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient
@@ -141,12 +139,12 @@ async def _work(
     seen = _seen(config, loaded, index, heartbeats)
     if config.metrics_port is not None:
         serve_metrics(config.metrics_port, BuildInfo("driver"), StatsCollector(stats), seen, address=config.metrics_address)
-    async with _clients(config, spec) as clients:
+    async with clients_of(spec, config.engine_urls, EngineClient) as clients:
         engines = await meet(clients, drain, config.engine_wait_s)
         if not engines:
             return exits.RESUME
         heartbeats.engine_answers()
-        version = await version_of(engines, spec.model.name, **_served(config, spec))
+        version = await version_for(engines, spec, root=config.model_root or spec.model.root)
         if pins.weights is not None:
             # Only now: the engine has loaded them.
             await asyncio.to_thread(weights.check, spec.model.uri, pins.weights)
@@ -181,24 +179,6 @@ async def _work(
             store, run.job, config.compiled, answered=lambda: stats.rows_answered > 0, drained=drain.asked
         ):
             return await worker.run()
-
-
-@contextlib.asynccontextmanager
-async def _clients(config: DriverConfig, spec: JobSpec) -> AsyncIterator[list[EngineClient]]:
-    """One for each engine, in the order of ENGINE_URL. Raises WrongEngine for a URL that cannot be used."""
-    async with contextlib.AsyncExitStack() as stack:
-        timeout_s = spec.request.timeout_seconds
-        made = [EngineClient(url, spec.model.name, request_timeout_s=timeout_s) for url in config.engine_urls]
-        yield [await stack.enter_async_context(client) for client in made]
-
-
-def _served(config: DriverConfig, spec: JobSpec) -> dict[str, Any]:
-    """What every engine must serve: parameters of `version_of`."""
-    return {
-        "root": config.model_root or spec.model.root,
-        "max_model_len": spec.engine.max_model_len,
-        "answer_tokens": getattr(spec.request, "max_tokens", 0),
-    }
 
 
 def _tuned(config: DriverConfig, spec: JobSpec) -> JobSpec:

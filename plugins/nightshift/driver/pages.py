@@ -48,6 +48,11 @@ class Pages:
             self._loop.run_forever()
         finally:
             self._socket.close()
+            for task in (left := asyncio.all_tasks(self._loop)):
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left))
+            self._loop.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

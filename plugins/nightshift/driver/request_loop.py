@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nightshift.driver.attribution import Canary
 from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.engines import Engine, Engines
-from nightshift.driver.faults import Canary, Hooks
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike, Losses
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.sender import RequestObserver, Sender
 from nightshift.driver.stats import Stats
-from nightshift.driver.trial import PROBES, SAY_EVERY_S
+from nightshift.driver.trial import PROBES, SAY_EVERY_S, Hooks
 from nightshift.driver.window import Window
 from nightshift.tasks.base import TaskKind
 
@@ -105,70 +105,64 @@ class Life:
             self._over.set_exception(error)
 
 
+@dataclass(eq=False)
 class RequestLoop:
-    """The requests of one worker or subscriber. engines: one at least. sender: for requests that its owner makes."""
+    """The requests of one worker or subscriber. clients: of its engines, one at least. sender: for its owner's requests."""
 
-    def __init__(
-        self,
-        kind: TaskKind,
-        engines: Sequence[EngineLike],
-        scheduler: Scheduler,
-        limits: RequestLoopLimits,
-        patience: Backoff,
-        stats: Stats,
-        owner: RequestLoopCallbacks,
-    ) -> None:
-        self._kind = kind
-        self._scheduler = scheduler
-        self._limits = limits
-        self._patience = patience
-        self._stats = stats
-        self._owner = owner
+    kind: TaskKind
+    clients: Sequence[EngineLike]
+    scheduler: Scheduler
+    limits: RequestLoopLimits
+    patience: Backoff
+    stats: Stats
+    owner: RequestLoopCallbacks
+
+    def __post_init__(self) -> None:
         self._attempts: dict[Group, asyncio.Task[None]] = {}
         self._said_closed = float("-inf")
-        self._losses = Losses(len(engines))
-        self._engines = Engines(scheduler)
-        for number, engine in enumerate(engines):
-            self._engines.add(self._make_engine(number, engine))
+        self._losses = Losses(len(self.clients))
+        self._engines = Engines(self.scheduler)
+        for number, client in enumerate(self.clients):
+            self._engines.add(self._make_engine(number, client))
         hooks = Hooks(
-            recall=owner.recall,
+            recall=self.owner.recall,
             more=self._send_more,
             over=self.run,
             call_back=lambda number: self._call_back_from(number, resting=False),
-            given_up=owner.given_up,
-            spawn=owner.spawn,
+            given_up=self.owner.given_up,
+            spawn=self.owner.spawn,
         )
-        self._budget = ByteBudget(limits.flight_bytes)
+        self._budget = ByteBudget(self.limits.flight_bytes)
         self.sender = Sender(
-            kind,
+            self.kind,
             self._engines,
-            scheduler,
-            patience,
-            stats,
+            self.scheduler,
+            self.patience,
+            self.stats,
             self._budget,
-            limits.engine,
+            self.limits.engine,
             hooks,
-            owner.traces,
+            self.owner.traces,
         )
 
     def _make_engine(self, number: int, client: EngineLike) -> Engine:
         health = EngineHealth(
             client,
-            self._scheduler,
-            self._patience,
-            self._stats,
-            self._limits.engine,
+            self.scheduler,
+            self.patience,
+            self.stats,
+            self.limits.engine,
             self._losses,
             number=number,
             others_answer=lambda: self._engines.others_answer(made),
-            given_up=self._owner.given_up,
-            back=self._owner.back,
+            given_up=self.owner.given_up,
+            back=self.owner.back,
             resend=lambda: self._call_back_from(number, resting=True),
             resumed=lambda: self.sender.trial.restarted(made),
-            spawn=self._owner.spawn,
+            spawn=self.owner.spawn,
         )
-        window = Window(start=self._limits.window_start, step=self._kind.rows_per_request, most=self._limits.window_most)
-        made = Engine(number, client, window, health, Silence(self._patience))
+        window = Window(start=self.limits.window_start, step=self.kind.rows_per_request, most=self.limits.window_most)
+        made = Engine(number, client, window, health, Silence(self.patience))
         return made
 
     @property
@@ -182,13 +176,18 @@ class RequestLoop:
 
         Whatever the engine may have at once: those that fail, and a few that may show whether others fare better.
         """
-        asked = self._engines.there and self.sender.trial.needs_others and not self._patience.stop.is_set()
-        return self._scheduler.rows_in_flight + PROBES if asked else 0
+        asked = self._engines.there and self.sender.trial.needs_others and not self.patience.stop.is_set()
+        return self.scheduler.rows_in_flight + PROBES if asked else 0
 
     @property
     def hungry(self) -> bool:
         """Whether another chunk should be opened: none has rows left to send, or others are needed and there are only a few."""
-        return self._scheduler.hungry or (self.needed > 0 and self._scheduler.sources < PROBES)
+        return self.scheduler.hungry or (self.needed > 0 and self.scheduler.sources < PROBES)
+
+    @property
+    def idle_place(self) -> bool:
+        """Whether an engine may get a row now, and has one place free at least."""
+        return self._may_send and self._engines.room
 
     @property
     def crowded(self) -> bool:
@@ -197,28 +196,33 @@ class RequestLoop:
 
     def run(self) -> None:
         """Sends what may be sent; called whenever that may have changed."""
-        flying, stats = self._scheduler, self._stats
+        flying, stats = self.scheduler, self.stats
         while (
             self._may_send
             and self._engines.room
-            and flying.requests_in_flight < self._limits.requests_most
+            and flying.requests_in_flight < self.limits.requests_most
             and not self._budget.crowded
             and self._send_more(1)
         ):
             pass
         stats.rows_in_flight, stats.requests_in_flight = flying.rows_in_flight, flying.requests_in_flight
         stats.window = self._engines.limit
-        self._owner.moved()
+        self.owner.moved()
 
     def forgive(self) -> None:
         """What failed so far says nothing of the engines: they are to have another chance."""
         self.sender.trial.restarted()
 
+    def send_no_more(self) -> None:
+        """Its owner ends. Rows that wait for a verdict go back: where no pause lasts, nobody may go on asking an engine."""
+        self.patience.stop.set()
+        self.forgive()
+
     def call_back(self, groups: Iterable[Group]) -> None:
         """Cancels these requests; the engine then stops computing them."""
         for group in list(groups):
             self._attempts.pop(group).cancel()
-            self._scheduler.returned(group)
+            self.scheduler.returned(group)
 
     def _call_back_from(self, engine: int, *, resting: bool) -> None:
         """Cancels the requests of one engine. resting: also those that it does not have now."""
@@ -243,7 +247,7 @@ class RequestLoop:
             engine.window.unseen()
             await engine.health.look()
             return
-        engine.window.sample(load, self._scheduler.rows_at[engine.number])
+        engine.window.sample(load, self.scheduler.rows_at[engine.number])
         now = asyncio.get_running_loop().time()
         if engine.window.closed and now - self._said_closed >= SAY_EVERY_S:
             self._said_closed = now
@@ -269,16 +273,16 @@ class RequestLoop:
 
     @property
     def _may_send(self) -> bool:
-        return not self._patience.stop.is_set() and self._engines.ready
+        return not self.patience.stop.is_set() and self._engines.ready
 
     def _send_more(self, count: int) -> int:
         """Sends up to `count` of the groups that wait, whatever the window; how many there were."""
         for sent in range(count):
-            group = self._scheduler.next_group()
+            group = self.scheduler.next_group()
             if group is None:
                 return sent
             held = self.sender.ask(group)
-            self._attempts[group] = self._owner.spawn(self._attempt(group, held))
+            self._attempts[group] = self.owner.spawn(self._attempt(group, held))
             # A task that is cancelled before it begins would never give them back.
             self._attempts[group].add_done_callback(lambda _, held=held: held.release())  # type: ignore[misc]
         return count
@@ -288,6 +292,6 @@ class RequestLoop:
             await self.sender.send(group, held)
         finally:
             self._attempts.pop(group, None)
-            if self._owner.traces is not None:
-                self._owner.traces.settled(group)
+            if self.owner.traces is not None:
+                self.owner.traces.settled(group)
         self.run()

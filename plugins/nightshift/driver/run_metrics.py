@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
@@ -41,6 +41,7 @@ class Knowing(Protocol):
     def dead_letters(self) -> int | None: ...
 
 
+@dataclass(eq=False)
 class RunCollector(Collector):
     """One worker's view. home: the worker's shard, None for a helper. facts: labels of the run. born: when the process began,
     by `time.monotonic`. start_up(): seconds of each stage that is over. allowed: dead letters of the run.
@@ -48,29 +49,23 @@ class RunCollector(Collector):
     worker: set when there is one; before, an engine is awaited.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        home: int | None,
-        facts: Mapping[str, str],
-        night: Night,
-        *,
-        born: float,
-        start_up: Callable[[], Mapping[str, float]],
-        allowed: int | None,
-    ) -> None:
-        self._plan = plan
-        self._home = range(0) if home is None or not plan.chunk_count else plan.shard(home)
-        self._facts = dict(facts)
-        self._night = night
-        self._born = born
-        self._start_up = start_up
-        self._allowed = allowed
-        self.worker: Knowing | None = None
+    plan: Plan
+    home: int | None
+    facts: dict[str, str]
+    night: Night
+    _: KW_ONLY
+    born: float
+    start_up: Callable[[], Mapping[str, float]]
+    allowed: int | None
+    worker: Knowing | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self._home = range(0) if self.home is None or not plan.chunk_count else plan.shard(self.home)
 
     def collect(self) -> Iterator[Metric]:
-        plan, night, worker = self._plan, self._night, self.worker
-        yield InfoMetricFamily("nightshift_run", "The run that this worker works for.", self._facts)
+        plan, night, worker = self.plan, self.night, self.worker
+        yield InfoMetricFamily("nightshift_run", "The run that this worker works for.", self.facts)
         yield _RUN.gauge("rows", "Rows of the plan.", plan.rows)
         yield _RUN.gauge("workers", "Workers of the plan.", plan.workers)
         yield _RUN.gauge("home_rows", "Rows of this worker's own part of the run.", self._rows(self._home))
@@ -80,19 +75,19 @@ class RunCollector(Collector):
             if worker.dead_letters is not None:
                 text = "Dead letters of the run's committed chunks; counting stops above the allowed number."
                 yield _RUN.gauge("dead_letters", text, worker.dead_letters)
-        if self._allowed is not None:
-            yield _RUN.gauge("dead_letters_allowed", "With more, the run fails.", self._allowed)
+        if self.allowed is not None:
+            yield _RUN.gauge("dead_letters_allowed", "With more, the run fails.", self.allowed)
         if night.deadline is not None:
             yield _RUN.gauge("deadline_timestamp_seconds", "When the task infer gives up, Unix time.", night.deadline)
         stages = GaugeMetricFamily("nightshift_driver_start_up_seconds", "A finished stage of the start.", labels=["stage"])
-        for stage, seconds in self._start_up().items():
+        for stage, seconds in self.start_up().items():
             stages.add_metric([stage], seconds)
         yield stages
         if night.price is not None:
             text = "What this worker's machines have cost since its process began."
             cost = CounterMetricFamily("nightshift_driver_cost", text, labels=["currency"])
-            cost.add_metric([night.currency], (time.monotonic() - self._born) * night.price / 3600)
+            cost.add_metric([night.currency], (time.monotonic() - self.born) * night.price / 3600)
             yield cost
 
     def _rows(self, chunks: range | Iterator[int]) -> int:
-        return sum(len(self._plan.chunk_range(chunk)) for chunk in chunks)
+        return sum(len(self.plan.chunk_range(chunk)) for chunk in chunks)

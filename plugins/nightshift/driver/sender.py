@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from nightshift.driver.attribution import Canary, Fault, Verdict
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.engines import Engine, Engines, Standing
-from nightshift.driver.faults import Canary, Fault, Hooks, Verdict
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.time_limit import Stopped, reading
-from nightshift.driver.trial import SAY_EVERY_S, Trial
+from nightshift.driver.trial import SAY_EVERY_S, Hooks, Trial
 from nightshift.fields.text import n
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import (
@@ -67,33 +68,27 @@ class RequestObserver(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Sender:
     """Sends groups of rows for one worker. trial: of those whose requests failed. budget: bytes of requests."""
 
-    def __init__(
-        self,
-        kind: TaskKind,
-        engines: Engines,
-        scheduler: Scheduler,
-        patience: Backoff,
-        stats: Stats,
-        budget: ByteBudget,
-        engine_budget: EngineBudget,
-        hooks: Hooks,
-        traces: RequestObserver | None = None,
-    ) -> None:
-        self._traces = traces
-        self._kind = kind
-        self._engines = engines
-        self._scheduler = scheduler
-        self._patience = patience
-        self._stats = stats
-        self.budget = budget
-        self._hooks = hooks
-        self._unheard = engine_budget.unheard
-        self._said_busy = float("-inf")
-        self.trial = Trial(scheduler, engines, patience, stats, engine_budget, hooks, self._send_canary)
-        self._fetcher = Fetcher(kind, patience) if isinstance(kind, Fetching) else None
+    kind: TaskKind
+    engines: Engines
+    scheduler: Scheduler
+    patience: Backoff
+    stats: Stats
+    budget: ByteBudget
+    engine_budget: EngineBudget
+    hooks: Hooks
+    traces: RequestObserver | None = None
+    _said_busy: float = field(init=False, default=float("-inf"))
+
+    def __post_init__(self) -> None:
+        self._unheard = self.engine_budget.unheard
+        self.trial = Trial(
+            self.scheduler, self.engines, self.patience, self.stats, self.engine_budget, self.hooks, self._send_canary
+        )
+        self._fetcher = Fetcher(self.kind, self.patience) if isinstance(self.kind, Fetching) else None
 
     def ask(self, group: Group, *, again: bool = False) -> Hold:
         """Asks for the bytes that it takes to make the group's request, at most, and chooses its engine.
@@ -102,7 +97,7 @@ class Sender:
         """
         group.resting = True
         if not again:
-            self._engines.choose(group)
+            self.engines.choose(group)
         size = sum(map(bytes_of, group.payloads))
         if self._fetcher is None:
             return self.budget.ask(COPIES * size)
@@ -113,7 +108,7 @@ class Sender:
 
         Raises WrongModel, StoreUnavailable.
         """
-        while self._scheduler.wants(group) and not self._patience.stop.is_set():
+        while self.scheduler.wants(group) and not self.patience.stop.is_set():
             try:
                 await held.granted
                 fault = await self._try(group, held)
@@ -124,12 +119,12 @@ class Sender:
                 return
             held = self.ask(group, again=True)
         held.release()
-        self._scheduler.returned(group)
+        self.scheduler.returned(group)
 
     async def _try(self, group: Group, held: Hold) -> Fault | None:
         """Makes the group's request and sends it; returns a fault that has to be judged first."""
-        if not self._scheduler.wants(group) or self._patience.stop.is_set():
-            self._scheduler.returned(group)
+        if not self.scheduler.wants(group) or self.patience.stop.is_set():
+            self.scheduler.returned(group)
             return None
         try:
             request = await self.request(group.payloads, group.rows[0].invalid)
@@ -137,21 +132,21 @@ class Sender:
             raise
         except Exception as error:  # Whatever their kind raises concerns these rows alone.
             message = str(error) if isinstance(error, BadInput) else f"no request can be made from the row: {error!r}"
-            self._scheduler.refused(group, Reason.BAD_INPUT, message)
+            self.scheduler.refused(group, Reason.BAD_INPUT, message)
             return None
         crowded = self.budget.crowded
         held.shrink(sum(map(bytes_of, group.payloads)) + len(request.body))
         if crowded and not self.budget.crowded:
             # There was no room to make another request; now there is, whether or not one is answered.
-            self._hooks.over()
-        engine = self._engines.of(group)
-        if not engine.health.good or (engine.standing is Standing.ILL and self._engines.answer):
-            self._engines.choose(group)  # It went away, or was found to be ill, while the request was made.
+            self.hooks.over()
+        engine = self.engines.of(group)
+        if not engine.health.good or (engine.standing is Standing.ILL and self.engines.answer):
+            self.engines.choose(group)  # It went away, or was found to be ill, while the request was made.
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
-        self._stats.times.sent(group.sent)
+        self.stats.times.sent(group.sent)
         self.trial.sent(group)
-        return await self._settle(group, request, await self._sent(request, self._engines.of(group), group))
+        return await self._settle(group, request, await self._sent(request, self.engines.of(group), group))
 
     async def request(self, payloads: list[Any], invalid: int) -> Canary:
         """A request of these payloads. Objects that they name are read here, while other requests are in flight.
@@ -159,29 +154,29 @@ class Sender:
         invalid: replies to its rows that were no answer.
         """
         if self._fetcher is None:
-            return Canary(*self._kind.request(payloads, invalid), payloads)
+            return Canary(*self.kind.request(payloads, invalid), payloads)
         complete = [await self._fetcher.complete(payload) for payload in payloads]
         # An image's body is megabytes to encode: a thread keeps that from holding up the loop.
-        return Canary(*await asyncio.to_thread(self._kind.request, complete, invalid), payloads)
+        return Canary(*await asyncio.to_thread(self.kind.request, complete, invalid), payloads)
 
     async def _sent(self, request: Canary, engine: Engine, group: Group | None = None) -> SendResult:
         """What became of one request, of a canary's if there is no group. It is counted even if it is called back."""
-        clock, stats = asyncio.get_running_loop().time, self._stats
+        clock, stats = asyncio.get_running_loop().time, self.stats
         began = clock()
         stats.requests_sent += 1
         try:
-            if self._traces is None or group is None:
+            if self.traces is None or group is None:
                 return await engine.client.send(request.path, request.body, canary=group is None)
-            headers = self._traces.sent(group, request.path)
+            headers = self.traces.sent(group, request.path)
             outcome = await engine.client.send(request.path, request.body, headers=headers)
-            self._traces.replied(group, outcome)
+            self.traces.replied(group, outcome)
             return outcome
         finally:
             stats.requests.add(clock() - began)
 
     async def _send_canary(self, canary: Canary, engine: Engine) -> Fault | None:
         """Sends a request that was answered before, and throws its answer away; what went wrong, None if there was one."""
-        self._stats.canaries += 1
+        self.stats.canaries += 1
         outcome = await self._sent(canary, engine)
         match outcome:
             case Replied(body):
@@ -205,19 +200,19 @@ class Sender:
 
     async def _settle(self, group: Group, request: Canary, outcome: SendResult) -> Fault | None:
         """Hands an outcome to the scheduler; returns a fault that has to be judged first."""
-        engine = self._engines.of(group)
+        engine = self.engines.of(group)
         if isinstance(outcome, Failed) and not await engine.client.healthy():
             outcome = Gone(outcome.message, outcome.status)
         match outcome:
             case Replied(body):
                 return self._take(group, request, body)
             case Refused(reason, message, status):
-                if not self.trial.heard_any and self._unheard <= 0:
+                if not self.trial.known.heard_any and self._unheard <= 0:
                     return Fault(WHY[Reason.REJECTED], message, status or 400, lasting=True)
                 self._unheard -= len(group.rows) == 1
                 engine.health.answered()
-                self._stats.times.answered(asyncio.get_running_loop().time())
-                self._scheduler.refused(group, reason, message, status)
+                self.stats.times.answered(asyncio.get_running_loop().time())
+                self.scheduler.refused(group, reason, message, status)
             case Unsent(message):
                 log.warning("request not sent", extra={"fields": {"error": message}})
                 engine.window.refused(asyncio.get_running_loop().time())
@@ -232,12 +227,12 @@ class Sender:
                 group.resting = not reached
                 if await engine.health.alive(outcome):
                     return Fault(Retry.GONE, message, status)
-                self._scheduler.returned(group)
+                self.scheduler.returned(group)
         return None
 
     def _turned_away(self, group: Group, message: str, retry_after: float | None, status: int | None) -> Fault:
         """The engine had no room. What it says to a row that it turned away while it answered others is for that row."""
-        now, engine = asyncio.get_running_loop().time(), self._engines.of(group)
+        now, engine = asyncio.get_running_loop().time(), self.engines.of(group)
         until = now + min(retry_after or 0.0, RETRY_AFTER_MAX_S)
         if not any(row.refusals for row in group.rows):
             engine.window.refused(now)
@@ -252,21 +247,21 @@ class Sender:
         """The engine asks to be left alone for that long. When it may be asked again (the loop's time)."""
         seconds = min(retry_after or 0.0, RETRY_AFTER_MAX_S)
         if engine.silence.ask(seconds):
-            self._hooks.spawn(self._go_on_after_silence(engine))
+            self.hooks.spawn(self._go_on_after_silence(engine))
         return asyncio.get_running_loop().time() + seconds
 
     async def _go_on_after_silence(self, engine: Engine) -> None:
         await engine.silence.over()
-        self._hooks.over()
+        self.hooks.over()
 
     def _take(self, group: Group, request: Canary, body: Any) -> Fault | None:
-        engine = self._engines.of(group)
+        engine = self.engines.of(group)
         try:
             answers = self._answers(request.payloads, body)
         except NotDone:
             return Fault(Retry.ABORTED, "the engine aborted the request")
         except WrongModel as error:
-            if not self.trial.heard_any and not self._engines.others_answer(engine):
+            if not self.trial.known.heard_any and not self.engines.others_answer(engine):
                 raise
             # The model has given what it should before, or another engine may.
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
@@ -276,50 +271,50 @@ class Sender:
                 self.trial.heard(group.sent, engine)
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         engine.health.answered()
-        self._stats.times.answered(asyncio.get_running_loop().time())
+        self.stats.times.answered(asyncio.get_running_loop().time())
         engine.window.answered(len(group.rows))
-        self._stats.rows_answered += sum(isinstance(row, Answer) for row in answers.rows)
-        self._stats.prompt_tokens += answers.prompt_tokens
-        self._stats.output_tokens += answers.output_tokens
-        self._scheduler.answered(group, answers)
+        self.stats.rows_answered += sum(isinstance(row, Answer) for row in answers.rows)
+        self.stats.prompt_tokens += answers.prompt_tokens
+        self.stats.output_tokens += answers.output_tokens
+        self.scheduler.answered(group, answers)
         self.trial.answered(group.sent, engine, request)
         return None
 
     async def _judged(self, group: Group, fault: Fault) -> bool:
         """Waits until it is known whose fault it is. False: the request is to be sent again to find that out."""
-        self._stats.retries[fault.why] += 1
+        self.stats.retries[fault.why] += 1
         group.resting = True
         # Without a connection nothing can be learned of the engine or the row.
         verdict = Verdict.ENGINE if fault.why is Retry.DESCRIPTORS else await self.trial.verdict(group, fault)
         if fault.why is Retry.DESCRIPTORS or verdict in (Verdict.ROWS, Verdict.CANARY):
-            await self._patience.pause(self._patience.jitter(group.rows[0].tries))
-        await self._patience.pause(fault.until - asyncio.get_running_loop().time())
+            await self.patience.pause(self.patience.jitter(group.rows[0].tries))
+        await self.patience.pause(fault.until - asyncio.get_running_loop().time())
         if verdict is Verdict.PROBE:
-            await self._engines.of(group).silence.over()
+            await self.engines.of(group).silence.over()
         match verdict:
             case Verdict.ROWS | Verdict.CANARY | Verdict.FINAL:
                 self._count(group, fault, verdict)
             case Verdict.ENGINE:
-                self._scheduler.returned(group)
+                self.scheduler.returned(group)
             case Verdict.HALVES:
-                self._scheduler.halved(group)
+                self.scheduler.halved(group)
         return verdict is not Verdict.PROBE
 
     def _count(self, group: Group, fault: Fault, verdict: Verdict) -> None:
         """The rows are to blame."""
         match fault.why:
             case Retry.GONE | Retry.ABORTED:
-                self._scheduler.dropped(group, fault.message, fault.status)
+                self.scheduler.dropped(group, fault.message, fault.status)
             case Retry.BUSY:
-                self._scheduler.dropped(group, fault.message, fault.status, busy=True, proven=verdict is Verdict.CANARY)
+                self.scheduler.dropped(group, fault.message, fault.status, busy=True, proven=verdict is Verdict.CANARY)
             case _ if verdict is Verdict.FINAL:
-                self._scheduler.refused(group, REASONS[fault.why], fault.message, fault.status)
+                self.scheduler.refused(group, REASONS[fault.why], fault.message, fault.status)
             case _:
-                self._scheduler.failed(group, REASONS[fault.why], fault.message, fault.status)
+                self.scheduler.failed(group, REASONS[fault.why], fault.message, fault.status)
 
     def _answers(self, payloads: list[Any], body: Any) -> Answers:
         try:
-            answers = reading(self._kind.answers, body, payloads)
+            answers = reading(self.kind.answers, body, payloads)
         except (InvalidReply, NotDone, WrongModel):
             raise
         except Stopped as error:

@@ -8,7 +8,7 @@ behind the same address, is met on a new connection. `nightshift.driver.http` do
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NoReturn
 
 WHAT_TO_DO: Final = (
@@ -18,14 +18,7 @@ WHAT_TO_DO: Final = (
 
 
 class WrongEngine(Exception):
-    """The engine runs but does not serve what the job asks for; retrying cannot help.
-
-    status, message: of the HTTP reply that showed it, None and "" otherwise.
-    """
-
-    def __init__(self, problem: str, *, status: int | None = None, message: str = "") -> None:
-        super().__init__(problem)
-        self.status, self.message = status, message
+    """The engine runs but does not serve what the job asks for; retrying cannot help."""
 
 
 class Strange(Exception):
@@ -46,6 +39,7 @@ class Served:
         return ", ".join([repr(self.name), *(f"{name} {value}" for name, value in said.items() if value is not None)])
 
 
+@dataclass(eq=False)
 class Serving:
     """What all engines of one worker serve.
 
@@ -55,29 +49,22 @@ class Serving:
     something else.
     """
 
-    def __init__(
-        self,
-        read: Callable[[Any, str], Any],
-        *,
-        fit: Callable[[Any], None] = lambda _: None,
-        same: Callable[[Any], Any] = lambda found: found,
-        engines: int = 1,
-        first: Any = None,
-        remedy: str = WHAT_TO_DO,
-    ) -> None:
-        self._read, self._fit, self._same = read, fit, same
-        self._engines = engines
-        self._first = first
-        self._remedy = remedy
-        self._strangers: set[object] = set()
+    read: Callable[[Any, str], Any]
+    _: KW_ONLY
+    fit: Callable[[Any], None] = lambda _: None
+    same: Callable[[Any], Any] = lambda found: found
+    engines: int = 1
+    first: Any = None
+    remedy: str = WHAT_TO_DO
+    _strangers: set[object] = field(init=False, default_factory=set)
 
     def meet(self, models: Any, version: str) -> None:
         """An engine's answers before the work begins. Raises WrongEngine if it is not fit, or not like the others."""
-        found = self._read(models, version)
-        self._fit(found)
-        if self._first is not None and self._same(found) != self._same(self._first):
-            raise WrongEngine(f"the engines differ: one serves {self._first}; another {found}. Start all in the same way")
-        self._first = found
+        found = self.read(models, version)
+        self.fit(found)
+        if self.first is not None and self.same(found) != self.same(self.first):
+            raise WrongEngine(f"the engines differ: one serves {self.first}; another {found}. Start all in the same way")
+        self.first = found
 
     def check(self, engine: object, where: str, models: Any, version: str) -> None:
         """An engine's answers on a new connection, or after a gap. where: its address.
@@ -85,18 +72,18 @@ class Serving:
         Raises Strange if it does not serve what all did at first; WrongEngine if no other engine is left that does.
         """
         try:
-            found = self._read(models, version)
+            found = self.read(models, version)
         except WrongEngine as error:
             self.refuse(engine, where, str(error))
-        if self._same(found) != self._same(self._first):
+        if self.same(found) != self.same(self.first):
             self.refuse(engine, where, str(found))
         self._strangers.discard(engine)
 
     def refuse(self, engine: object, where: str, found: str) -> NoReturn:
         """Notes what the engine serves instead. Raises as `check` does."""
         self._strangers.add(engine)
-        said = f"{where} serves something else than the run began with. Expected: {self._first}. Found: {found}. {self._remedy}"
-        if len(self._strangers) >= self._engines:
+        said = f"{where} serves something else than the run began with. Expected: {self.first}. Found: {found}. {self.remedy}"
+        if len(self._strangers) >= self.engines:
             raise WrongEngine(said)
         raise Strange(said)
 
@@ -128,7 +115,7 @@ def check_fit(served: Served, *, root: str | None = None, max_model_len: int | N
         place = f"from {served.root!r}" if served.root else "and does not say from where (root)"
         raise WrongEngine(
             f"the engine serves {served.name!r} {place}, but must serve it from {root!r}. If its --model names the same files "
-            "in another way, as an override file may, set NIGHTSHIFT_MODEL_ROOT of the driver to the same value"
+            "in another way, set NIGHTSHIFT_MODEL_ROOT to the same value where this driver or preview runs"
         )
     if None not in (max_model_len, length) and length != max_model_len:
         raise WrongEngine(f"the engine takes {length} tokens (max_model_len), but the job asks for {max_model_len}")

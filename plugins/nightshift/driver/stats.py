@@ -59,7 +59,6 @@ class Times:
     """When the work began and got on, by the loop's clock in seconds; None until it did."""
 
     first_request: float | None = None
-    first_answer: float | None = None
     last_answer: float | None = None
 
     def sent(self, now: float) -> None:
@@ -67,8 +66,6 @@ class Times:
             self.first_request = now
 
     def answered(self, now: float) -> None:
-        if self.first_answer is None:
-            self.first_answer = now
         self.last_answer = now
 
     @property

@@ -59,7 +59,8 @@ class _Note:
 
 
 class RequestTraces:
-    """Those of one process. attributes: of each span. ratio: the share that is sampled, of what its parent samples.
+    """`nightshift.driver.sender.RequestObserver` of one process. attributes: of each span. ratio: the share that is sampled, of
+    what its parent samples.
 
     parents: the contexts, as ``traceparent``, of what asked for its work.
 
@@ -96,7 +97,6 @@ class RequestTraces:
         return {"traceparent": f"00-{note.trace:032x}-{note.span:016x}-{note.sampled:02x}"}
 
     def replied(self, group: Group, outcome: SendResult) -> None:
-        """What became of the request, before it is known what becomes of its rows."""
         note = self._sent[group]
         note.ended, note.outcome = time.time_ns(), outcome
 
@@ -110,7 +110,6 @@ class RequestTraces:
             self._export(self._note(chunk.number, [result.ordinal]), [result])
 
     def settled(self, group: Group) -> None:
-        """It is known what becomes of the group's rows, or they are sent again."""
         note, dead = self._sent.pop(group, None), []
         if self._dead:
             found = [self._dead.pop((row.chunk, row.ordinal), None) for row in group.rows]

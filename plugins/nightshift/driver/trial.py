@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from nightshift.driver.attribution import EARLY, Attribution, Conclusion, Judged
+from nightshift.driver.attribution import EARLY, Attribution, Canary, Fault, Held, Judged, Verdict
 from nightshift.driver.backoff import Backoff
 from nightshift.driver.engines import Engine, Engines
-from nightshift.driver.faults import Canary, Fault, Held, Hooks, Verdict
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
@@ -38,6 +37,24 @@ SAY_AFTER_S: Final = 3.0
 SAY_EVERY_S: Final = 60.0
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """What a trial needs of its worker.
+
+    recall(): a request that was answered in another attempt. more(count): sends up to that many requests that do not wait here;
+    returns how many there were. over(): called when requests may be sent again. call_back(engine's number): takes back what the
+    engine has, to be sent to another one. given_up(): called when the budget is used up.
+    spawn: makes a task whose failure ends the worker.
+    """
+
+    recall: Callable[[], Awaitable[Canary | None]]
+    more: Callable[[int], int]
+    over: Callable[[], None]
+    call_back: Callable[[int], None]
+    given_up: Callable[[], None]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
 @dataclass(eq=False)
 class _Search:
     """Of one engine. probes: of the last round, while none of them is sent; out: set when one is.
@@ -52,75 +69,63 @@ class _Search:
     asked: float = float("-inf")
 
 
+@dataclass(eq=False)
 class Trial:
     """The failed requests of one worker. send_canary(canary, engine): sends it; what went wrong, None if it was answered."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        engines: Engines,
-        patience: Backoff,
-        stats: Stats,
-        budget: EngineBudget,
-        hooks: Hooks,
-        send_canary: Callable[[Canary, Engine], Awaitable[Fault | None]],
-    ) -> None:
-        self._scheduler = scheduler
-        self._engines = engines
-        self._patience = patience
-        self._stats = stats
-        self._budget = budget
-        self._hooks = hooks
-        self._send_canary = send_canary
-        self._known = Attribution(engines, budget)
-        self._searches: dict[int, _Search] = {}
-        """By the engine's number."""
-        self._counted = 0.0
-        self._said_at: float | None = None
+    scheduler: Scheduler
+    engines: Engines
+    patience: Backoff
+    stats: Stats
+    budget: EngineBudget
+    hooks: Hooks
+    send_canary: Callable[[Canary, Engine], Awaitable[Fault | None]]
+    _searches: dict[int, _Search] = field(init=False, default_factory=dict)
+    """By the engine's number."""
+    _counted: float = field(init=False, default=0.0)
+    _said_at: float | None = field(init=False, default=None)
 
-    @property
-    def heard_any(self) -> bool:
-        """Whether this attempt ever had an answer."""
-        return self._known.heard_any
+    def __post_init__(self) -> None:
+        self.known = Attribution(self.engines, self.budget)
 
     @property
     def needs_others(self) -> bool:
         """Whether rows that were never sent are needed to find out whose fault it is: there is no canary."""
-        return bool(self._searches) and self._known.canary is None
+        return bool(self._searches) and self.known.canary is None
 
     def answered(self, sent: float, engine: Engine, canary: Canary) -> None:
         """A request that was sent at `sent` (the loop's time) was answered just now; it may serve as canary."""
-        if self._known.canary is None or len(canary.body) < len(self._known.canary.body):
-            self._known.canary = canary
+        if self.known.canary is None or len(canary.body) < len(self.known.canary.body):
+            self.known.canary = canary
         self.heard(sent, engine)
 
     def heard(self, sent: float, engine: Engine) -> None:
         """The engine answered a request that was sent at `sent`."""
         now = _now()
-        self._known.hear(engine, sent, now)
+        self.known.hear(engine, sent, now)
         if engine.number not in self._searches:
             return
         if self._said_at is not None:
             log.warning("the engine answers again", extra={"fields": {"waited_s": self._waited_s}})
-        self._tell(lambda: self._known.clear(engine, sent, now), [engine])
+        self._tell(lambda: self.known.clear(engine, sent, now), [engine])
 
     async def verdict(self, group: Group, fault: Fault) -> Verdict:
         """The request of this group failed just now: waits until it is known why."""
-        if self._patience.stop.is_set():
+        if self.patience.stop.is_set():
             return Verdict.ENGINE
-        if (verdict := self._known.judge(group, fault)) is not None:
+        if (verdict := self.known.judge(group, fault)) is not None:
             return verdict
         held = Held(group, fault, _now(), asyncio.get_running_loop().create_future())
-        self._known.hold(held)
+        self.known.hold(held)
         if group.engine not in self._searches:
             if not self._searches:
                 self._counted = _now()
-                self._known.begin(self._counted)
-            self._searches[group.engine] = _Search(self._hooks.spawn(self._find_out(self._engines.of(group))))
+                self.known.begin(self._counted)
+            self._searches[group.engine] = _Search(self.hooks.spawn(self._find_out(self.engines.of(group))))
         try:
             return await held.verdict
         finally:
-            self._known.let_go(held)
+            self.known.let_go(held)
 
     def sent(self, group: Group) -> None:
         """The group is sent just now."""
@@ -130,9 +135,9 @@ class Trial:
 
     def restarted(self, engine: Engine | None = None) -> None:
         """The engine has just been started again: what the last one did says nothing of it. None: all, at the worker's end."""
-        engines = list(self._engines) if engine is None else [engine]
-        self._tell(lambda: self._known.forgive(engines, _now()), engines)
-        self._hooks.over()
+        engines = list(self.engines) if engine is None else [engine]
+        self._tell(lambda: self.known.forgive(engines, _now()), engines)
+        self.hooks.over()
 
     def _tell(self, judge: Callable[[], Judged], reopened: Iterable[Engine] = ()) -> None:
         """Tells those that are judged their verdicts. The searches of reopened engines end, unless requests are held there."""
@@ -141,17 +146,17 @@ class Trial:
         self._count_time()
         _set(judge())
         for engine in reopened:
-            if engine.number in self._searches and not self._known.held_at(engine):
+            if engine.number in self._searches and not self.known.held_at(engine):
                 search = self._searches.pop(engine.number)
                 if search.task is not asyncio.current_task():
                     search.task.cancel()
         self._said_at = None
-        self._hooks.over()
+        self.hooks.over()
 
     async def _find_out(self, engine: Engine) -> None:
         """Asks the engine, round by round, until it answers or the budget is used up."""
-        if self._known.canary is None and len(self._searches) == 1:
-            self._known.canary = await self._hooks.recall()
+        if self.known.canary is None and len(self._searches) == 1:
+            self.known.canary = await self.hooks.recall()
         search, rounds = self._searches.get(engine.number), 0
         while search is not None and await self._goes_on(engine, search, rounds):
             rounds += 1
@@ -159,7 +164,7 @@ class Trial:
     async def _goes_on(self, engine: Engine, search: _Search, rounds: int) -> bool:
         """Pauses, and then asks the engine once; whether it must be asked again."""
         await self._pause(engine, rounds)
-        known, single, others = self._known, len(self._engines) == 1, self._engines.others_answer(engine)
+        known, single, others = self.known, len(self.engines) == 1, self.engines.others_answer(engine)
         if not engine.health.good and not single:
             # It is asked when it is back. Until then the others get what it has failed.
             if others and known.held_at(engine):
@@ -181,7 +186,7 @@ class Trial:
             fault = await self._sing(engine, search)
         if self._searches.get(engine.number) is not search:
             return False
-        if self._engines.others_answer(engine):
+        if self.engines.others_answer(engine):
             if fault is not None:
                 self._give_away(engine, search, fault)
             return True
@@ -195,33 +200,33 @@ class Trial:
 
     async def _pause(self, engine: Engine, rounds: int) -> None:
         """Before a round."""
-        pause = self._patience.jitter(rounds)
+        pause = self.patience.jitter(rounds)
         if self.needs_others and not engine.shut:
             # It says no at once, and has yet to say anything else: to ask it more often costs it little.
             pause = min(pause, AT_THE_DOOR_S)
-        await self._patience.pause(pause)
-        if (put_off_s := self._known.ready_at(engine) - _now()) > 0:
+        await self.patience.pause(pause)
+        if (put_off_s := self.known.ready_at(engine) - _now()) > 0:
             # A probe that waited after it was released would not be with the engine beside the canary.
-            await self._patience.pause(put_off_s)
+            await self.patience.pause(put_off_s)
         await engine.silence.over()
 
     def _is_idle(self, engine: Engine, *, others: bool) -> bool:
         """Whether only new rows can tell: it has none, and there is no canary, or no other engine that goes on meanwhile."""
-        unasked = self._known.canary is None or len(self._engines) == 1
-        return unasked and not others and not self._sent(engine.number) and not self._known.held_at(engine)
+        unasked = self.known.canary is None or len(self.engines) == 1
+        return unasked and not others and not self._sent(engine.number) and not self.known.held_at(engine)
 
     def _sent(self, engine: int | None = None) -> list[float]:
         """When the requests that an engine has now, or all have, were sent (the loop's time)."""
-        return [each.sent for each in self._scheduler.in_flight if engine in (None, each.engine) and not each.resting]
+        return [each.sent for each in self.scheduler.in_flight if engine in (None, each.engine) and not each.resting]
 
     async def _sing(self, engine: Engine, search: _Search) -> Fault | None:
         """Sends the engine the canary, of several engines first alone, then beside probes; what went wrong with it."""
-        held = bool(self._known.held_at(engine))
-        if len(self._engines) > 1 and held:
+        held = bool(self.known.held_at(engine))
+        if len(self.engines) > 1 and held:
             fault = await self._send(engine, search, judge=False)
             if fault is not None or self._searches.get(engine.number) is not search:
                 return fault
-        if len(self._engines) == 1 or held:
+        if len(self.engines) == 1 or held:
             self._probe(engine, search)
             await self._wait_for_probe(search)
         return await self._send(engine, search, judge=True)
@@ -231,13 +236,13 @@ class Trial:
 
         judge: whether its answer judges those that are held.
         """
-        assert self._known.canary is not None
-        began, heard = _now(), self._known.heard[engine.number]
+        assert self.known.canary is not None
+        began, heard = _now(), self.known.heard[engine.number]
         while heard.answered <= began:
             sent = _now()
             try:
-                async with asyncio.timeout(self._known.patience(engine)):
-                    fault = await self._send_canary(self._known.canary, engine)
+                async with asyncio.timeout(self.known.patience(engine)):
+                    fault = await self.send_canary(self.known.canary, engine)
             except TimeoutError:
                 fault = EARLY
             if fault is None:
@@ -245,22 +250,22 @@ class Trial:
                 if judge:
                     self.heard(sent, engine)
                 else:
-                    self._known.hear(engine, sent, _now())
+                    self.known.hear(engine, sent, _now())
                 return None
             if fault.why is Retry.DESCRIPTORS:
                 # It did not reach the engine, which may answer others meanwhile.
-                await self._patience.pause(self._patience.jitter(1))
+                await self.patience.pause(self.patience.jitter(1))
                 continue
-            if self._known.is_answered_beside(engine.number, sent, fault):
+            if self.known.is_answered_beside(engine.number, sent, fault):
                 return None
-            self._known.doubt(engine, fault)
+            self.known.doubt(engine, fault)
             return fault
         return None
 
     async def _wait_for_probe(self, search: _Search) -> None:
         """Waits until one is sent: requests to other engines may have the memory, and a canary is to be beside it."""
-        while len(self._engines) > 1 and not self._patience.stop.is_set():
-            if not any(map(self._scheduler.wants, search.probes)):
+        while len(self.engines) > 1 and not self.patience.stop.is_set():
+            if not any(map(self.scheduler.wants, search.probes)):
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PROBE_EVERY_S):
@@ -273,17 +278,17 @@ class Trial:
         """
         asked = 0
         # What waits for memory or for a dead engine will be with the engine as well.
-        busy = sum(group.engine == engine.number for group in self._scheduler.in_flight) - len(self._known.held_at(engine))
+        busy = sum(group.engine == engine.number for group in self.scheduler.in_flight) - len(self.known.held_at(engine))
         room = min(PROBES, engine.window.requests) - busy
-        if self._known.canary is None:
+        if self.known.canary is None:
             # Rather new ones than those that failed: a window of one request must not stay with the first.
-            self._engines.probed = engine
-            asked = self._hooks.more(max(late, (room + 1) // 2, 0))
+            self.engines.probed = engine
+            asked = self.hooks.more(max(late, (room + 1) // 2, 0))
             room -= asked
         else:
             # One at least fails beside the canary, or none would ever be judged.
             room = max(room, 1)
-        released = self._known.release(engine, room, _now())
+        released = self.known.release(engine, room, _now())
         search.probes = {held.group for held, _ in released}
         search.out.clear()
         _set(released)
@@ -294,16 +299,16 @@ class Trial:
         now = _now()
         if now - search.said >= SAY_EVERY_S:
             search.said = now
-            error = str(self._known.last)[:200]
+            error = str(self.known.last)[:200]
             log.warning(
                 "one engine answers no request: it gets none until it answers, and the others get its rows",
                 extra={"fields": {"engine": engine.number, "error": error}},
             )
-        if any(held.fault.why is Retry.TIMEOUT for held in self._known.held_at(engine)):
+        if any(held.fault.why is Retry.TIMEOUT for held in self.known.held_at(engine)):
             # What came later than those that had all their time waits in vain as well.
-            self._hooks.call_back(engine.number)
-        self._tell(lambda: self._known.give_away(engine, now))
-        since = max(self._known.ill_since[engine.number], search.asked)
+            self.hooks.call_back(engine.number)
+        self._tell(lambda: self.known.give_away(engine, now))
+        since = max(self.known.ill_since[engine.number], search.asked)
         if fault is not None and fault is not EARLY and now - since >= RESTART_S:
             search.asked = now
             log.warning(
@@ -316,48 +321,48 @@ class Trial:
             "the engine has answered no request, and all fail alike: they are judged as they are",
             extra={"fields": {"waited_s": self._waited_s, "error": str(fault)[:200]}},
         )
-        self._tell(lambda: self._known.blame_all(fault, _now()), self._engines)
+        self._tell(lambda: self.known.blame_all(fault, _now()), self.engines)
 
     def _end_budget(self, *, nothing_else: bool) -> None:
-        fields = {"waited_s": self._waited_s, "error": str(self._known.last)[:200]}
-        match self._known.conclude(nothing_else=nothing_else):
+        fields = {"waited_s": self._waited_s, "error": str(self.known.last)[:200]}
+        match self.known.conclude(nothing_else=nothing_else):
             case Fault() as fault:
                 self._blame_all(fault)
-            case Conclusion.TRIES_DECIDE:
+            case Verdict.ROWS:
                 log.warning(
                     "no row was ever answered, and these are all that is left: they are judged by their tries",
-                    extra={"fields": {**fields, "rows": self._known.failed_rows}},
+                    extra={"fields": {**fields, "rows": len(self.known.failed_rows)}},
                 )
-                self._tell(lambda: self._known.let_tries_decide(_now()), self._engines)
-            case Conclusion.LEAVE:
+                self._tell(lambda: self.known.let_tries_decide(_now()), self.engines)
+            case _:
                 log.error("gave up on the engine: it answers no request", extra={"fields": fields})
-                self._hooks.given_up()
+                self.hooks.given_up()
 
     @property
     def _is_over(self) -> bool:
         """Whether the budget is used up."""
-        return _now() - self._known.silent_since > self._budget.failing_s
+        return _now() - self.known.silent_since > self.budget.failing_s
 
     @property
     def _waited_s(self) -> float:
-        return round(_now() - self._known.silent_since, 1)
+        return round(_now() - self.known.silent_since, 1)
 
     def _count_time(self) -> None:
         now = _now()
-        if not self.heard_any or (any(engine.shut for engine in self._engines) and not self._engines.answer):
-            self._stats.engine_failing_s += now - self._counted
+        if not self.known.heard_any or (any(engine.shut for engine in self.engines) and not self.engines.answer):
+            self.stats.engine_failing_s += now - self._counted
         self._counted = now
 
     def _say(self) -> None:
         now = _now()
-        if now - self._known.silent_since < SAY_AFTER_S or (self._said_at is not None and now - self._said_at < SAY_EVERY_S):
+        if now - self.known.silent_since < SAY_AFTER_S or (self._said_at is not None and now - self._said_at < SAY_EVERY_S):
             return
         self._said_at = now
         fields = {
             "waited_s": self._waited_s,
-            "at_most_s": self._budget.failing_s,
-            "requests_waiting": len(self._known.held),
-            "error": str(self._known.last)[:200],
+            "at_most_s": self.budget.failing_s,
+            "requests_waiting": len(self.known.held),
+            "error": str(self.known.last)[:200],
         }
         log.warning("waiting for the engine: it reports that it is healthy, but answers no request", extra={"fields": fields})
 

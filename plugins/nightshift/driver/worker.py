@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -78,6 +78,7 @@ class _Input:
     opened: float
 
 
+@dataclass(eq=False, kw_only=True)
 class Worker:
     """One attempt. index: the home shard; None for a worker that only helps.
 
@@ -86,81 +87,71 @@ class Worker:
     completed: the runs that the run completes, if it is a redo.
     """
 
-    def __init__(
-        self,
-        *,
-        plan: Plan,
-        index: int | None,
-        ledger: Ledger,
-        reader: Reader,
-        kind: TaskKind,
-        engines: Sequence[EngineLike],
-        codec: Codec,
-        carried: tuple[str, ...],
-        named_by: tuple[str, ...] = (),
-        completed: Completed | None = None,
-        attempt: str,
-        limits: WorkerLimits,
-        rng: random.Random,
-        stats: Stats,
-        traces: RequestTraces | None = None,
-    ) -> None:
-        self._plan, self._ledger = plan, ledger
-        self._kind = kind
-        self._carried = list(carried)
-        self._named_by = list(named_by)
-        self._completed = completed
-        self._limits = limits
-        self._rng = rng
-        self._stats = stats
-        self._helper = index is None
-        self.dead_letters: int | None = None  # Of committed chunks, once this worker has counted them.
+    plan: Plan
+    index: int | None
+    ledger: Ledger
+    reader: Reader
+    kind: TaskKind
+    engines: Sequence[EngineLike]
+    codec: Codec
+    carried: tuple[str, ...]
+    named_by: tuple[str, ...] = ()
+    completed: Completed | None = None
+    attempt: str
+    limits: WorkerLimits
+    rng: random.Random
+    stats: Stats
+    traces: RequestTraces | None = None
+    dead_letters: int | None = field(init=False, default=None)
+    """Of committed chunks, once this worker has counted them."""
+
+    def __post_init__(self) -> None:
+        self._helper = self.index is None
         self._stop, self._changed = asyncio.Event(), asyncio.Event()
-        self._patience = Backoff(rng, self._stop)
+        self._patience = Backoff(self.rng, self._stop)
         self._life = Life()
-        self._ranges = Ranges(plan, index, Chunks(plan.chunk_count), rng)
-        self._traces = traces
-        self._scheduler = Scheduler(kind, traces.judged if traces else None)
+        self._ranges = Ranges(self.plan, self.index, Chunks(self.plan.chunk_count), self.rng)
+        self._scheduler = Scheduler(self.kind, self.traces.judged if self.traces else None)
         self._feeder = Feeder(
             self._ranges,
-            ledger,
-            reader,
-            codec,
+            self.ledger,
+            self.reader,
+            self.codec,
             self._patience,
-            stats,
-            carried=self._carried,
+            self.stats,
+            carried=list(self.carried),
             news=self._drop_what_others_did,
         )
         self._commits = Commits(
-            ledger,
-            codec,
-            attempt,
+            self.ledger,
+            self.codec,
+            self.attempt,
             self._patience,
-            stats,
+            self.stats,
             ended=self._ended,
             failed=self._failed,
             given_up=self._store_given_up,
             changed=lambda: self._pump.run(),
         )
-        self._pump = self._make_pump(kind, engines)
+        self._pump = self._make_pump()
         self._inputs: dict[int, _Input] = {}
         self._chunk_s = 0.0
 
-    def _make_pump(self, kind: TaskKind, engines: Sequence[EngineLike]) -> RequestLoop:
+    def _make_pump(self) -> RequestLoop:
         return RequestLoop(
-            kind,
-            engines,
+            self.kind,
+            self.engines,
             self._scheduler,
-            self._limits,
+            self.limits,
             self._patience,
-            self._stats,
+            self.stats,
             RequestLoopCallbacks(
-                recall=lambda: recalled(kind, self._feeder, self._scheduler, self._pump.sender, self._completed),
+                recall=lambda: recalled(self.kind, self._feeder, self._scheduler, self._pump.sender, self.completed),
                 back=lambda: self._feeder.look_around(self._scheduler.open_numbers()),
                 moved=self._moved,
                 given_up=self.drain,
                 spawn=self._life.spawn,
-                traces=self._traces,
+                traces=self.traces,
             ),
         )
 
@@ -183,8 +174,7 @@ class Worker:
             self.drain()
 
     def _send_no_more(self) -> None:
-        self._stop.set()
-        self._pump.forgive()
+        self._pump.send_no_more()
         self._changed.set()
 
     async def run(self) -> int:
@@ -244,18 +234,18 @@ class Worker:
             self._scheduler.hungry
             and not self._commits.crowded
             and not self._pump.crowded
-            and (held == 0 or held + opened.table.nbytes <= self._limits.buffer_bytes)
+            and (held == 0 or held + opened.table.nbytes <= self.limits.buffer_bytes)
             and answers < ANSWER_BYTES
         )
 
     def _open(self, opened: Opened, known: dict[str, Saved]) -> None:
         number, table = opened.number, opened.table
         opened_at = asyncio.get_running_loop().time()
-        self._inputs[number] = _Input(table.select(self._carried), table.nbytes, opened_at)
-        ordinals = self._plan.chunk_range(number)
-        names = names_of(table.select(self._named_by), ordinals) if self._named_by else None
-        self._scheduler.open_chunk(number, ordinals, rows_of(table, self._kind.columns), known, names)
-        self._stats.rows_from_partials += sum(len(saved.results) for saved in known.values())
+        self._inputs[number] = _Input(table.select(list(self.carried)), table.nbytes, opened_at)
+        ordinals = self.plan.chunk_range(number)
+        names = names_of(table.select(list(self.named_by)), ordinals) if self.named_by else None
+        self._scheduler.open_chunk(number, ordinals, rows_of(table, self.kind.columns), known, names)
+        self.stats.rows_from_partials += sum(len(saved.results) for saved in known.values())
         self._pump.run()
 
     def _moved(self) -> None:
@@ -265,10 +255,10 @@ class Worker:
             dead = [
                 result for ordinal, result in chunk.results.items() if result.reason is not None and ordinal not in chunk.theirs
             ]
-            self._stats.rows_dead += len(dead)
-            self._stats.dead.update(str(result.reason) for result in dead)
+            self.stats.rows_dead += len(dead)
+            self.stats.dead.update(str(result.reason) for result in dead)
             self._commits.start(chunk, self._inputs[chunk.number].carried)
-        self._stats.chunks_open = len(self._inputs)
+        self.stats.chunks_open = len(self._inputs)
         self._changed.set()
 
     def _ended(self, chunk: OpenChunk, ours: bool) -> None:
@@ -292,7 +282,7 @@ class Worker:
         while True:
             # Random, so that a thousand workers do not list the ledger at once.
             every_s = min(max(self._chunk_s / CHECKS_A_CHUNK, least), most) * (1 if self._feeder.helping else 3)
-            await asyncio.sleep(self._rng.uniform(0.7, 1.3) * every_s)
+            await asyncio.sleep(self.rng.uniform(0.7, 1.3) * every_s)
             await self._feeder.look_around(self._scheduler.open_numbers())
             await self._judge()
 
@@ -309,10 +299,10 @@ class Worker:
         self._pump.run()
 
     async def _judge(self) -> None:
-        allowed = self._limits.dead_letters
+        allowed = self.limits.dead_letters
         if allowed is None:
             return
-        noted = await self._patience.outlast(lambda: self._ledger.dead_letters_noted(allowed), "dead letters")
+        noted = await self._patience.outlast(lambda: self.ledger.dead_letters_noted(allowed), "dead letters")
         self.dead_letters = noted
         tolerance.judge(noted, allowed, f"committed chunks already have {n(noted, 'dead letter')} or more")
 
@@ -326,4 +316,4 @@ class Worker:
             self._log_progress("progress")
 
     def _log_progress(self, message: str) -> None:
-        log.info(message, extra={"fields": {**self._stats.snapshot(), **self._scheduler.statistics()}})
+        log.info(message, extra={"fields": {**self.stats.snapshot(), **self._scheduler.statistics()}})

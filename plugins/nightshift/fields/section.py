@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
@@ -38,14 +38,9 @@ def _mapping_text(value: object, what: str, form: str) -> str:
         raise mistake(f"The {what} is not JSON: {error}", "Put dates and other values in quotes") from None
 
 
-def _schema_text(value: object) -> str:
-    return _mapping_text(value, "schema", "a JSON schema, for example type: object with properties below it")
-
-
-def _arguments_text(value: object) -> str:
-    return _mapping_text(value, "value", "arguments of the chat template by name, for example enable_thinking: false")
-
-
+T = TypeVar("T")
+Listed = Annotated[tuple[T, ...], Strict(False)]
+"""What is a list in the file."""
 Text = Annotated[str, AfterValidator(values.text)]
 ColumnName = Annotated[str, AfterValidator(values.column_name), pattern(values.COLUMN_PATTERN)]
 InputColumn = Annotated[str, AfterValidator(values.input_column), pattern(values.COLUMN_PATTERN)]
@@ -53,8 +48,22 @@ InputColumn = Annotated[str, AfterValidator(values.input_column), pattern(values
 BucketName = Annotated[str, AfterValidator(values.bucket_name), pattern(values.BUCKET_PATTERN)]
 Duration = Annotated[str, BeforeValidator(values.duration), pattern(values.DURATION_PATTERN)]
 Moment = Annotated[str, BeforeValidator(values.moment), pattern(values.MOMENT_PATTERN)]
-SchemaText = Annotated[str, BeforeValidator(_schema_text), WithJsonSchema({"type": "object"})]
-ArgumentsText = Annotated[str, BeforeValidator(_arguments_text), WithJsonSchema({"type": "object"})]
+SchemaText = Annotated[
+    str,
+    BeforeValidator(
+        lambda value: _mapping_text(value, "schema", "a JSON schema, for example type: object with properties below it")
+    ),
+    WithJsonSchema({"type": "object"}),
+]
+ArgumentsText = Annotated[
+    str,
+    BeforeValidator(
+        lambda value: _mapping_text(
+            value, "value", "arguments of the chat template by name, for example enable_thinking: false"
+        )
+    ),
+    WithJsonSchema({"type": "object"}),
+]
 
 
 @dataclass(frozen=True)
@@ -68,12 +77,12 @@ class Introduced:
 
 
 class Section(BaseModel):
-    """A mapping of the file: no unknown keys, no silent conversion of values, frozen once read.
+    """A mapping of the file: no unknown keys, no silent conversion of values, no infinity, frozen once read.
 
     OPERATIONAL: the fields that do not affect answers: if you change them, the run stays the same. Every other field does.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     OPERATIONAL: ClassVar[tuple[str, ...]] = ()
 

@@ -32,13 +32,15 @@ class Observation:
     events: tuple[Mapping[str, Any], ...] = ()
 
 
-def condition(thing: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-    """The object's condition of this type where it is true. JobSets carry false ones too, and "False" is a true string."""
-    for each in thing.get("status", {}).get("conditions") or ():
-        if each["type"] == kind and each["status"] == "True":
-            found: Mapping[str, Any] = each
-            return found
-    return None
+def condition(thing: Mapping[str, Any], kind: str, status: str = "True") -> Mapping[str, Any] | None:
+    """The object's condition of this type where it is true, or has another status: JobSets carry false ones too."""
+    found = thing.get("status", {}).get("conditions") or ()
+    return next((each for each in found if each["type"] == kind and each["status"] == status), None)
+
+
+def containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The statuses of a pod's containers, those of its init containers first."""
+    return [each for part in _STATUS_LISTS for each in pod.get("status", {}).get(part) or ()]
 
 
 def finished(jobset: Mapping[str, Any]) -> bool:

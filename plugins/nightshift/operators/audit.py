@@ -23,11 +23,9 @@ from nightshift.run.names import canonical_json
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.operators.lineage.facets import Lineage
     from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
     from nightshift.status.report import Status
-    from nightshift.warehouse import Warehouse
     from nightshift.warehouse.failed_nights import DeadChunks
 
 
@@ -43,7 +41,6 @@ class AuditOperator(RunOperator):
     """Writes the run's row of the audit table from recorded facts only, so a repeat writes the same row again."""
 
     def execute(self, context: Context) -> None:
-        from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.bills import bill_of
         from nightshift.planner.costs.prices import load_prices
         from nightshift.run import endings
@@ -56,11 +53,11 @@ class AuditOperator(RunOperator):
             manifest = load_manifest(self.store, self.run)
             if manifest is None or published is None:
                 raise NightFailed(f"{self.run.prefix} is not published. Repeat the task 'publish' first.", Entry.EARLIER_TASK)
-            warehouse = warehouse_for(self.settings, **self.labels)
             asked_at = (planned or {}).get("asked_at") or self.record.opened_at
-            billed = _sum((planned or {}).get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, asked_at))
+            billed = _sum((planned or {}).get("bytes_billed"), self.warehouse.bytes_billed(self.run, manifest, asked_at))
             prices = load_prices(self.settings.prices)
             made = bill_of(self.store, manifest, self.plan, self.spec, prices, bigquery_bytes=billed)
+            by = context["dag_run"].run_id
             row = audit_row(
                 self.spec,
                 self.run,
@@ -68,13 +65,12 @@ class AuditOperator(RunOperator):
                 manifest,
                 published,
                 dag_run_id=self.record.opened_by,
-                by_dag_run_id=context["dag_run"].run_id,
+                by_dag_run_id=by,
                 asked_at=asked_at,
                 costs=made.to_json() if made else None,
             )
-            warehouse.record_audit(row)
+            self.warehouse.record_audit(row)
             # Again: a night that failed here before has ended well now.
-            by = context["dag_run"].run_id
             ending = endings.Ending.of_publication(manifest, published["published_at"], by, asked_at)
             endings.record(self.store, self.run, ending)
         self.log.info("Audit row of run %s:", self.run.run_id)
@@ -104,56 +100,63 @@ class AuditFailureOperator(RunOperator):
         self.job = spec
         self.tasks = tuple(tasks)
 
-    def get_openlineage_facets_on_start(self) -> Lineage:
-        """Nothing: there may be no run."""
-        from nightshift.operators.lineage.facets import Lineage
-
-        return Lineage()
-
     def execute(self, context: Context) -> None:
-        from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.spec import JobSpec
         from nightshift.warehouse.audit import failure_row
 
-        ti, dag_run = context["ti"], context["dag_run"]
-        failed, error = self._why(context)
-        planned = ti.xcom_pull(task_ids="plan") or {}
+        states, by = self._states(context), context["dag_run"].run_id
+        failed, error = self._why(context, states)
+        planned = self._planned(context)
         failed_at = datetime.now(UTC).isoformat(timespec="seconds")
-        if "run_prefix" in planned:
-            self.run_prefix = planned["run_prefix"]
-            self._end(failed, failed_at, dag_run.run_id, error)
+        if self.run_prefix:
+            self._end(failed, failed_at, by, error)
         with permanent_failures():
-            spec = JobSpec.model_validate(planned.get("spec") or self.job)
-            warehouse = warehouse_for(self.settings, **self.labels)
             row = failure_row(
-                spec,
-                planned.get("partition") or _partition(context, spec.every),
+                self.spec,
+                planned.get("partition") or _partition(context, self.spec.every),
                 failed_task=failed,
                 failed_at=failed_at,
-                by_dag_run_id=dag_run.run_id,
+                by_dag_run_id=by,
                 error=error,
-                known=self._known(spec, planned, warehouse),
+                known=self._known(planned),
             )
-            warehouse.record_audit(row)
+            self.warehouse.record_audit(row)
         self.log.info("Audit row of the DAG run that failed:")
         _show(self.log, row)
-        if "run_prefix" in planned and (found := self._dead_chunks()) is not None:
+        if self.run_prefix and (found := self._dead_chunks()) is not None:
             with permanent_failures():
-                jobs = warehouse.failed_nights.start(spec, self.run, found[0].exported, found[1])
-                event = finished_soon(warehouse, jobs)
+                jobs = self.warehouse.failed_nights.start(self.spec, self.run, found[0].exported, found[1])
+                event = finished_soon(self.warehouse, jobs)
             if event is None:
                 raise deferred(jobs, method_name="keep_dead_letters")
-            self._keep(context, event)
-        self._end_as_stopped(context)
+            self._keep(event)
+        self._end_as_stopped(context, states)
 
     def keep_dead_letters(self, context: Context, event: dict[str, Any]) -> None:
         """Continues when BigQuery has loaded the chunks with dead letters: puts these into their table."""
-        self._keep(context, event)
-        self._end_as_stopped(context)
+        self._planned(context)
+        self._keep(event)
+        self._end_as_stopped(context, self._states(context))
 
-    def _why(self, context: Context) -> tuple[str, str]:
+    def _planned(self, context: Context) -> dict[str, Any]:
+        """What the task plan passed on; {} if it failed. Takes the run and the job from it."""
+        planned: dict[str, Any] = context["ti"].xcom_pull(task_ids="plan") or {}
+        self.run_prefix, self.job = planned.get("run_prefix", ""), planned.get("spec") or self.job
+        return planned
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        """As the task plan had it, or as it is now: what the run's folder holds may be why the DAG run failed."""
+        from nightshift.spec import JobSpec
+
+        return JobSpec.model_validate(self.job)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return super().labels if self.run_prefix else {"job": self.job["job"], "step": self.task_id}
+
+    def _why(self, context: Context, states: Mapping[str, str]) -> tuple[str, str]:
         """The task that the DAG run did not get past, and why. Raises AirflowSkipException if there is none."""
-        ti, states = context["ti"], self._states(context)
+        ti = context["ti"]
         done = list(takewhile(lambda task: states.get(task) == "success", self.tasks))
         failed = next((task for task in self.tasks if task not in done), None)
         if failed is None or states.get(failed) not in ("failed", "skipped"):
@@ -176,23 +179,17 @@ class AuditFailureOperator(RunOperator):
         """Whether a person has ended the DAG run: the tasks after one that failed by itself are not skipped."""
         return "skipped" in (states.get(task) for task in (*self.tasks, AUDIT))
 
-    def _end_as_stopped(self, context: Context) -> None:
+    def _end_as_stopped(self, context: Context, states: Mapping[str, str]) -> None:
         """Raises NightFailed if a person has ended the DAG run."""
-        if self._stopped(self._states(context)):
-            raise NightFailed(self._why(context)[1], Entry.STOPPED)
+        if self._stopped(states):
+            raise NightFailed(self._why(context, states)[1], Entry.STOPPED)
 
-    def _keep(self, context: Context, event: dict[str, Any]) -> None:
-        from nightshift.hooks.warehouse import warehouse_for
-        from nightshift.spec import JobSpec
-
+    def _keep(self, event: dict[str, Any]) -> None:
         finished_jobs(event)
-        planned = context["ti"].xcom_pull(task_ids="plan") or {}
-        self.run_prefix = planned["run_prefix"]
         if (found := self._dead_chunks()) is None:
             return
-        spec = JobSpec.model_validate(planned.get("spec") or self.job)
         with permanent_failures():
-            rows = warehouse_for(self.settings, **self.labels).failed_nights.keep(spec, self.run, found[1])
+            rows = self.warehouse.failed_nights.keep(self.spec, self.run, found[1])
         self.tell(f"The table of dead letters has {n(rows, 'row')} of run {self.run.run_id}")
 
     def _dead_chunks(self) -> tuple[Plan, DeadChunks] | None:
@@ -240,25 +237,25 @@ class AuditFailureOperator(RunOperator):
             self.log.warning("It is not known what of the run is committed: %s", failure)
             return None
 
-    def _known(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
+    def _known(self, planned: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of a run that was opened; none if the task plan did not get so far."""
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
         from nightshift.run.opening import NoSuchRun
         from nightshift.warehouse import WarehouseError
 
-        if "run_prefix" not in planned:
+        if not self.run_prefix:
             return {}
         known = {"run_id": self.run.run_id, "generation": self.run.generation, "input_rows": planned.get("rows")}
         known |= committed(self._ledger) if self._ledger is not None else {}
         try:
-            return {**known, **self._looked_up(spec, planned, warehouse)}
+            return {**known, **self._looked_up(planned)}
         except (ValueError, NoSuchRun, WarehouseError, PermissionDeniedError, UnauthenticatedError) as error:
             # What cannot be read may be why the DAG run failed: the failure is recorded all the same.
             self.log.warning("The row of the failure will lack the run's cost: %s", error)
             return known
 
-    def _looked_up(self, spec: JobSpec, planned: Mapping[str, Any], warehouse: Warehouse) -> dict[str, Any]:
+    def _looked_up(self, planned: Mapping[str, Any]) -> dict[str, Any]:
         """The columns that have to be read. Raises ValueError and NoSuchRun for what is not a document of a run."""
         from nightshift.planner.bills import bill_of, bill_so_far
         from nightshift.planner.costs.prices import load_prices
@@ -267,10 +264,10 @@ class AuditFailureOperator(RunOperator):
         from nightshift.warehouse.audit import money
 
         plan, manifest = load_plan(self.store, self.run), load_manifest(self.store, self.run)
-        billed = _sum(planned.get("bytes_billed"), warehouse.bytes_billed(self.run, manifest, planned.get("asked_at")))
+        billed = _sum(planned.get("bytes_billed"), self.warehouse.bytes_billed(self.run, manifest, planned.get("asked_at")))
         prices = load_prices(self.settings.prices)
-        made = bill_of(self.store, manifest, plan, spec, prices, bigquery_bytes=billed) if manifest else None
-        so_far = made or bill_so_far(self.store, self.run, plan, spec, prices, billed)
+        made = bill_of(self.store, manifest, plan, self.spec, prices, bigquery_bytes=billed) if manifest else None
+        so_far = made or bill_so_far(self.store, self.run, plan, self.spec, prices, billed)
         columns = money(so_far.to_json())
         if not made:
             del columns["costs"]  # What of it is useful is not known before the seal.

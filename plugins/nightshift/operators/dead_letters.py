@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import io
 import logging
 from collections.abc import Callable
@@ -32,7 +31,7 @@ PROMPTS_MOST: Final = 1_000
 def dead_chunks(store: ObjectStore, run: RunRef, plan: Plan) -> DeadChunks:
     """The committed chunks of a run that have dead letters, as far as their notes and footers say it. Raises what
     `nightshift.status.folder.RunFolder` raises."""
-    from nightshift.run.names import canonical_json
+    from nightshift.run.names import digest_of
     from nightshift.status.dead_letters import DeadLetters
     from nightshift.warehouse.failed_nights import DeadChunks
 
@@ -40,7 +39,7 @@ def dead_chunks(store: ObjectStore, run: RunRef, plan: Plan) -> DeadChunks:
     numbers = letters.chunks()
     if not numbers:
         return DeadChunks(())
-    name = hashlib.sha256(canonical_json([plan.uid, *numbers])).hexdigest()[:16]
+    name = digest_of([plan.uid, *numbers])
     chunks = tuple((work.chunk_path(number), len(plan.chunk_range(number))) for number in numbers)
     return DeadChunks(chunks, _kept(store, run, letters, name))
 

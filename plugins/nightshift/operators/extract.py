@@ -61,15 +61,13 @@ class ExtractOperator(RunOperator):
         return self._export(context)
 
     def _export(self, context: Context) -> dict[str, Any]:
-        from nightshift.hooks.warehouse import warehouse_for
         from nightshift.run import corrected_rows
         from nightshift.warehouse.extract import exported
 
         redo = self.redo
         with permanent_failures():
-            warehouse = warehouse_for(self.settings, **self.labels)
             files, into = (corrected_rows.exported, self.run.source_pattern) if redo else (exported, self.run.export_pattern)
-            job = warehouse.start_extract(
+            job = self.warehouse.start_extract(
                 self.spec,
                 self.run,
                 into=into,
@@ -78,7 +76,7 @@ class ExtractOperator(RunOperator):
                 order=None if redo else self._decided_order,
             )
             self.log.info("BigQuery job %s exports the query to %s", job, self.run.url(self.settings.bucket))
-            event = finished_soon(warehouse, [job])
+            event = finished_soon(self.warehouse, [job])
         if event is None:
             raise deferred([job], method_name="build_plan")
         return self.build_plan(context, event)
@@ -113,10 +111,9 @@ class ExtractOperator(RunOperator):
 
     def _matched(self, redo: Redo, attempt: int) -> ExportedSource:
         """Takes the corrected rows from the export; returns what the query returns now."""
-        from nightshift.hooks.warehouse import warehouse_for
         from nightshift.run.corrected_rows import take_corrected
 
-        source = warehouse_for(self.settings, **self.labels).read_source(self.spec, self.run.partition)
+        source = self.warehouse.read_source(self.spec, self.run.partition)
         take_corrected(self.store, self.run, redo, self.spec.source.key, source.columns, attempt=attempt)
         return source
 
@@ -127,7 +124,6 @@ class ExtractOperator(RunOperator):
 
         source: None if the query has to be asked. rows: the expected number, if known. order: of these rows.
         """
-        from nightshift.hooks.warehouse import warehouse_for
         from nightshift.planner.plan import fixed
         from nightshift.warehouse.extract import build_plan
 
@@ -135,7 +131,7 @@ class ExtractOperator(RunOperator):
             self.store,
             self.run,
             self.spec,
-            source or warehouse_for(self.settings, **self.labels).read_source(self.spec, self.run.partition),
+            source or self.warehouse.read_source(self.spec, self.run.partition),
             fix=lambda rows, size: fixed(self._decided(), self.spec, rows, size),
             opening=self.record.uid,
             decision=self.decision,

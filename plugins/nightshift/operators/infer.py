@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN = 3
 NOT_ONE = (
-    "No chunk was done until then, so more time or workers help only if the pods waited for a machine or for a long download. "
-    "If an engine ran and never answered, read its log: nightshift status RUN --engines shows where each pod was."
+    "No chunk was done until then: {}. More time or workers help only against a wait for a machine or a download. An engine "
+    "that runs and never answers hangs: the log of infer has its last lines, or their folder; clear infer to start it again."
 )
 """What to do about a deadline before which nothing was computed."""
 ENGINES_READ = 5
@@ -321,7 +321,7 @@ class InferOperator(JobSetTask, RunOperator):
             words = f"{outcome.explanation}, but {left}: its drivers exited with 0 although work is left"
             return replace(outcome, ending=Ending.UNKNOWN, reason="ChunksMissing", explanation=words)
         if outcome.ending is Ending.DEADLINE and missing == chunks:
-            outcome = replace(outcome, advice=NOT_ONE)
+            outcome = replace(outcome, advice=NOT_ONE.format(_where(self)))
         rows = {each.pod: self._rows(each) for each in outcome.failed}
         shown = sorted(set(filter(None, rows.values())))[:ROWS_SHOWN]
         where = f" while it had {'; '.join(shown)}" if shown else ""
@@ -396,6 +396,17 @@ def _with_engines(runtime: Runtime, jobset: str, starts: Mapping[str, Mapping[st
         with suppress(JobSetNotFound, RequestRefused, RuntimeUnavailable):
             found[pod] = with_engine(starts[pod], engine_start(runtime.logs(jobset, pod, SERVER)))
     return found
+
+
+def _where(task: InferOperator) -> str:
+    """Where its pods were seen last, and since when."""
+    from nightshift.run.pods_kept import load
+    from nightshift.run.pods_now import Stage
+    from nightshift.status.fleets import stages
+
+    at = [each for each in stages(load(task.store, task.run)) if each.stage is not Stage.ENDED]
+    said = [f"{n(each.pods, 'pod')} waiting for {each.waits_for or each.stage} since {each.since}" for each in at]
+    return ", ".join(said) or "no pod was seen"
 
 
 def _untried(task: InferOperator) -> int:

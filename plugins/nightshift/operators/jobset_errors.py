@@ -68,11 +68,6 @@ def raised_for(failed: JobSetFailed) -> AirflowException:
     return error
 
 
-def _with(error: AirflowException, failure: Failure) -> AirflowException:
-    error.entry = OF_JOBSETS[failure]  # type: ignore[attr-defined]
-    return error
-
-
 @contextmanager
 def runtime_failures() -> Iterator[None]:
     """Turns the failures of JobSets and of their runtime into those of a task."""
@@ -83,9 +78,9 @@ def runtime_failures() -> Iterator[None]:
     except JobSetFailed as error:
         raise raised_for(error) from None
     except JobSetNotFound as error:
-        raise _with(JobSetLost(f"{error}: it has just been deleted"), Failure.LOST) from error
+        raise raised_for(JobSetFailed(Failure.LOST, f"{error}: it has just been deleted")) from error
     except RuntimeUnavailable as error:
         words = f"The cluster cannot be reached ({error}). The JobSet, if it exists, keeps running."
-        raise _with(JobSetUnavailable(words), Failure.UNAVAILABLE) from error
+        raise raised_for(JobSetFailed(Failure.UNAVAILABLE, words)) from error
     except RequestRefused as error:
-        raise _with(JobSetRefused(str(error)), Failure.REFUSED) from error
+        raise raised_for(JobSetFailed(Failure.REFUSED, str(error))) from error

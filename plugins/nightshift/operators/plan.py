@@ -6,7 +6,6 @@ import time as clock
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
@@ -26,7 +25,6 @@ from nightshift.spec import periods
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
     from nightshift.run.names import RunRef
     from nightshift.run.order import Counts
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from nightshift.run.plan import ExportedSource
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
-    from nightshift.warehouse import Warehouse
 
 
 def _began(context: Context) -> datetime:
@@ -118,12 +115,6 @@ class PlanOperator(RunOperator):
         """Refuses a DAG run whose conf has unknown keys. What an earlier try has passed on is replaced."""
         only_params(context)
 
-    def get_openlineage_facets_on_start(self) -> Lineage:
-        """Nothing yet: the task has still to find its run."""
-        from nightshift.operators.lineage.facets import Lineage
-
-        return Lineage()
-
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.planner.decisions import save_decision
         from nightshift.run.redo import NothingToRedo
@@ -150,7 +141,7 @@ class PlanOperator(RunOperator):
             self.tell(f"Partition {partition} of {spec.job}: run {run.run_id} in {run.url(self.settings.bucket)}")
             self._log_start(run, rows)
             asked_at = self._asked_now(context, spec, partition) if asked_for else self.record.opened_at
-            self._warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
+            self.warehouse.check_may_replace(spec, run, asked_at, self.completes(asked_at))
             decision = None if asked_for else self._decide(spec, run, rows)
             path = save_decision(self.store, run, decision) if decision else None
             about = (left_out(self.store, spec, partition, context), not_over(spec, partition))
@@ -168,7 +159,7 @@ class PlanOperator(RunOperator):
             "spec": spec.model_dump(mode="json"),
             "decision": path,
             "planned": list(decision.reasons) if decision else [],
-            "bytes_billed": self._warehouse.bytes_asked,
+            "bytes_billed": self.warehouse.bytes_asked,
         }
 
     def _partition(self, context: Context) -> str:
@@ -226,11 +217,10 @@ class PlanOperator(RunOperator):
         # A task that resumes before the scheduler has seen its first process end would lose a retry.
         clock.sleep(wait_s)
 
-    @cached_property
-    def _warehouse(self) -> Warehouse:
-        from nightshift.hooks.warehouse import warehouse_for
-
-        return warehouse_for(self.settings, job=self.job["job"], step=self.task_id)
+    @property
+    def labels(self) -> dict[str, str]:
+        """There is no run yet."""
+        return {"job": self.job["job"], "step": self.task_id}
 
     def _open(self, context: Context, spec: JobSpec, partition: str) -> tuple[RunRef, int]:
         """The run of the job as it is now, and how many rows its query has."""
@@ -241,7 +231,7 @@ class PlanOperator(RunOperator):
         reservation.check(spec, self.settings)
         check_workers(spec, self.settings, self.tell)
         fresh = bool(context["params"].get("fresh"))
-        source = self._warehouse.check_query(spec, partition)
+        source = self.warehouse.check_query(spec, partition)
         rows = self._count(spec, partition, source).rows
         run = open_run(
             self.store,
@@ -251,8 +241,8 @@ class PlanOperator(RunOperator):
             project=self.settings.project,
             tables=source.tables,
             fresh=fresh,
-            superseded=lambda run: self._superseded(spec, run, rows) or (fresh and self._warehouse.has_published(spec, run)),
-            after=lambda: asked_last(self._warehouse, spec, partition),
+            superseded=lambda run: self._superseded(spec, run, rows) or (fresh and self.warehouse.has_published(spec, run)),
+            after=lambda: asked_last(self.warehouse, spec, partition),
             pin=lambda: self._pin(spec),
         )
         self._check_rows(run, spec, rows)
@@ -272,7 +262,7 @@ class PlanOperator(RunOperator):
             self.empty = said
             self.tell(said, warns=spec.source.empty is None)
         elif plan is None:
-            check_keys(spec, run.partition, self._warehouse.keys, self.tell)
+            check_keys(spec, run.partition, self.warehouse.keys, self.tell)
 
     def _count(self, spec: JobSpec, partition: str, source: ExportedSource) -> Counts:
         """The query's rows, and what is counted with them to order them."""
@@ -281,8 +271,8 @@ class PlanOperator(RunOperator):
 
         columns = candidates(spec, source.columns)
         if not columns:
-            return Counts(self._warehouse.count_rows(spec, partition))
-        self._counts = self._warehouse.count_prefixes(spec, partition, columns)
+            return Counts(self.warehouse.count_rows(spec, partition))
+        self._counts = self.warehouse.count_prefixes(spec, partition, columns)
         return self._counts
 
     def _sealed(self, context: Context, spec: JobSpec, partition: str, run_id: str) -> tuple[RunRef, JobSpec, int]:
@@ -317,7 +307,7 @@ class PlanOperator(RunOperator):
                 "or trigger the DAG with fresh.",
                 Entry.WRONG_PARAM,
             )
-        self._warehouse.check_destination(frozen, plan.exported)
+        self.warehouse.check_destination(frozen, plan.exported)
         return run, frozen, plan.rows
 
     def _again(self, context: Context, spec: JobSpec, partition: str) -> RunRef:
@@ -329,7 +319,7 @@ class PlanOperator(RunOperator):
             raise NightFailed(f"The param redo is {asked!r}. Write {' or '.join(VALUES)}, or nothing.", Entry.WRONG_PARAM)
         return open_again(
             self.store,
-            self._warehouse,
+            self.warehouse,
             spec,
             partition,
             context["dag_run"].run_id,
@@ -379,7 +369,7 @@ class PlanOperator(RunOperator):
             return None
 
         def sample(columns: Sequence[str], most: int) -> Sequence[dict[str, Any]]:
-            return self._warehouse.sample_rows(spec, run.partition, columns, most) if rows else ()
+            return self.warehouse.sample_rows(spec, run.partition, columns, most) if rows else ()
 
         known = known_of(
             spec,
@@ -447,4 +437,4 @@ class PlanOperator(RunOperator):
         """When this request was made, ISO 8601: after every run that was published, whatever the clocks."""
         from nightshift.operators.redo import asked_last
 
-        return max(_began(context), asked_last(self._warehouse, spec, partition) + timedelta(microseconds=1)).isoformat()
+        return max(_began(context), asked_last(self.warehouse, spec, partition) + timedelta(microseconds=1)).isoformat()

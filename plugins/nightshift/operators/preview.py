@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator
@@ -11,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.preview.session import Question, Surroundings
-    from nightshift.settings import Settings
+    from nightshift.preview.session import Question
 
 ROWS_MOST: Final = 200
 """Of a preview by DAG: its result is shown on a page."""
@@ -48,6 +48,7 @@ class PreviewOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.fields.terminal import harmless
+        from nightshift.operators.engine_work import surroundings
         from nightshift.operators.run import permanent_failures
         from nightshift.preview.outcome import UnfitEngine
         from nightshift.preview.rows import NoRows
@@ -60,7 +61,7 @@ class PreviewOperator(BaseOperator):
             settings = Settings.from_environment()
             question = self._question(str(context["dag_run"].run_id))
             try:
-                found = preview(question, self._world(settings))
+                found = preview(question, surroundings(settings, partial(self.log.info, "%s")))
             except (NoEngine, NoRows, UnfitEngine) as error:
                 raise AirflowFailException(str(error)) from error
         for line in lines(found, width=120):
@@ -79,8 +80,3 @@ class PreviewOperator(BaseOperator):
                 f"The periods of {self.against} are not those of {self.job} (every). Compare jobs that share them."
             )
         return Question(files, partition_of(self.partition, first), number_of("rows", self.rows, 1, ROWS_MOST), by)
-
-    def _world(self, settings: Settings) -> Surroundings:
-        from nightshift.operators.engine_work import surroundings
-
-        return surroundings(settings, lambda sentence: self.log.info("%s", sentence))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.run.manifest import RunManifest
     from nightshift.run.plan import ExportedSource
-    from nightshift.warehouse import Warehouse
     from nightshift.warehouse.dead_letters import Prompts
 
 
@@ -139,9 +138,3 @@ class PublishOperator(RunOperator):
     def source(self) -> ExportedSource:
         """What the run's plan recorded."""
         return self.plan.exported
-
-    @cached_property
-    def warehouse(self) -> Warehouse:
-        from nightshift.hooks.warehouse import warehouse_for
-
-        return warehouse_for(self.settings, **self.labels)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nightshift.run.record import RunRecord
     from nightshift.run.redo import Redo
     from nightshift.spec import JobSpec
+    from nightshift.warehouse import Warehouse
 
 PLAN = "plan"
 """The task that passes its run on to the others."""
@@ -114,6 +115,12 @@ class RunOperator(BaseOperator):
         return storage_credentials(self.settings)
 
     @cached_property
+    def warehouse(self) -> Warehouse:
+        from nightshift.hooks.warehouse import warehouse_for
+
+        return warehouse_for(self.settings, **self.labels)
+
+    @cached_property
     def _frozen(self) -> tuple[JobSpec, RunRecord]:
         """The spec and the whole record of ``spec.json``, read once: it never changes."""
         from nightshift.run.opening import load_run
@@ -194,9 +201,13 @@ class RunOperator(BaseOperator):
             self.log.warning("The task's OpenLineage events will name no datasets: %r", error)
 
     def get_openlineage_facets_on_start(self) -> Lineage | None:
-        """None in a fork of a process that has used the store, as ``airflow dags test`` makes it: it would wait for ever."""
+        """Nothing of a task that has still to find its run. None in a fork of a process that has used the store, as
+        ``airflow dags test`` makes it: it would wait for ever."""
+        from nightshift.operators.lineage.facets import Lineage
         from nightshift.store import lost_by_fork
 
+        if not self.run_prefix:
+            return Lineage()
         return None if lost_by_fork() else self.lineage()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Lineage | None:

@@ -30,7 +30,7 @@ class SealOperator(RunOperator):
         return " ".join(each.words for each in concerns(manifest)) if manifest else ""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.planner.sealing import seal_measured
+        from nightshift.planner.bills import seal_measured
 
         with permanent_failures():
             self.keep_lineage()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -15,9 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from nightshift.preview.session import Surroundings
-    from nightshift.settings import Settings
     from nightshift.spec import JobSpec
-    from nightshift.tuner.engines import Engines
 
 
 class TuneOperator(BaseOperator):
@@ -42,7 +41,7 @@ class TuneOperator(BaseOperator):
         self.jobs_folder = jobs_folder
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.operators.engine_work import job_file, number_of, partition_of
+        from nightshift.operators.engine_work import job_file, number_of, partition_of, surroundings
         from nightshift.operators.run import permanent_failures
         from nightshift.preview.outcome import UnfitEngine
         from nightshift.preview.rows import NoRows
@@ -57,10 +56,10 @@ class TuneOperator(BaseOperator):
             settings = Settings.from_environment()
             file, spec = job_file(self.jobs_folder, self.job)
             partition, rows = partition_of(self.partition, spec), number_of("rows", self.rows, 1, ROWS_MOST)
-            world = self._world(settings)
+            world = surroundings(settings, partial(self.log.info, "%s"))
             task = session.Task(spec, partition, rows, self._seconds(spec, world))
             try:
-                found = session.tune(task, session.beside(world, self._engines(world), told))
+                found = session.tune(task, world, told)
             except (NoRows, NotReadable, UnfitEngine, session.UnfitRows) as error:
                 raise AirflowFailException(str(error)) from error
         shown = [*text.plot(found.space, found.trials, found.choice), text.too_short(found.trials), found.sentence]
@@ -75,13 +74,3 @@ class TuneOperator(BaseOperator):
             return Budget.read(self.budget).seconds_for(spec, world.prices)
         except ValueError as error:
             raise AirflowFailException(f"The param budget is {self.budget!r}. It has to be another: {error}") from None
-
-    def _engines(self, world: Surroundings) -> Engines:
-        from nightshift.tuner.engines import JobSetEngines
-
-        return JobSetEngines(world.store, world.settings, world.runtime)
-
-    def _world(self, settings: Settings) -> Surroundings:
-        from nightshift.operators.engine_work import surroundings
-
-        return surroundings(settings, lambda sentence: self.log.info("%s", sentence))

@@ -1,22 +1,25 @@
-"""The bill of a run (`nightshift.planner.costs.bill`) from what lies in its folder."""
+"""What a run's attempts measured, as its folder has it: for the seal, and for the bill (`nightshift.planner.costs.bill`)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from obstore.store import ObjectStore
 
-from nightshift.planner import measured
-from nightshift.planner.costs.bill import Bill, Delivered, Machine, bill
+from nightshift.planner import measured, speeds
+from nightshift.planner.costs.bill import Bill, Machine, bill
 from nightshift.planner.costs.prices import Prices
-from nightshift.planner.decisions import load_decision
-from nightshift.planner.plan import NotADecision
+from nightshift.planner.decisions import decision_if_any
 from nightshift.run.chunks import Part
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
+from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
+from nightshift.run.redo import Redo
+from nightshift.run.seal import seal
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
 
@@ -40,6 +43,17 @@ def measure_run(store: ObjectStore, run: RunRef, plan: Plan | None, spec: JobSpe
     return measured.measure(seen, parts, lambda profile: machine_of(spec, profile))
 
 
+def seal_measured(
+    store: ObjectStore, run: RunRef, spec: JobSpec, plan: Plan, pins: Pins = UNPINNED, redo: Redo | None = None
+) -> RunManifest:
+    """The run manifest of `seal`, which raises, with the entry `measured`. Also records the run's speed for later plans; if
+    that fails, the run is sealed all the same."""
+    manifest = seal(store, run, spec, plan, pins, redo, measure=partial(measure_run, store, run, plan, spec))
+    if redo is None:  # Rows that died once are not like others.
+        speeds.keep(store, run, spec, manifest, plan)
+    return manifest
+
+
 def bill_of(
     store: ObjectStore,
     manifest: RunManifest,
@@ -53,17 +67,20 @@ def bill_of(
 
     None if the manifest does not say what the attempts were paid for.
     """
-    decided = None
-    if plan is not None and plan.decision is not None and spec is not None:
-        try:
-            if decision := load_decision(store, plan.decision):
-                decided = (decision, machine_of(spec, decision.profile))
-        except NotADecision:
-            decided = None
+    decision = decision_if_any(store, plan.decision) if plan and spec else None
+    decided = (decision, machine_of(spec, decision.profile)) if decision and spec else None
     tokens = manifest.prompt_tokens + (manifest.output_tokens or 0)
-    delivered = Delivered(len(manifest.chunks), manifest.rows, tokens)
     own = _own(spec) if spec is not None and manifest.rows else None
-    return bill(manifest.measured, delivered, prices, own=own, estimated=decided, bigquery_bytes=bigquery_bytes)
+    return bill(
+        manifest.measured,
+        prices,
+        chunks=len(manifest.chunks),
+        rows=manifest.rows,
+        tokens=tokens,
+        own=own,
+        estimated=decided,
+        bigquery_bytes=bigquery_bytes,
+    )
 
 
 def bill_so_far(
@@ -84,6 +101,6 @@ def _own(spec: JobSpec) -> tuple[str, Machine]:
 
 
 def _paid_for(found: dict[str, Any], spec: JobSpec, prices: Prices, bigquery_bytes: int | None = None) -> Bill:
-    made = bill(found, Delivered(), prices, own=_own(spec), bigquery_bytes=bigquery_bytes)
+    made = bill(found, prices, own=_own(spec), bigquery_bytes=bigquery_bytes)
     assert made is not None, "it was measured here"
     return made

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 from obstore.store import ObjectStore
@@ -43,3 +44,10 @@ def load_decision(store: ObjectStore, path: str) -> Decision | None:
         return Decision.from_json(json.loads(body))
     except (ValueError, RecursionError) as error:
         raise NotADecision(f"{path}: {error}") from error
+
+
+def decision_if_any(store: ObjectStore, path: str | None) -> Decision | None:
+    """As `load_decision`, but also None for one that cannot be used."""
+    with suppress(NotADecision):
+        return load_decision(store, path) if path else None
+    return None

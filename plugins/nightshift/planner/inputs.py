@@ -95,26 +95,20 @@ def known_of(
 
 def _model(spec: JobSpec, pins: Pins, read: Callable[[str], bytes]) -> tuple[Model | None, str]:
     try:
-        return model_for(spec, _config(read(model_files.CONFIG))), ""
+        return model_for(spec, json.loads(read(model_files.CONFIG))), ""
     except model_files.NoModel:
         why_not = "no engine will find the model"
     except (model_files.NoFile, UnknownModel) as error:
         why_not = str(error)
+    except RecursionError:
+        why_not = "its config.json is nested too deeply"
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        why_not = f"its config.json is not JSON: {error}"
     except Exception as error:  # The file is foreign: whatever is in it, planning goes on without it.
         why_not = f"its config.json cannot be read ({type(error).__name__})"
     gib = spec.compute.weights_gib
     size = gib << 30 if gib else pins.weights_bytes
     return (model_of_size(size, spec.engine.dtype) if size else None), why_not
-
-
-def _config(body: bytes) -> object:
-    """Raises UnknownModel."""
-    try:
-        return json.loads(body)
-    except RecursionError as error:
-        raise UnknownModel("its config.json is nested too deeply") from error
-    except ValueError as error:
-        raise UnknownModel(f"its config.json is not JSON: {error}") from error
 
 
 def model_for(spec: JobSpec, config: object) -> Model:

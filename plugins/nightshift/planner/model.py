@@ -324,13 +324,8 @@ def _weight_bytes(text: Mapping[str, Any], flag: str | None, number_bytes: float
     groups = found.get("config_groups")
     if isinstance(groups, Mapping) and groups:
         weights = [each.get("weights") if isinstance(each, Mapping) else each for each in groups.values()]
-        return (
-            max(
-                _bits(each.get("num_bits") if isinstance(each, Mapping) else each) if each else 8 * number_bytes
-                for each in weights
-            )
-            / 8
-        )
+        said = [each.get("num_bits") if isinstance(each, Mapping) else each for each in weights]
+        return max(_bits(bits) if each else 8 * number_bytes for each, bits in zip(weights, said, strict=True)) / 8
     if found.get("load_in_8bit") is True:
         return 1.0
     method = str(found.get("quant_method", ""))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.fields.text import n
@@ -60,15 +60,10 @@ def candidates(spec: JobSpec, types: Mapping[str, str]) -> tuple[str, ...]:
         return asked
     if asked == "none" or not request.LEADING or not _caches(spec) or shape.is_sorted(lexer.words(spec.source.query)):
         return ()
-    found: list[str] = []
-    for name in dict.fromkeys(
-        name for field in request.LEADING if (text := getattr(request, field)) for name in mentioned(text)
-    ):
-        # What follows a column without an order is not sorted by either.
-        if types.get(name, "GEOGRAPHY") == "GEOGRAPHY":
-            break
-        found.append(name)
-    return tuple(found[:COLUMNS_MOST])
+    names = dict.fromkeys(name for field in request.LEADING if (text := getattr(request, field)) for name in mentioned(text))
+    # What follows a column without an order is not sorted by either.
+    ordered = takewhile(lambda name: types.get(name, "GEOGRAPHY") != "GEOGRAPHY", names)
+    return tuple(islice(ordered, COLUMNS_MOST))
 
 
 def _caches(spec: JobSpec) -> bool:
@@ -81,7 +76,7 @@ def shares(spec: JobSpec, columns: Sequence[str], rows: Sequence[Mapping[str, An
 
     rows: sampled. length: mean characters of their prompts. Each row is compared with itself with another row's values.
     """
-    from nightshift.tasks.base import BadInput, Text
+    from nightshift.tasks.base import BadInput, SlowTemplate, Text
 
     texts = [
         Text(source, spec.rendering, blank=True, apart=True)
@@ -95,6 +90,8 @@ def shares(spec: JobSpec, columns: Sequence[str], rows: Sequence[Mapping[str, An
             whole = _rendered(texts, row)
             mixed = ({**other, **{name: row[name] for name in columns[:known]}} for known in range(len(columns) + 1))
             found.append([_alike(whole, _rendered(texts, each)) for each in mixed])
+        except SlowTemplate:
+            break  # It may be as slow for each of the others.
         except BadInput:
             continue
     means = [sum(each) / len(found) / max(1.0, length) for each in zip(*found, strict=True)]
@@ -116,7 +113,7 @@ def order_of(spec: JobSpec, rows: int, known: Known) -> Order | None:
     if not rows:
         return None
     if isinstance(asked, tuple):
-        return _sorted(asked, rows, _spread(counts) or len(asked), f"ordered by {_listed(asked)} (source.order)")
+        return _sorted(asked, rows, _spread(counts) or len(asked), f"ordered by {', '.join(asked)} (source.order)")
     if asked == "none" or counts is None or len(known.shared) != len(counts.columns) + 1:
         return None
     saved = _saved(spec, counts, known)
@@ -127,18 +124,15 @@ def order_of(spec: JobSpec, rows: int, known: Known) -> Order | None:
     spread = _spread(counts, most)
     if spread is None and counts.largest[most - 1] > BUCKET_OVERFULL * BUCKET_ROWS:
         return Order(
-            why=f"not ordered by {_listed(columns)}, although that would save {saved[most]:.0%} of the prompts' tokens: about "
-            f"{n(counts.largest[most - 1], 'row')} have one value, more than BigQuery sorts together (source.order: auto)"
+            why=f"not ordered by {', '.join(columns)}, although that would save {saved[most]:.0%} of the prompts' tokens: "
+            f"about {n(counts.largest[most - 1], 'row')} have one value, more than BigQuery sorts together (source.order: auto)"
         )
     why = (
-        f"ordered by {_listed(columns)}, which should save {saved[most]:.0%} of the prompts' tokens: about {distinct:,} values "
-        f"in {n(rows, 'row')}, and rows of one value share {known.shared[most]:.0%} of their prompts (source.order: auto)"
+        f"ordered by {', '.join(columns)}, which should save {saved[most]:.0%} of the prompts' tokens: about {distinct:,} "
+        f"values in {n(rows, 'row')}, and rows of one value share {known.shared[most]:.0%} of their prompts "
+        "(source.order: auto)"
     )
     return _sorted(columns, rows, spread or most, why)
-
-
-def _listed(columns: Sequence[str]) -> str:
-    return ", ".join(columns)
 
 
 def _saved(spec: JobSpec, counts: Counts, known: Known) -> list[float]:

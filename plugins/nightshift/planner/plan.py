@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter
+
 from nightshift.fields.text import minutes, n
 from nightshift.formats import DECISION, UnreadableFormat
 from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, batch, cost, rate
@@ -25,7 +27,6 @@ from nightshift.spec.engine_defaults import Hints
 from nightshift.spec.limits import COLUMN_BYTES_MAX
 
 if TYPE_CHECKING:
-    from nightshift.profiles import WorkerShape
     from nightshift.spec import JobSpec
 
 NO_LIMITS: Final = Limits()
@@ -102,20 +103,11 @@ class Decision:
             raise NotADecision("not a JSON object")
         try:
             DECISION.check(value, "the decision")
-            value = {
-                "row_tokens": None,
-                "weights_bytes": None,
-                "api_servers": {},
-                "copied_bytes": 0.0,
-                **value,
-            }  # Earlier ones lack them.
-            plain = {name: value[name] for name in cls.__dataclass_fields__ if name not in ("speed", "reasons", "order")}
-            speed, order = Speed.from_json(value["speed"]), Order.from_json(value.get("order"))
-            return cls(**plain, speed=speed, reasons=tuple(value["reasons"]), order=order)
+            return TypeAdapter(cls).validate_python(value)
         except UnreadableFormat as error:
             raise NotADecision(str(error)) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise NotADecision(f"not a valid decision: {error!r}") from error
+        except ValueError as error:
+            raise NotADecision(f"not a valid decision: {' '.join(str(error).split())}") from error
 
 
 @dataclass(frozen=True)
@@ -159,7 +151,7 @@ def decide(
 
     currency: of the prices.
     """
-    question, decision, problems = _weighed(spec, rows, known, limits)
+    question, decision, problems = weigh(spec, rows, known, limits)
     if not_sealed := _not_sealed(known, min(rows, decision.chunk_rows)):
         raise Refused(not_sealed, (), "", searched=False)
     if problems:
@@ -170,13 +162,10 @@ def decide(
     return decision
 
 
-def weigh(spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS) -> tuple[Decision, tuple[str, ...]]:
-    """As `decide`, but with what is wrong beside the decision: for those who only want to see it."""
-    _, decision, problems = _weighed(spec, rows, known, limits)
-    return decision, problems
-
-
-def _weighed(spec: JobSpec, rows: int, known: Known, limits: Limits) -> tuple[SizingRequest, Decision, tuple[str, ...]]:
+def weigh(
+    spec: JobSpec, rows: int, known: Known, limits: Limits = NO_LIMITS
+) -> tuple[SizingRequest, Decision, tuple[str, ...]]:
+    """As `decide`, but with what was asked and what is wrong beside the decision: for those who only want to see it."""
     cannot_start = None
     try:
         question = question_of(spec, rows, known, limits)
@@ -296,10 +285,6 @@ def _busy(workers: int, rows: int, chunk: int) -> int:
     return max(1, min(workers, math.ceil(rows / chunk)))
 
 
-def _shared(shape: WorkerShape) -> str:
-    return "accelerator" if shape.machine else "CPUs and memory"
-
-
 def _reasons(question: SizingRequest, found: Sizing) -> list[str]:
     speed = question.speed
     stated = " (the job says so)" if question.workers is not None else ""
@@ -314,7 +299,8 @@ def _reasons(question: SizingRequest, found: Sizing) -> list[str]:
         reasons = [f"{n(found.workers, 'worker')}{stated} x {work}; {allowed} {after}"]
     shape = question.shape
     if shape.engines > 1:
-        reasons.append(f"each worker has {shape.engines} engines (compute.engines), which share its {_shared(shape)}")
+        shared = "accelerator" if shape.machine else "CPUs and memory"
+        reasons.append(f"each worker has {shape.engines} engines (compute.engines), which share its {shared}")
     if shape.paid and shape.shares:
         machines = shape.machines_of(found.workers)
         size = f"{shape.paid.name}, {n(shape.paid.accelerators, 'accelerator')}"

@@ -10,9 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.planner.model import Model
-from nightshift.planner.record import Record
+from nightshift.planner.record import Record, workload_of
 from nightshift.planner.roofline import CannotStart, Estimate, Tokens, estimate
-from nightshift.planner.workload import workload_of
 from nightshift.profiles import WorkerShape
 
 if TYPE_CHECKING:
@@ -88,12 +87,6 @@ class Speed:
     def elapsed(self, work_s: float) -> float:
         """Inverse of `working`: how long that work takes."""
         return work_s / (1 - self.lost)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Speed:
-        """Entries that a later release added are passed over. Raises KeyError, TypeError and ValueError."""
-        known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
-        return cls(**{**known, "basis": Basis(value["basis"])})
 
 
 @dataclass(frozen=True)

@@ -9,27 +9,24 @@ bucket's lifecycle rule deletes them like everything else: a model that has not 
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import obstore
 from obstore.store import LocalStore, ObjectStore
 
-from nightshift.planner.decisions import load_decision
-from nightshift.planner.plan import NotADecision
-from nightshift.planner.record import NotARecord, Record, Workload
-from nightshift.planner.workload import workload_of
+from nightshift.planner.decisions import decision_if_any
+from nightshift.planner.record import NotARecord, Record, Workload, workload_of
 from nightshift.run.manifest import RunManifest
-from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.names import RunRef, canonical_json, digest_of
 from nightshift.run.plan import Plan
 from nightshift.spec import JobSpec
 from nightshift.spec.profile_names import known
-from nightshift.store import StoreUnavailable, create_or_read, get_bytes
+from nightshift.store import create_or_read, get_bytes, reaching
 
 log = logging.getLogger(__name__)
 
@@ -85,18 +82,11 @@ def records_of(run: RunRef, spec: JobSpec, manifest: RunManifest, row_tokens: fl
 def keep(store: ObjectStore, run: RunRef, spec: JobSpec, manifest: RunManifest, plan: Plan) -> None:
     """Stores the records of a sealed run; a repeat finds them there. Never raises: a run without a record is sealed too."""
     try:
-        for record in records_of(run, spec, manifest, _row_tokens(store, plan)):
+        decision = decision_if_any(store, plan.decision)
+        for record in records_of(run, spec, manifest, decision.row_tokens if decision else None):
             create_or_read(store, path_of(record), canonical_json(record.to_json()))
     except Exception as error:  # What workers claimed is in it.
         log.warning("The speed of %s is not recorded: %s: %s", run.prefix, type(error).__name__, error)
-
-
-def _row_tokens(store: ObjectStore, plan: Plan) -> float | None:
-    try:
-        decision = load_decision(store, plan.decision) if plan.decision else None
-    except NotADecision:
-        return None
-    return decision.row_tokens if decision else None
 
 
 def path_of(record: Record) -> str:
@@ -142,7 +132,7 @@ def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: s
     a record is passed over. Raises StoreUnavailable.
     """
     found: list[Record] = []
-    try:
+    with reaching("look for recorded speeds"):
         folders = obstore.list_with_delimiter(store, _model_folder(workload))["common_prefixes"]
         ranked = sorted((tuned, folder) for folder in folders if (tuned := _tuned(folder, workload)) is not None)
         for wanted in (False, True):
@@ -151,8 +141,6 @@ def nearest(store: ObjectStore, workload: Workload, most: int = 5, *, profile: s
             found += sorted(records, key=lambda record: (record.profile == profile, record.sealed_at), reverse=True)
             if len(found) >= most:
                 break
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"look for recorded speeds: {error}") from error
     return found[:most]
 
 
@@ -195,13 +183,9 @@ def _tuned(folder: str, workload: Workload) -> bool | None:
 
 
 def _model_folder(workload: Workload) -> str:
-    return f"{FOLDER}/{_digest([workload.model_uri, workload.model_revision])}-{workload.hardware}"
+    return f"{FOLDER}/{digest_of([workload.model_uri, workload.model_revision])}-{workload.hardware}"
 
 
 def _name_of(workload: Workload) -> tuple[str, str, str, str]:
-    answers = _digest([workload.task, workload.answers])
-    return answers, str(workload.accelerators), f"{workload.cpus:g}", _digest(dict(workload.performance))
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
+    answers = digest_of([workload.task, workload.answers])
+    return answers, str(workload.accelerators), f"{workload.cpus:g}", digest_of(dict(workload.performance))

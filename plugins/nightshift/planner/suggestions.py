@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from nightshift.fields.text import minutes, n
 from nightshift.fields.values import DURATION_SECONDS_MAX
@@ -24,18 +23,8 @@ WAYS: Final = 3
 _STEP_S: Final = 900
 
 
-class Change(Enum):
-    """What a way changes, whatever its words are: of several ways that change the same, one is shown."""
-
-    DEADLINE = auto()
-    NO_CHUNK_ROWS = auto()
-    NO_WORKERS = auto()
-    WORKERS = auto()
-    ROOM = auto()
-    SHAPE = auto()
-    ROWS = auto()
-
-
+Change = Literal["deadline", "chunk_rows", "no workers", "workers", "room", "shape", "rows"]
+"""What a way changes, whatever its words are: of several ways that change the same, one is shown."""
 Candidate = tuple[Change, str, SizingRequest]
 """A way that is not checked yet: what it changes, that as a sentence, and the question with that change."""
 
@@ -56,7 +45,7 @@ class Suggestion:
     @property
     def whole(self) -> bool:
         """Whether the same rows are computed."""
-        return self.change is not Change.ROWS
+        return self.change != "rows"
 
     @property
     def sentence(self) -> str:
@@ -100,12 +89,12 @@ def _candidates(question: SizingRequest, spec: JobSpec, known: Known) -> Iterato
     if question.speed.basis is not Basis.UNKNOWN:
         yield from _same_worker(question)
         if question.chunk_rows is not None:
-            yield Change.NO_CHUNK_ROWS, "leave out chunk_rows", replace(question, chunk_rows=None)
+            yield "chunk_rows", "leave out chunk_rows", replace(question, chunk_rows=None)
         if question.workers is not None:
-            yield Change.NO_WORKERS, "leave out compute.workers", replace(question, workers=None)
+            yield "no workers", "leave out compute.workers", replace(question, workers=None)
             if question.needed is not None:
                 other = replace(question, workers=question.needed)
-                yield Change.WORKERS, f"compute.workers: {question.needed}", other
+                yield "workers", f"compute.workers: {question.needed}", other
         elif question.room < question.useful and question.needed is not None:
             yield from _more_room(question, question.needed)
     for shape in shapes(question.shape.profile):
@@ -119,12 +108,12 @@ def _candidates(question: SizingRequest, spec: JobSpec, known: Known) -> Iterato
                 # What the user stated is of the job's own accelerator; nothing is known of another's.
                 limits = replace(limits, quota=None)
             other = replace(question, shape=shape, speed=speed, workers=None, limits=limits)
-            yield Change.SHAPE, f"compute: {{{_named(shape)}}}", other
+            yield "shape", f"compute: {{{_named(shape)}}}", other
     if question.speed.rows_per_second > 0 and question.usable_s > 0:
         most = question.workers or min(question.room, question.useful)
         rows = math.floor(question.speed.rows_per_second * question.usable_s * max(1, most))
         if 0 < rows < question.rows:
-            yield Change.ROWS, f"at most {n(rows, 'row')}", replace(question, rows=rows)
+            yield "rows", f"at most {n(rows, 'row')}", replace(question, rows=rows)
 
 
 def _same_worker(question: SizingRequest) -> Iterator[Candidate]:
@@ -136,7 +125,7 @@ def _same_worker(question: SizingRequest) -> Iterator[Candidate]:
         deadline_s = math.ceil(least / _STEP_S) * _STEP_S
         if question.deadline_s < deadline_s <= DURATION_SECONDS_MAX:
             longer = replace(question, deadline_s=deadline_s)
-            yield Change.DEADLINE, f"deadline: {_duration(deadline_s)}", longer
+            yield "deadline", f"deadline: {_duration(deadline_s)}", longer
 
 
 def _more_room(question: SizingRequest, needed: int) -> Iterator[Candidate]:
@@ -150,7 +139,7 @@ def _more_room(question: SizingRequest, needed: int) -> Iterator[Candidate]:
         changed.append(f"a quota of {quota:,}")
     if changed:
         roomier = replace(question, limits=replace(limits, workers_max=most, quota=quota))
-        yield Change.ROOM, " and ".join(changed), roomier
+        yield "room", " and ".join(changed), roomier
 
 
 def shapes(profile: Profile) -> Iterator[WorkerShape]:

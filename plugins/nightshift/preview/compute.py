@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.driver.backoff import Backoff
-from nightshift.driver.bootstrap import first_window, version_of
+from nightshift.driver.bootstrap import clients_of, first_window, version_for
 from nightshift.driver.engine import EngineClient, Load, Replied, SendResult
 from nightshift.driver.feeder import names_of, rows_of
 from nightshift.driver.health import EngineBudget
@@ -35,25 +34,21 @@ BUDGET: Final = EngineBudget(absent_s=60.0, failing_s=60.0, few=10_000, rows_ask
 """A person waits: an engine that is away or answers nobody is given up sooner than by a night, and there are few rows."""
 
 
-async def compute(spec: JobSpec, table: pa.Table, *urls: str) -> Outcome:
-    """Sends the rows to the engines at `urls`, one or more. Raises EngineGone, UnfitEngine, StoreUnavailable (of an image)."""
+async def compute(spec: JobSpec, table: pa.Table, *urls: str, root: str | None = None) -> Outcome:
+    """Sends the rows to the engines at `urls`, one or more. root: where they must say that their model is from; None: anywhere.
+
+    Raises EngineGone, UnfitEngine, StoreUnavailable (of an image).
+    """
     try:
-        return await _computed(spec, table, urls)
+        return await _computed(spec, table, urls, root)
     except (WrongEngine, WrongModel) as error:
         raise UnfitEngine(str(error)) from error
 
 
-async def _computed(spec: JobSpec, table: pa.Table, urls: Sequence[str]) -> Outcome:
-    async with contextlib.AsyncExitStack() as stack:
-        made = [_Watched(url, spec.model.name, request_timeout_s=spec.request.timeout_seconds) for url in urls]
-        engines = [await stack.enter_async_context(engine) for engine in made]
+async def _computed(spec: JobSpec, table: pa.Table, urls: Sequence[str], root: str | None) -> Outcome:
+    async with clients_of(spec, urls, _Watched) as engines:
         try:
-            version = await version_of(
-                engines,
-                spec.model.name,
-                max_model_len=spec.engine.max_model_len,
-                answer_tokens=getattr(spec.request, "max_tokens", 0),
-            )
+            version = await version_for(engines, spec, root=root)
         except OSError as error:
             raise EngineGone(f"{' or '.join(urls)} does not answer: {error}") from error
         return await _Preview(spec, table, engines).run(version)
@@ -81,7 +76,6 @@ class _Preview:
         self._scheduler = Scheduler(self._kind)
         self._seen = _Seen(self._kind)
         self._life = Life()
-        self._stop = asyncio.Event()
         self._stats = Stats()
         window, requests = first_window(spec.seats(), self._kind, engines=len(engines))
         self._loop = RequestLoop(
@@ -89,7 +83,7 @@ class _Preview:
             list(engines),
             self._scheduler,
             RequestLoopLimits(window_start=window, requests_most=requests, engine=BUDGET),
-            Backoff(random.Random(), self._stop),
+            Backoff(random.Random(), asyncio.Event()),
             self._stats,
             RequestLoopCallbacks(moved=self._moved, given_up=self._given_up, spawn=self._life.spawn, traces=self._seen),
         )
@@ -102,7 +96,7 @@ class _Preview:
         began = time.monotonic()
         if rows:
             self._scheduler.open_chunk(0, range(rows), rows_of(self._table, self._kind.columns), {}, names)
-            await self._life.lead(self._send(), *self._loop.watches(), ended=False, last=self._stop.set)
+            await self._life.lead(self._send(), *self._loop.watches(), ended=False, last=self._loop.send_no_more)
         results = self._chunk.in_order() if self._chunk else []
         found = tuple(
             Computed(

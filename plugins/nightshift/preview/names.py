@@ -10,14 +10,13 @@ job has the name ``_previews``. A question lies where the job's workers may read
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from nightshift.run.names import WORKERS, RunRef, canonical_json
+from nightshift.run.names import WORKERS, RunRef, digest_of
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
@@ -51,7 +50,7 @@ def result_path(job: str, id_: str) -> str:
 def rows_path(spec: JobSpec, partition: str, rows: int, project: str) -> str:
     """Of some rows of the job's query. project: of the tables that the query does not name in full."""
     named = [spec.source.query, list(spec.source.key), partition, spec.every, rows, project]
-    return f"{PREVIEWS}/{spec.job}/rows/{hashlib.sha256(canonical_json(named)).hexdigest()[:16]}.parquet"
+    return f"{PREVIEWS}/{spec.job}/rows/{digest_of(named)}.parquet"
 
 
 @dataclass(frozen=True)

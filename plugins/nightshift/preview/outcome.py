@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from pydantic import TypeAdapter
 
 
 class UnfitEngine(Exception):
@@ -61,11 +62,6 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Outcome:
-        """Entries of a later release are passed over. Raises KeyError, TypeError."""
-        rows = tuple(Computed(**_known(Computed, each)) for each in value["rows"])
-        return cls(**{**_known(cls, value), "rows": rows})
-
-
-def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+    def from_json(cls, value: Any) -> Outcome:
+        """Entries of a later release are passed over. Raises ValueError."""
+        return TypeAdapter(cls).validate_python(value)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
+from pydantic import TypeAdapter
 
 from nightshift.fields.text import n
 from nightshift.formats import PREVIEW, UnreadableFormat
@@ -141,28 +142,9 @@ class Preview:
             raise NotAPreview(f"{where} is not a JSON object")
         PREVIEW.check(value, where)
         try:
-            variants = tuple(_variant(each) for each in value["variants"])
-            pairs = tuple(
-                Pair(each["key"], *(_diff(each[name]) for name in ("prompt", "answer"))) for each in value.get("pairs", ())
-            )
-            return cls(**{**_known(cls, value), "variants": variants, "pairs": pairs})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise NotAPreview(f"{where} is not the result of a preview: {error!r}") from error
-
-
-def _variant(value: Mapping[str, Any]) -> Variant:
-    rows = tuple(PreviewRow(**_known(PreviewRow, each)) for each in value["rows"])
-    night = NightEstimate(**_known(NightEstimate, value["night"]))
-    warnings = tuple(value.get("warnings", ()))
-    return Variant(**{**_known(Variant, value), "rows": rows, "night": night, "warnings": warnings})
-
-
-def _diff(value: Sequence[Sequence[str]] | None) -> Diff | None:
-    return None if value is None else tuple((str(kind), str(text)) for kind, text in value)
-
-
-def _known(cls: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+            return TypeAdapter(cls).validate_python(value)
+        except ValueError as error:
+            raise NotAPreview(f"{where} is not the result of a preview: {' '.join(str(error).split())}") from error
 
 
 def ordered(value: Any) -> bytes:

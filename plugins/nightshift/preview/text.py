@@ -6,6 +6,7 @@ import itertools
 import re
 import shutil
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -186,10 +187,7 @@ def _key(key: object) -> str:
 
 def _sum(variant: Variant, *, named: bool) -> Iterator[str]:
     head = f"{variant.file}: " if named else ""
-    reasons: dict[str, int] = {}
-    for row in variant.rows:
-        if row.reason is not None:
-            reasons[row.reason] = reasons.get(row.reason, 0) + 1
+    reasons = Counter(row.reason for row in variant.rows if row.reason is not None)
     dead = f"{n(variant.dead, 'dead letter')} ({', '.join(f'{count} {name}' for name, count in reasons.items())})"
     cut = f", {variant.truncated} cut" if variant.truncated else ""
     yield (

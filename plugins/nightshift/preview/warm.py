@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from nightshift.jobset.verdict.stages import pod_now
 from nightshift.preview.names import LIFE_S, EngineFolder, new_id
 from nightshift.preview.outcome import EngineGone, EngineTaken, Outcome, UnfitEngine
 from nightshift.preview.rows import to_parquet
-from nightshift.run.names import canonical_json
+from nightshift.run.names import canonical_json, digest_of
 from nightshift.run.plan import InputFile, Plan
 from nightshift.run.pods_now import PodEnding, Stage
 from nightshift.store import ObjectTooLarge, get_bytes, reaching
@@ -102,33 +101,28 @@ class WarmEngine:
         return taken
 
     def _start(self, spec: JobSpec, folder: EngineFolder) -> None:
-        """Submits the JobSet, unless one is on its way."""
-        runtime = self.runtime()
+        """Submits the JobSet, unless one is on its way. The name of one that has ended is free once it is gone."""
+        runtime, deadline = self.runtime(), math.inf
         manifest = manifest_of(spec, folder, self.settings, self.machine_s)
-        try:
-            runtime.submit(manifest)
-        except JobSetExists:
-            jobset = runtime.observe(folder.jobset).jobset
-            if jobset is not None and not finished(jobset):
-                self.say(f"the engine is starting already: JobSet {folder.jobset}")
-                return
-            self._replace(runtime, folder, manifest)
-        self.say(
-            f"an engine starts (JobSet {folder.jobset}) and loads the model; it stays while it is used, and ten minutes longer"
-        )
-
-    def _replace(self, runtime: Runtime, folder: EngineFolder, manifest: Mapping[str, Any]) -> None:
-        """Instead of one that has ended: its name is free once it is gone."""
-        runtime.stop(folder.jobset)
-        deadline = time.monotonic() + 60
         while True:
             try:
                 runtime.submit(manifest)
-                return
+                break
             except JobSetExists:
-                if time.monotonic() > deadline:
+                if deadline == math.inf:
+                    jobset = runtime.observe(folder.jobset).jobset
+                    if jobset is not None and not finished(jobset):
+                        self.say(f"the engine is starting already: JobSet {folder.jobset}")
+                        return
+                    runtime.stop(folder.jobset)
+                    deadline = time.monotonic() + 60
+                elif time.monotonic() > deadline:
                     raise NoEngine(f"JobSet {folder.jobset} has ended and is not deleted. Delete it, and try again.") from None
-                time.sleep(0.5)
+                else:
+                    time.sleep(0.5)
+        self.say(
+            f"an engine starts (JobSet {folder.jobset}) and loads the model; it stays while it is used, and ten minutes longer"
+        )
 
     def _await_taken(self, spec: JobSpec, folder: EngineFolder, id_: str) -> None:
         began = said = placed = time.monotonic()
@@ -214,8 +208,7 @@ class WarmEngine:
 
 def folder_of(spec: JobSpec, settings: Settings) -> EngineFolder:
     """The engine of this job: the same for two versions of a prompt."""
-    named = [spec.job, *_how(spec, settings)]
-    return EngineFolder(spec.job, hashlib.sha256(canonical_json(named)).hexdigest()[:16])
+    return EngineFolder(spec.job, digest_of([spec.job, *_how(spec, settings)]))
 
 
 def same_engine(spec: JobSpec, other: JobSpec, settings: Settings) -> bool:

@@ -101,16 +101,15 @@ class WorkerShape:
         if self.machine is None:
             return {"cpu": "1", "memory": "4Gi"}
         part = SHARE * self.accelerators / self.machine.accelerators
-        return {"cpu": str(int(part * self.machine.cpus)), "memory": f"{int(part * self.machine.memory)}Gi", **self._devices}
+        cpu, memory = str(int(part * self.machine.cpus)), f"{int(part * self.machine.memory)}Gi"
+        return {"cpu": cpu, "memory": memory, self._resource: str(self.accelerators)}
 
     @property
     def limits(self) -> dict[str, str]:
         """Limits of the server's container. None on CPU: it may use what the node's other pods leave idle."""
-        return {"memory": self.requests["memory"], **self._devices} if self.machine else {"memory": f"{CPU_MEMORY_GIB}Gi"}
-
-    @property
-    def _devices(self) -> dict[str, str]:
-        return {self._resource: str(self.accelerators)}
+        if self.machine is None:
+            return {"memory": f"{CPU_MEMORY_GIB}Gi"}
+        return {name: size for name, size in self.requests.items() if name != "cpu"}
 
     @property
     def _resource(self) -> str:

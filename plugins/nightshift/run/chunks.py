@@ -218,7 +218,8 @@ def _table(keys: pa.Table, results: Sequence[Result], prediction_type: pa.DataTy
 
 def prediction_array(values: list[Any], prediction_type: pa.DataType) -> pa.Array:
     """The column of these predictions; None is a dead letter's."""
-    if prediction_type != VECTORS or not all(value is None or _is_vector(value) for value in values):
+    vectors = (value is None or (isinstance(value, array) and value.typecode == "f") for value in values)
+    if prediction_type != VECTORS or not all(vectors):
         return pa.array(values, prediction_type)
     # As bytes: pyarrow would make a Python object of each number.
     numbers = b"".join(value for value in values if value is not None)
@@ -226,10 +227,6 @@ def prediction_array(values: list[Any], prediction_type: pa.DataType) -> pa.Arra
     ends = itertools.accumulate((0 if value is None else len(value) for value in values), initial=0)
     mask = pa.array([value is None for value in values], pa.bool_()) if None in values else None
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), floats, type=VECTORS, mask=mask)
-
-
-def _is_vector(value: Any) -> bool:
-    return isinstance(value, array) and value.typecode == "f"
 
 
 def to_parquet(schema: pa.Schema, groups: Iterable[pa.Table]) -> bytes:

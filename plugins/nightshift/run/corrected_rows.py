@@ -6,9 +6,9 @@ A row is matched by its key, so each of these keys must name one row: of the nig
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import obstore
@@ -25,7 +25,7 @@ from nightshift.run.parquet_rows import RowGroups, plain
 from nightshift.run.redo import NotRedone, Redo
 from nightshift.run.redo_rows import ORDINAL, key_bytes, left_rows, load_earlier, night_keys, write_rows
 from nightshift.spec import columns
-from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, create_or_read
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, create_or_read, list_numbered
 
 MOST: Final = 1_000_000
 """How many rows are matched: their keys are in memory, a few hundred bytes each."""
@@ -39,8 +39,7 @@ class NotMatched(NotRedone):
 
 def exported(store: ObjectStore, run: RunRef, attempt: int) -> list[str]:
     """Paths of the files of an export attempt, sorted by name; empty if its rows were refused."""
-    paths = (meta["path"] for page in obstore.list(store, run.source_folder) for meta in page)
-    found = sorted(path for path in paths if run.parse_source(path) == attempt)
+    found = sorted(path for number, path, _ in list_numbered(store, run.source_folder, run.parse_source) if number == attempt)
     return [] if run.refused_path(attempt) in found else found
 
 
@@ -90,46 +89,35 @@ def too_many(redo: Redo) -> NotRedone:
     )
 
 
-def _matched(parts: Iterable[tuple[_Part, pa.Array]], wanted: pa.Array, ordinals: pa.Array) -> Iterator[list[pa.Table]]:
-    for part, keys in parts:
+def _matched(
+    parts: Iterable[tuple[Callable[[], pa.Table], pa.Array]], wanted: pa.Array, ordinals: pa.Array
+) -> Iterator[list[pa.Table]]:
+    for rows, keys in parts:
         found = pc.index_in(keys, value_set=wanted)
         if found.null_count < len(found):
-            yield [part.rows().filter(pc.is_valid(found)).append_column(ORDINAL, ordinals.take(found.drop_null()))]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some rows of a row group of an exported file."""
-
-    path: str
-    groups: RowGroups
-    number: int
-    offsets: range
-
-    def rows(self) -> pa.Table:
-        """All columns as they were exported, packed."""
-        with _reading(self.path):
-            return self.groups.rows(self.number, self.offsets).replace_schema_metadata(None)
+            yield [rows().filter(pc.is_valid(found)).append_column(ORDINAL, ordinals.take(found.drop_null()))]
 
 
 def _parts(
     store: ObjectStore, files: Sequence[str], keys: Sequence[str], types: Mapping[str, str]
-) -> Iterator[tuple[_Part, pa.Array]]:
-    """All rows, with their keys (`key_bytes`) of the types that the query declares. types: GoogleSQL types of columns."""
+) -> Iterator[tuple[Callable[[], pa.Table], pa.Array]]:
+    """All rows, a part at a time: what reads all their columns as they were exported, packed, and their keys (`key_bytes`) of
+    the types that the query declares. types: GoogleSQL types of columns."""
     for path in files:
         with _reading(path):
             meta = obstore.head(store, path)
             file = ObjectFile(store, path, meta["size"], str(meta["e_tag"]))
             groups, only_keys = RowGroups(file), RowGroups(file, keys)
-        for number in range(groups.count):
-            batches = only_keys.batches(number)
-            while True:
-                with _reading(path):
-                    if (batch := next(batches, None)) is None:
-                        break
-                offsets, table = batch
-                kinds = {each.name: DECLARED.get(types.get(each.name, ""), plain(each.type)) for each in table.schema}
-                yield _Part(path, groups, number, offsets), key_bytes(table.cast(pa.schema(kinds)), keys)
+        for number, offsets in only_keys.parts():
+            with _reading(path):
+                table = only_keys.rows(number, offsets)
+            kinds = {each.name: DECLARED.get(types.get(each.name, ""), plain(each.type)) for each in table.schema}
+            yield partial(_rows, path, groups, number, offsets), key_bytes(table.cast(pa.schema(kinds)), keys)
+
+
+def _rows(path: str, groups: RowGroups, number: int, offsets: range) -> pa.Table:
+    with _reading(path):
+        return groups.rows(number, offsets).replace_schema_metadata(None)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.parquet_cost import TooLarge
 from nightshift.run.parquet_rows import RowGroups, decoded, plain
 from nightshift.run.plan import InputFile, Plan
-from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
+from nightshift.store import ObjectChanged, ObjectFile, reaching
 
 DECLARED: Final = {
     "BIGNUMERIC": pa.decimal256(76, 38),
@@ -48,26 +48,26 @@ def missing_files(store: ObjectStore, run: RunRef, plan: Plan) -> list[str]:
 
     Raises StoreUnavailable.
     """
-    try:
+    with reaching(f"list {run.inputs_folder}"):
         found = {meta["path"]: meta["size"] for page in obstore.list(store, run.inputs_folder) for meta in page}
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"list {run.inputs_folder}: {error}") from error
     return [file.path for file in plan.files if found.get(f"{run.prefix}/{file.path}") != file.size]
 
 
 class InputReader:
     """Reads chunks of one run. Holds a part of the row group that was read last (`nightshift.run.parquet_rows`).
 
-    packed: texts keep their dictionaries, so that a chunk may be of any size. Synchronous: call it in a thread, one call at a
-    time.
+    columns: None for all, typed as in the files. packed: texts keep their dictionaries, so that a chunk may be of any size.
+    Synchronous: call it in a thread, one call at a time.
     """
 
-    def __init__(self, store: ObjectStore, run: RunRef, plan: Plan, columns: tuple[str, ...], *, packed: bool = False) -> None:
+    def __init__(
+        self, store: ObjectStore, run: RunRef, plan: Plan, columns: tuple[str, ...] | None, *, packed: bool = False
+    ) -> None:
         self._packed = packed
         self._store = store
         self._run = run
         self._plan = plan
-        self._columns = list(dict.fromkeys(columns))
+        self._columns = None if columns is None else list(dict.fromkeys(columns))
         self._types = plan.source.columns if plan.source else {}
         self._file: tuple[str, RowGroups] | None = None
 
@@ -80,7 +80,7 @@ class InputReader:
 
     def rows(self, ordinals: range) -> pa.Table:
         """As `read`, of any ordinals of the plan."""
-        parts = [self._part(file, number, offsets) for file, number, offsets in self._plan.locate(ordinals)]
+        parts = [self.part(file, number, offsets) for file, number, offsets in self._plan.locate(ordinals)]
         table = pa.concat_tables(parts)
         if self._packed:
             return table
@@ -89,7 +89,8 @@ class InputReader:
         except TooLarge as error:
             raise _too_large(error) from error
 
-    def _part(self, file: InputFile, number: int, offsets: range) -> pa.Table:
+    def part(self, file: InputFile, number: int, offsets: range) -> pa.Table:
+        """These rows of a row group, packed. Raises as `read`."""
         path = f"{self._run.prefix}/{file.path}"
         try:
             return self._typed(self._open(file, path).rows(number, offsets))
@@ -106,6 +107,8 @@ class InputReader:
 
     def _typed(self, table: pa.Table) -> pa.Table:
         """Packed texts stay packed. Raises ArrowInvalid for a value that the declared type does not have."""
+        if self._columns is None:
+            return table.replace_schema_metadata(None)
         types = {field.name: (field.type, DECLARED.get(self._types.get(field.name, ""))) for field in table.schema}
         kinds = {name: found if wanted in (None, plain(found)) else wanted for name, (found, wanted) in types.items()}
         return table.cast(pa.schema(kinds))
@@ -115,7 +118,7 @@ class InputReader:
             self._file = None
             # Every read asks for the planned version, the first one included.
             groups = RowGroups(ObjectFile(self._store, path, file.size, file.etag), self._columns)
-            missing = [name for name in self._columns if name not in groups.schema.names]
+            missing = [name for name in self._columns or () if name not in groups.schema.names]
             if missing:
                 raise InputChanged(f"{path} lacks the columns {missing}; it has {groups.schema.names}")
             self._file = (file.path, groups)

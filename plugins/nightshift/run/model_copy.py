@@ -39,6 +39,7 @@ TIMEOUT_S: Final = 60.0
 """Without a byte."""
 NAMED_MOST: Final = 10
 _Used = TypeVar("_Used")
+_open: Final = partial(urllib.request.urlopen, timeout=TIMEOUT_S)
 _OTHER_WEIGHTS: Final = (".bin", ".gguf", ".h5", ".msgpack", ".onnx", ".pt", ".pth")
 """Formats that repeat what safetensors have."""
 
@@ -75,7 +76,7 @@ def copy(
     environment: Mapping[str, str],
     done: Callable[[HubFile, bool], None],
     *,
-    fetch: Callable[[urllib.request.Request], IO[bytes]] | None = None,
+    fetch: Callable[[urllib.request.Request], IO[bytes]] = _open,
     pause: Callable[[float], None] = time.sleep,
 ) -> int:
     """Copies what is missing, checks what is there; returns the bytes of all files. done: told of each file, and whether it was
@@ -91,7 +92,7 @@ def copy(
 
     def content_of(file: HubFile, use: Callable[[Iterator[bytes]], _Used]) -> _Used:
         request = request_of(base + quote(file.name), environment.get("HF_TOKEN"))
-        return _from_hub(file, request, fetch or _fetch, pause, use)
+        return _from_hub(file, request, fetch, pause, use)
 
     for file in listed:
         if file.name in there and (other := _other(folder, file, there[file.name], content_of)):
@@ -187,8 +188,3 @@ def _blocks(reply: IO[bytes], file: HubFile) -> Iterator[bytes]:
         yield block
     if size != file.size or _named(file) not in (None, f"{kind}:{digest.hexdigest()}"):
         raise _Differs(f"{size:,} bytes came with another content than the Hub names for its {file.size:,}")
-
-
-def _fetch(request: urllib.request.Request) -> IO[bytes]:
-    opened: IO[bytes] = urllib.request.urlopen(request, timeout=TIMEOUT_S)
-    return opened

@@ -37,6 +37,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ FAILED: Final = "failed"
 """How a night of a run ended (`nightshift.run.endings`), in the tables too."""
 _CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
 _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
-_DEAD: Final = re.compile(r"/notes/dead/chunk-(\d{8})-(\d+)")
+_DEAD: Final = re.compile(r"/notes/dead/chunk-\d{8}-(\d+)")
 _LOST: Final = re.compile(r"/notes/lost/chunk-(\d{8})/([^/]+)-(\d+)")
 _HEARTBEAT: Final = re.compile(r"/attempts/([^/]+)/(\d{8})\.json")
 _PAUSE: Final = re.compile(r"/pauses/([0-9]+)\.json")
@@ -64,14 +65,23 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+def digest_of(value: Any) -> str:
+    """16 hex digits of a JSON value."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
+
+
+def entries_of(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that the dataclass `kind` has: those of a later release are passed over, and missing ones get their defaults."""
+    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
+
+
 def run_digest(job: str, partition: str, semantic_spec: dict[str, Any], project: str = "") -> str:
     """First 16 hex digits of sha256 over job, partition and the part of the spec that decides answers (`JobSpec.semantic`).
 
     project: where the query's tables are that do not name a project; empty if the run reads no tables.
     """
     named = {"job": job, "partition": partition, "spec": semantic_spec}
-    body = canonical_json({**named, "project": project} if project else named)
-    return hashlib.sha256(body).hexdigest()[:16]
+    return digest_of({**named, "project": project} if project else named)
 
 
 @dataclass(frozen=True)
@@ -142,8 +152,7 @@ class RunRef:
 
     def parse_source(self, path: str) -> int | None:
         """The export attempt that wrote a file of `source_folder`, or that was refused."""
-        match = self._match(_SOURCE, path)
-        return int(match[1]) if match else None
+        return _number(self.prefix, _SOURCE, path)
 
     @property
     def inputs_folder(self) -> str:
@@ -158,8 +167,7 @@ class RunRef:
 
     def parse_export(self, path: str) -> int | None:
         """The export attempt that wrote a file."""
-        match = self._match(_EXPORTED, path)
-        return int(match[1]) if match else None
+        return _number(self.prefix, _EXPORTED, path)
 
     @property
     def pauses_folder(self) -> str:
@@ -171,8 +179,7 @@ class RunRef:
 
     def parse_pause(self, path: str) -> int | None:
         """The number of a request."""
-        match = self._match(_PAUSE, path)
-        return int(match[1]) if match else None
+        return _number(self.prefix, _PAUSE, path)
 
     def prompts_path(self, name: str) -> str:
         """What the run's dead letters were asked, for their table; name: of the set of chunks that has them."""
@@ -188,8 +195,7 @@ class RunRef:
 
     def parse_ending(self, path: str) -> int | None:
         """The number of an ending."""
-        match = self._match(_ENDING, path)
-        return int(match[1]) if match else None
+        return _number(self.prefix, _ENDING, path)
 
     @property
     def starts_folder(self) -> str:
@@ -208,9 +214,6 @@ class RunRef:
     def work(self, plan_uid: str) -> Work:
         """What workers write of the plan with this `uid`."""
         return Work(self, plan_uid)
-
-    def _match(self, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
-        return _below(self.prefix, pattern, path)
 
 
 @dataclass(frozen=True)
@@ -238,8 +241,7 @@ class Work:
 
     def parse_chunk(self, path: str) -> int | None:
         """The number of a committed chunk."""
-        match = self._match(_CHUNK, path)
-        return int(match[1]) if match else None
+        return _number(self.prefix, _CHUNK, path)
 
     def partials_folder(self, chunk: int | None = None) -> str:
         """The partials of one chunk, or of all of them."""
@@ -250,7 +252,7 @@ class Work:
 
     def parse_partial(self, path: str) -> tuple[int, str] | None:
         """Chunk and attempt of a partial."""
-        match = self._match(_PARTIAL, path)
+        match = _below(self.prefix, _PARTIAL, path)
         return (int(match[1]), match[2]) if match else None
 
     @property
@@ -262,8 +264,7 @@ class Work:
 
     def parse_dead_note(self, path: str) -> int | None:
         """How many dead letters a note counts."""
-        match = self._match(_DEAD, path)
-        return int(match[2]) if match else None
+        return _number(self.prefix, _DEAD, path)
 
     @property
     def lost_notes_folder(self) -> str:
@@ -274,7 +275,7 @@ class Work:
 
     def parse_lost_note(self, path: str) -> tuple[str, int] | None:
         """Which attempt computed how many rows for nothing."""
-        match = self._match(_LOST, path)
+        match = _below(self.prefix, _LOST, path)
         return (match[2], int(match[3])) if match else None
 
     @property
@@ -287,15 +288,17 @@ class Work:
 
     def parse_mark(self, path: str) -> tuple[str, int] | None:
         """Attempt and number of a heartbeat."""
-        match = self._match(_HEARTBEAT, path)
+        match = _below(self.prefix, _HEARTBEAT, path)
         return (match[1], int(match[2])) if match else None
-
-    def _match(self, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
-        return _below(self.prefix, pattern, path)
 
 
 def _below(prefix: str, pattern: re.Pattern[str], path: str) -> re.Match[str] | None:
     return pattern.fullmatch(path, len(prefix)) if path.startswith(prefix) else None
+
+
+def _number(prefix: str, pattern: re.Pattern[str], path: str) -> int | None:
+    match = _below(prefix, pattern, path)
+    return int(match[1]) if match else None
 
 
 def split_run_url(url: str) -> tuple[str, RunRef]:

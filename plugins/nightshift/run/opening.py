@@ -211,8 +211,9 @@ def open_generation(
     while True:
         run = replace(first, generation=number)
         opened_at = max(datetime.now(UTC), latest + timedelta(microseconds=1)).isoformat(timespec="microseconds")
+        names = {"job": run.job, "partition": run.partition, "run_id": run.run_id, "generation": run.generation}
         opening = {"opened_by": opened_by, "opened_at": opened_at, "uid": secrets.token_hex(8)}
-        body = canonical_json({**SPEC.stamp(), **_names_of(run), **opening, **frozen})
+        body = canonical_json({**SPEC.stamp(), **names, **opening, **frozen})
         record = RunRecord.from_json(loaded(create_or_read(store, run.spec_path, body)))
         if not fresh or record.uid == opening["uid"] or same(record):
             return run, record
@@ -270,7 +271,3 @@ def _opened_fresh(record: RunRecord | None, run: RunRef) -> bool:
     """Release 0.2.0 did not record it, but a first generation is hardly ever opened by `fresh`, and a redo never is."""
     fresh = record.fresh if record else None
     return (run.generation > 1 if fresh is None else fresh) and not (record and record.redo)
-
-
-def _names_of(run: RunRef) -> dict[str, Any]:
-    return {"job": run.job, "partition": run.partition, "run_id": run.run_id, "generation": run.generation}

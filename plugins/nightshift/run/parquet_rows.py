@@ -38,7 +38,6 @@ class RowGroups:
     def __init__(self, file: Any, columns: Sequence[str] | None = None) -> None:
         plain = pq.ParquetFile(file)
         self.metadata: pq.FileMetaData = plain.metadata
-        self.count: int = plain.num_row_groups
         self.schema: pa.Schema = plain.schema_arrow
         self._file = packed(file, plain)
         self._columns = None if columns is None else list(columns)
@@ -71,12 +70,11 @@ class RowGroups:
                 )
         return pa.concat_tables(found)
 
-    def batches(self, group: int) -> Iterator[tuple[range, pa.Table]]:
-        """All rows of a row group, packed, as many at once as the memory is to hold, with their places in the group."""
-        size, step = self.metadata.row_group(group).num_rows, self._rows_at_once(group)
-        for start in range(0, size, step):
-            offsets = range(start, min(start + step, size))
-            yield offsets, self.rows(group, offsets)
+    def parts(self) -> Iterator[tuple[int, range]]:
+        """All rows, for `rows`: of each row group as many at once as the memory is to hold."""
+        for group in range(self.metadata.num_row_groups):
+            size, step = self.metadata.row_group(group).num_rows, self._rows_at_once(group)
+            yield from ((group, range(start, min(start + step, size))) for start in range(0, size, step))
 
     def _holding(self, offset: int) -> pa.Table:
         while self._batch is None or self._start + len(self._batch) <= offset:
@@ -122,7 +120,7 @@ def whole(body: bytes, rows: int | None = None) -> pa.Table:
     groups = RowGroups(pa.BufferReader(body))
     if rows is not None and groups.metadata.num_rows > rows:
         raise TooLarge(f"it has {n(groups.metadata.num_rows, 'row')}, more than {rows:,}", rows)
-    parts = [table for number in range(groups.count) for _, table in groups.batches(number)]
+    parts = [groups.rows(number, offsets) for number, offsets in groups.parts()]
     return decoded(pa.concat_tables(parts)) if parts else groups.schema.empty_table()
 
 

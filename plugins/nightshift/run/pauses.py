@@ -12,12 +12,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import obstore
 from obstore.store import ObjectStore
 
 from nightshift.formats import PAUSE, VERSION, UnreadableFormat
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.store import StoreUnavailable, create_numbered, get_bytes, list_numbered, reaching
+from nightshift.store import create_numbered, get_bytes, list_numbered, reaching
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +45,11 @@ def newest(store: ObjectStore, run: RunRef) -> PauseRequest | None:
     An object that is not a request is ignored with a warning. Raises UnreadableFormat for one of a later release,
     StoreUnavailable.
     """
-    try:
+    with reaching(f"read the pause requests of {run.prefix}"):
         for _, path, size in list_numbered(store, run.pauses_folder, run.parse_pause):
             body = get_bytes(store, path) if size <= BYTES_MOST else b""
             if body is not None and (request := _read(body, path)) is not None:
                 return request
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read the pause requests of {run.prefix}: {error}") from error
     return None
 
 
@@ -79,11 +76,9 @@ def request_pause(store: ObjectStore, run: RunRef, *, paused: bool, by: str) -> 
     """
     request = PauseRequest(paused, by, datetime.now(UTC).isoformat(timespec="seconds"))
     body = canonical_json({**PAUSE.stamp(), **request.to_json()})
-    try:
+    with reaching(f"write a pause request of {run.prefix}"):
         newest_number = max((number for number, _, _ in list_numbered(store, run.pauses_folder, run.parse_pause)), default=0)
         create_numbered(store, run.pause_path, newest_number + 1, body)
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write a pause request of {run.prefix}: {error}") from error
     return request
 
 

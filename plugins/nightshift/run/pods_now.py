@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter
 
 from nightshift.formats import STARTS
 from nightshift.run.names import canonical_json
@@ -77,6 +80,14 @@ _ACT_WORDS: Final = {
     Acts.AUTHOR: "who wrote the job",
     Acts.USER: "who paused the run",
 }
+
+
+def waited_s(since: str, now: float) -> float:
+    """Seconds from a time, ISO 8601, to now, Unix time; 0 if it is no time."""
+    try:
+        return now - datetime.fromisoformat(since).timestamp()
+    except ValueError:
+        return 0.0
 
 
 class PodEnding(StrEnum):
@@ -208,7 +219,7 @@ class JobSetNow:
         try:
             value = json.loads(body)
             STARTS.check(value, "it")
-            return _jobset(value["now"])
+            return _adapter().validate_python(value["now"])
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
             return None
 
@@ -271,36 +282,6 @@ def _continued(before: PodNow, now: PodNow) -> PodNow:
     return replace(now, since=since, words=words, restarts=max(before.restarts, now.restarts))
 
 
-def _jobset(value: Mapping[str, Any]) -> JobSetNow:
-    known = _known(JobSetNow, value)
-    pods: Sequence[Mapping[str, Any]] = known.get("pods") or ()
-    stage = known.get("stage")
-    return JobSetNow(
-        **{
-            **known,
-            "stage": None if stage is None else Stage(stage),
-            "acts": Acts(known.get("acts", Acts.NOBODY)),
-            "pods": tuple(_pod(each) for each in pods),
-        }
-    )
-
-
-def _pod(value: Mapping[str, Any]) -> PodNow:
-    known = _known(PodNow, value)
-    words, ending = known.get("words"), known.get("ending")
-    if words:
-        spoken = _known(LastWords, words)
-        words = LastWords(**{**spoken, "lines": tuple(map(str, spoken.get("lines") or ()))})
-    return PodNow(
-        **{
-            **known,
-            "stage": Stage(known["stage"]),
-            "acts": Acts(known.get("acts", Acts.NOBODY)),
-            "ending": PodEnding(ending) if ending else None,
-            "words": words or None,
-        }
-    )
-
-
-def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
+@lru_cache
+def _adapter() -> TypeAdapter[JobSetNow]:
+    return TypeAdapter(JobSetNow)

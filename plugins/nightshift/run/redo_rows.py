@@ -5,6 +5,7 @@ The rows of a corrected one: `nightshift.run.corrected_rows`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import itertools
@@ -22,12 +23,11 @@ from nightshift.run import chunks
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_completed
 from nightshift.run.names import RunRef
-from nightshift.run.parquet_cost import TooLarge
-from nightshift.run.parquet_rows import RowGroups, decoded, pieces
+from nightshift.run.parquet_rows import decoded, pieces
 from nightshift.run.plan import InputFile, Plan, load_plan
 from nightshift.run.redo import NotRedone, Redo
 from nightshift.spec import columns
-from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, get_bytes
+from nightshift.store import get_bytes, reaching
 
 ORDINAL: Final = "nightshift_redo_ordinal"
 """The column of a redo's input files with the ordinal that the row has in the earlier run."""
@@ -50,11 +50,8 @@ def check_inputs(store: ObjectStore, run: RunRef, plan: Plan) -> None:
         except FileNotFoundError:
             return False
 
-    try:
-        with ThreadPoolExecutor(READERS) as pool:
-            gone = [file.path for file, found in zip(plan.files, pool.map(is_there, plan.files), strict=True) if not found]
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"look at the inputs of {run.prefix}: {error}") from error
+    with reaching(f"look at the inputs of {run.prefix}"), ThreadPoolExecutor(READERS) as pool:
+        gone = [file.path for file, found in zip(plan.files, pool.map(is_there, plan.files), strict=True) if not found]
     if gone:
         raise _gone(run, ", ".join(gone[:NAMED]) + (", ..." if len(gone) > NAMED else ""))
 
@@ -124,10 +121,8 @@ def key_bytes(table: pa.Table, keys: Sequence[str]) -> pa.Array:
 
 def _sealed_chunk(store: ObjectStore, run: RunRef, entry: SealedChunk, keys: Sequence[str] = ()) -> pa.Table:
     """A chunk of the sealed run, by `nightshift.run.chunks.decode_outcomes`. Raises NotRedone; StoreUnavailable."""
-    try:
+    with reaching(f"read {entry.path}"):
         body = get_bytes(store, entry.path)
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"read {entry.path}: {error}") from error
     if body is None or hashlib.sha256(body).hexdigest() != entry.sha256:
         raise NotRedone(
             f"{entry.path} was overwritten or deleted after run {run.run_id} was sealed. Nothing was changed. Find out "
@@ -159,9 +154,26 @@ def copy_rows(store: ObjectStore, run: RunRef, earlier: RunRef, plan: Plan, mani
     repeat: a file that exists has the same rows. Memory: one chunk and one row group of the earlier run, and one file.
     Raises NotRedone; StoreUnavailable.
     """
-    rows = _Rows(store, earlier, plan)
+    reader = InputReader(store, earlier, plan, None)
     left = left_rows(store, earlier, plan, manifest)
-    write_rows(store, run, (list(rows.of(chunk, table.column(columns.ORDINAL).combine_chunks())) for chunk, table in left))
+    write_rows(store, run, (list(_rows(reader, earlier, plan, chunk, table)) for chunk, table in left))
+
+
+def _rows(reader: InputReader, run: RunRef, plan: Plan, chunk: int, left: pa.Table) -> Iterator[pa.Table]:
+    """left: of this chunk, by `left_rows`. Raises NotRedone, StoreUnavailable."""
+    ordinals, span = left.column(columns.ORDINAL).combine_chunks(), plan.chunk_range(chunk)
+    start = span.start
+    for file, number, offsets in plan.locate(span):
+        here = ordinals.filter(pc.and_(pc.greater_equal(ordinals, start), pc.less(ordinals, start + len(offsets))))
+        if len(here):
+            try:
+                table = reader.part(file, number, offsets)
+            except (InputChanged, InputBroken) as error:
+                raise _gone(run, str(error)) from error
+            # A redo's own file has the column: of it, only the ordinals in the earlier run are of use.
+            table = table.drop_columns([ORDINAL] if ORDINAL in table.column_names else [])
+            yield table.take(pc.subtract(here, start)).append_column(ORDINAL, here)
+        start += len(offsets)
 
 
 def write_rows(store: ObjectStore, run: RunRef, rows: Iterable[Sequence[pa.Table]]) -> None:
@@ -197,43 +209,9 @@ def _write(store: ObjectStore, run: RunRef, number: int, tables: Sequence[pa.Tab
         for part in itertools.chain((first,), parts):
             writer.write_table(part)
     path = run.export_pattern(WRITTEN).replace("*", f"{number:012d}")
-    try:
+    # An earlier try of the task wrote the same rows; the seal compares them.
+    with reaching(f"write {path}"), contextlib.suppress(obstore.exceptions.AlreadyExistsError):
         obstore.put(store, path, body.getvalue(), mode="create")
-    except obstore.exceptions.AlreadyExistsError:
-        return  # An earlier try of the task wrote the same rows; the seal compares them.
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write {path}: {error}") from error
-
-
-class _Rows:
-    """Rows of a planned run by their ordinals, packed."""
-
-    def __init__(self, store: ObjectStore, run: RunRef, plan: Plan) -> None:
-        self._store = store
-        self._run = run
-        self._plan = plan
-        self._file: tuple[str, RowGroups] | None = None
-
-    def of(self, chunk: int, ordinals: pa.Array) -> Iterator[pa.Table]:
-        """ordinals: of this chunk, ascending. Raises NotRedone, StoreUnavailable."""
-        span = self._plan.chunk_range(chunk)
-        start = span.start
-        for file, number, offsets in self._plan.locate(span):
-            here = ordinals.filter(pc.and_(pc.greater_equal(ordinals, start), pc.less(ordinals, start + len(offsets))))
-            if len(here):
-                yield self._part(file, number, offsets).take(pc.subtract(here, start)).append_column(ORDINAL, here)
-            start += len(offsets)
-
-    def _part(self, file: InputFile, number: int, offsets: range) -> pa.Table:
-        try:
-            if self._file is None or self._file[0] != file.path:
-                path = f"{self._run.prefix}/{file.path}"
-                self._file = (file.path, RowGroups(ObjectFile(self._store, path, file.size, file.etag)))
-            table = self._file[1].rows(number, offsets)
-        except (ObjectChanged, TooLarge, pa.ArrowException, OSError) as error:  # OSError: not readable Parquet
-            raise _gone(self._run, f"{file.path}: {error}") from error
-        # A redo's own file has the column: of it, only the ordinals in the earlier run are of use.
-        return table.drop_columns([ORDINAL] if ORDINAL in table.column_names else []).replace_schema_metadata(None)
 
 
 def prove(store: ObjectStore, run: RunRef, keys: Sequence[str], plan: Plan, redo: Redo) -> tuple[CompletedRun, ...]:

@@ -20,7 +20,7 @@ from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from nightshift.run.redo import Redo
 from nightshift.run.seal import merkle_root
-from nightshift.store import StoreUnavailable, version_of
+from nightshift.store import reaching, version_of
 
 ASKED_AT_ONCE: Final = 32
 NAMED: Final = 5
@@ -119,10 +119,8 @@ async def _altered(store: ObjectStore, entries: Sequence[SealedChunk]) -> list[s
             if not await _is_sealed(store, entry):
                 altered.add(entry.path)
 
-    try:
+    with reaching("look at the sealed chunks"):
         await asyncio.gather(*(ask() for _ in range(ASKED_AT_ONCE)))
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"look at the sealed chunks: {error}") from error
     return [entry.path for entry in entries if entry.path in altered]
 
 

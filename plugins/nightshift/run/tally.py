@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,7 +67,8 @@ class Tally:
         for place in pc.array_sort_indices(counts, order="descending")[:FIRST].to_pylist():
             if counts[place].as_py() < SHARE * len(keys):
                 break
-            self._counts[_digest(counted.field("values")[place].as_py())] += counts[place].as_py()
+            answer = repr(counted.field("values")[place].as_py()).encode("utf-8", "surrogatepass")
+            self._counts[hashlib.blake2b(answer, digest_size=8).digest()] += counts[place].as_py()
 
 
 def _looked_at(answers: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -106,7 +107,3 @@ def _text(values: pa.Array) -> pa.Array:
     if pa.types.is_struct(values.type):
         return pc.if_else(pc.is_valid(values), "{}", "")
     return pc.fill_null(values.cast(pa.string()), "")
-
-
-def _digest(value: Any) -> bytes:
-    return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=8).digest()

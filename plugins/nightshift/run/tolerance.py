@@ -43,7 +43,7 @@ def what_to_do(tolerate: str, reasons: Mapping[str, int]) -> str:
 
 
 BY_REASON: Final[Mapping[str, str]] = {
-    "bad_input": "correct the rows, or the template of request",
+    "bad_input": "no request can be made of these rows, as of an empty text: correct them, or the template",
     "too_long": "let the query shorten the texts, raise engine.max_model_len, or write request.overlong: truncate (all task "
     "kinds but chat and completion)",
     "rejected": "correct what the engine's message, in the table of dead letters, says of the request",

@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 
 _LENGTH: Final[FieldPath] = ("engine", "max_model_len")
 _SEATS: Final[FieldPath] = ("engine", "max_num_seqs")
-_AT_LEAST: Final = (("max-num-batched-tokens", _SEATS),)
-_AT_MOST: Final = (("max-num-active-seqs", _SEATS), ("long-prefill-token-threshold", _LENGTH))
-"""Flags with which vLLM does not start unless they are at least, or at most, the other number."""
+_BOUNDS: Final = (
+    ("max-num-batched-tokens", _SEATS, True),
+    ("max-num-active-seqs", _SEATS, False),
+    ("long-prefill-token-threshold", _LENGTH, False),
+)
+"""Flags with which vLLM does not start unless they are at least (True), or at most, the other number."""
 PARSER: Final = "reasoning-parser"
 """The flag of vLLM with which it takes the reasoning out of the text."""
 TEMPLATE: Final = "chat-template"
@@ -38,15 +41,13 @@ _COLUMNS: Final = (("destination", "column"), ("destination", "partition_column"
 
 def engine(document: Document) -> Iterator[Finding]:
     """Every mistake of engine and machines. Values of a wrong type are skipped: the model reports them."""
-    yield from _compute(document)
-    yield from _flags(document)
-    yield from _room(document)
     args = document.get("engine", "args")
     flags = {dashed(name): name for name in args if isinstance(name, str)} if isinstance(args, dict) else {}
-    for flag, other in _AT_LEAST:
-        yield from _flag(document, flags, flag, other, least=True)
-    for flag, other in _AT_MOST:
-        yield from _flag(document, flags, flag, other, least=False)
+    yield from _compute(document)
+    yield from _flags(document, flags)
+    yield from _room(document)
+    for flag, other, least in _BOUNDS:
+        yield from _flag(document, flags, flag, other, least=least)
     yield from _shares(document, flags)
     yield from _reasoning(document)
     yield from _cut_pairs(document, flags)
@@ -54,7 +55,13 @@ def engine(document: Document) -> Iterator[Finding]:
 
 def doubts(spec: JobSpec | StreamSpec) -> Iterator[str]:
     """What is valid in a job, and will hardly do what was meant: a sentence or two each."""
-    if getattr(spec.request, "stop", ()) and PARSER in map(dashed, spec.engine.args):
+    args = {dashed(name): value for name, value in spec.engine.args.items()}
+    if "tokenizer-revision" not in args and not str(args.get("tokenizer", "/")).startswith("/"):
+        yield (
+            "engine.args.tokenizer: Add tokenizer-revision with a commit. Without it vLLM takes the newest of that repository "
+            "at each start, so the answers of one run may be of two tokenizers."
+        )
+    if getattr(spec.request, "stop", ()) and PARSER in args:
         yield (
             "request.stop: Leave it out, or name strings that the reasoning cannot hold. vLLM looks for them there, too "
             f"(engine.args.{PARSER}), so it may end an answer before its text begins. Such an answer counts as cut: "
@@ -97,23 +104,24 @@ def _unknown_profiles(document: Document) -> Iterator[Finding]:
             yield Finding(path, *found)
 
 
-def _flags(document: Document) -> Iterator[Finding]:
+def _flags(document: Document, names: Mapping[str, str]) -> Iterator[Finding]:
     """Whether the model stays what the run pins; whether flags that do not affect answers have values of their own kind: such a
-    flag may change while a run is open."""
-    args = document.get("engine", "args")
-    flags = frozenset(dashed(name) for name in args if isinstance(name, str)) if isinstance(args, dict) else frozenset()
-    for name, value in args.items() if isinstance(args, dict) else ():
-        other = elsewhere(dashed(name), value, flags) if isinstance(name, str) else None
-        if other is not None:
-            yield Finding(("engine", "args", name), other.problem, other.remedy)
-        kind = takes(name) if isinstance(name, str) else None
+    flag may change while a run is open. names: as the file has them, by those with dashes."""
+    for flag, name in names.items():
+        path: FieldPath = ("engine", "args", name)
+        value, kind = document.get(*path), takes(name)
+        if (opposite := names.get(f"no-{flag}")) is not None:
+            yield Finding(
+                path, f"{name} and {opposite} say the opposite of each other", f"Leave one out, or write {flag}: false alone"
+            )
+        if other := elsewhere(flag, value, frozenset(names)):
+            yield Finding(path, *other)
         if kind is None or kind.fits(value) or not _may_be_a_flags(value):
             continue
-        path: FieldPath = ("engine", "args", name)
         if kind.form:
-            yield Finding(path, f"--{dashed(name)} cannot be {shown(value)}", f"Write {kind.form}")
+            yield Finding(path, f"--{flag} cannot be {shown(value)}", f"Write {kind.form}")
         else:
-            yield Finding(path, f"--{dashed(name)} cannot be set in a job", kind.remedy)
+            yield Finding(path, f"--{flag} cannot be set in a job", kind.remedy)
 
 
 def _flag(document: Document, names: Mapping[str, str], flag: str, path: FieldPath, *, least: bool) -> Iterator[Finding]:
@@ -133,8 +141,10 @@ def _shares(document: Document, names: Mapping[str, str]) -> Iterator[Finding]:
     for flag in SHARES:
         place: FieldPath = ("engine", "args", names.get(flag, flag))
         share = document.get(*place)
-        if engines > 1 and isinstance(share, int | float) and not isinstance(share, bool) and engines * share > 1:
-            problem = f"{engines} engines (compute.engines) with {share:g} of the memory each need more than all of it"
+        number = isinstance(share, int | float) and not isinstance(share, bool) and _may_be_a_flags(share)
+        if number and engines * share > 1:
+            several = f"{engines} engines (compute.engines) with {share:g} of the memory each need"
+            problem = f"{several if engines > 1 else f'An engine with {share:g} of the memory needs'} more than all of it"
             yield Finding(place, problem, f"Leave it out, or write at most {math.floor(1000 / engines) / 1000:g}")
 
 

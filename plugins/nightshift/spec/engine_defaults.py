@@ -198,19 +198,16 @@ def _tokens(wanted: Wanted, shape: WorkerShape | None, seats: int, hints: Hints)
     hardware = shape.profile.hardware if shape else None
     if shape is None or base is None or served is None:
         return None
-    if isinstance(hardware, Gpu) and (hardware.nodes or _is_tight(shape, hardware, hints)):
-        return None  # A deployment's own accelerator is one that nothing is known of.
+    if isinstance(hardware, Gpu):
+        memory = hardware.memory * 1e9 * shape.accelerators_in_all / shape.engines
+        if hardware.nodes or (hints.weights_bytes or 0.0) > TIGHT * memory:
+            return None  # A deployment's own accelerator is one that nothing is known of.
     if _may_be_unchunked(wanted) and (wanted.length is None or wanted.length > base):
         # With less than the length such a model does not start, and vLLM, which knows the length, takes at least that.
         return None
     # vLLM takes no more for itself either: there would be no texts to fill it.
     most = min(base, seats * wanted.length) if wanted.length else base
     return most if most > served else None
-
-
-def _is_tight(shape: WorkerShape, gpu: Gpu, hints: Hints) -> bool:
-    memory = gpu.memory * 1e9 * shape.accelerators_in_all / shape.engines
-    return hints.weights_bytes is not None and hints.weights_bytes > TIGHT * memory
 
 
 def _may_be_unchunked(wanted: Wanted) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -93,13 +93,25 @@ class _Words:
         problem = f"{self._shown(item, path)} is {_kind(value)}, but {expected} is expected"
         written = self._document.source(path)
         if expected == "text" and written is not None:
-            return problem, f'Put it in quotes: "{written}"'
+            return problem, self._quoted(written, path)
         if expected == "a list" and written is not None:
             only = written if re.fullmatch(r"[\w.-]+", written) else json.dumps(written)
             return problem, f"Write a list: [{only}]"
         if expected.endswith("number") and isinstance(value, str) and value.isdecimal():
             return problem, f"Write it without quotes: {value}"
         return problem, self._example(path)
+
+    def _quoted(self, written: str, path: FieldPath) -> str:
+        """Quotes, if those make the value one that the field takes."""
+        field = self._field(path)
+        if field is not None and (choices := _choices(field.annotation)):
+            return choice(written, choices)
+        if field is not None and field is not self._field(path[:-1]):
+            try:
+                TypeAdapter(field.rebuild_annotation()).validate_python(written)
+            except ValidationError:
+                return self._example(path)
+        return f'Put it in quotes: "{written}"'
 
     def _shown(self, item: ErrorDetails, path: FieldPath) -> str:
         """The value as it is written in the file; a collection is not repeated."""

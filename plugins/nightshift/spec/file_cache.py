@@ -44,16 +44,6 @@ class Said:
     lines: Mapping[FieldPath, int]
 
 
-@dataclass(frozen=True)
-class Mistakes:
-    """Of a bad file. A file may be moved, so its name is not among them."""
-
-    found: tuple[tuple[int | None, str, str, str], ...]
-
-    def of(self, file: Path) -> SpecErrors:
-        return SpecErrors(SpecError(file, *each) for each in self.found)
-
-
 @dataclass
 class Memory:
     """file: where it is kept; None for no memory."""
@@ -75,14 +65,14 @@ class Memory:
             found._before = body if isinstance(body, dict) else {}
         return found
 
-    def get(self, content: bytes) -> Said | Mistakes | None:
-        """What a file with these bytes said."""
+    def get(self, content: bytes, file: Path) -> Said | SpecErrors | None:
+        """What a file with these bytes said. file: its name in messages: it may have been moved."""
         key = hashlib.sha256(content).hexdigest()
-        found: Said | Mistakes | None = None
+        found: Said | SpecErrors | None = None
         with contextlib.suppress(KeyError, TypeError, ValueError):
             entry = self._before[key]
             if "mistakes" in entry:
-                found = Mistakes(tuple(tuple(each) for each in entry["mistakes"]))
+                found = SpecErrors(SpecError(file, *each) for each in entry["mistakes"])
             else:
                 found = Said(JobSpec.model_validate(entry["job"]), {tuple(path): line for path, line in entry["lines"]})
             self._now[key] = entry

@@ -60,8 +60,8 @@ def load_files(
 def _said(path: Path, shown: Path, memory: Memory) -> Said | SpecErrors:
     try:
         content = loading.content_of(path, shown)
-        if known := memory.get(content):
-            return known if isinstance(known, Said) else known.of(shown)
+        if known := memory.get(content, shown):
+            return known
         try:
             spec, document = loading.parse(content, shown)
         except SpecErrors as error:
@@ -115,11 +115,17 @@ def _taken(
     if isinstance(spec, StreamSpec):
         for file, holder in streams.items():
             yield from _one_stream(spec, holder, file)
-    if table := _table(spec):
-        for file, other in tables.get(parts(table)[1:], ()):
-            yield from _one_destination(
-                table, other, file, ("destination", "table") if isinstance(spec, JobSpec) else ("sink", "bigquery")
+    if (table := _table(spec)) is None:
+        return
+    for file, other in tables.get(parts(table)[1:], ()):
+        if may_be(table, other):
+            path: FieldPath = ("destination", "table") if isinstance(spec, JobSpec) else ("sink", "bigquery")
+            problem = (
+                f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
             )
+            apart = ", or if they are in different projects, write the project in both files"
+            remedy = f"Give one of the two jobs another table{apart if projects_unknown(table, other) else ''}"
+            yield Finding(path, problem, remedy)
 
 
 def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Finding]:
@@ -133,15 +139,6 @@ def _one_stream(spec: StreamSpec, holder: StreamSpec, file: Path) -> Iterator[Fi
 def _table(spec: JobSpec | StreamSpec) -> str | None:
     """The table of BigQuery that a job publishes to, or that a stream's files are loaded into."""
     return spec.destination.table if isinstance(spec, JobSpec) else spec.sink.loaded_into
-
-
-def _one_destination(table: str, other: str, file: Path, path: FieldPath) -> Iterator[Finding]:
-    if not may_be(table, other):
-        return
-    problem = f"The table {table} is already the destination of {file}, and each job would replace the other's predictions"
-    apart = ", or if they are in different projects, write the project in both files"
-    remedy = f"Give one of the two jobs another table{apart if projects_unknown(table, other) else ''}"
-    yield Finding(path, problem, remedy)
 
 
 def load_all(

@@ -55,7 +55,8 @@ def check(document: Document) -> Iterator[Finding]:
         except sql.BadQuery as error:
             yield _query_finding(document, error)
         else:
-            yield from (_query_finding(document, error) for error in sql.parameters(statement, periods=_has_periods(document)))
+            wrong = sql.parameters(statement, periods=document.get("every") is not None)
+            yield from (_query_finding(document, error) for error in wrong)
             columns = sql.columns(statement)
             yield from _repeated(path, columns or ())
             yield from _sorted_twice(document, statement)
@@ -171,13 +172,9 @@ def _airflows(document: Document) -> Iterator[Finding]:
             yield Finding(name, f"It has {len(value):,} {unit}, and Airflow takes {most:,}", "Shorten it")
 
 
-def _has_periods(document: Document) -> bool:
-    return document.get("every") is not None
-
-
 def _periods(document: Document) -> Iterator[Finding]:
     """What a job with periods shorter than a day needs."""
-    if not _has_periods(document):
+    if document.get("every") is None:
         return
     if document.get("schedule") is not None:
         remedy = "Leave one of the two out: a period's run begins when the period is over"

@@ -25,7 +25,7 @@ from pydantic import (
     field_validator,
 )
 
-from nightshift.fields.section import ColumnName, Duration, Section, Text, enum, pattern
+from nightshift.fields.section import ColumnName, Duration, Listed, Section, Text, enum, pattern
 from nightshift.fields.values import COLUMN_PATTERN, duration_seconds
 from nightshift.profiles import Span, WorkerShape, fit, misfits
 from nightshift.spec import cron, values
@@ -79,18 +79,16 @@ class Source(Section):
         "period, a TIMESTAMP, and may use @partition_end.",
         examples=["SELECT name, version, summary FROM `catalog.packages` WHERE snapshot_date = @partition"],
     )
-    key: Annotated[tuple[ColumnName, ...], AfterValidator(values.key_columns)] = Field(
+    key: Annotated[Listed[ColumnName], AfterValidator(values.key_columns)] = Field(
         description="Columns of the query that tell a person which row it is. They are copied to the destination.",
         examples=[["name", "version"]],
-        strict=False,
         json_schema_extra={"minItems": 1},
     )
-    pass_through: Annotated[tuple[ColumnName, ...], AfterValidator(values.no_column_twice)] = Field(
+    pass_through: Annotated[Listed[ColumnName], AfterValidator(values.no_column_twice)] = Field(
         default=(),
         description="More columns of the query that are copied to the destination, beside the key. Another list makes another "
         "run: the columns are in its chunks.",
         examples=[["price", "updated_at"]],
-        strict=False,
     )
     watch: FolderUrl | None = Field(
         default=None,
@@ -237,11 +235,10 @@ class Compute(Machine):
         description="How many engines, each with the whole model, share a worker's one GPU; by default 1.",
         examples=[2],
     )
-    fallback: tuple[ProfileName, ...] | None = Field(
+    fallback: Listed[ProfileName] | None = Field(
         default=None,
         description="The profiles to try when this one gets no capacity; by default the profile's own, [] for none.",
         examples=[["gpu-l4-flex", "gpu-l4"]],
-        strict=False,
     )
     workers: int | None = Field(
         default=None,
@@ -254,7 +251,6 @@ class Compute(Machine):
         default=None,
         ge=SPEED_LEAST,
         le=SPEED_MOST,
-        allow_inf_nan=False,
         description="One worker's speed, for the planner; by default recorded or estimated.",
         examples=[20],
     )
@@ -294,9 +290,7 @@ class Work(Section):
     owner: Annotated[str, AfterValidator(values.one_line)] = Field(
         description="The team or person responsible for the job.", examples=["search-team"]
     )
-    tags: tuple[Label, ...] = Field(
-        default=(), description="Labels to find the DAG by.", examples=[["embeddings"]], strict=False
-    )
+    tags: Listed[Label] = Field(default=(), description="Labels to find the DAG by.", examples=[["embeddings"]])
     task: Annotated[str, AfterValidator(values.task_kind), enum(*TASK_KINDS)] = Field(
         description="What kind of prediction is made.", examples=["embedding"]
     )

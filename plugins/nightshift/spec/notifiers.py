@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from nightshift.fields.mistakes import choice, mistake
-from nightshift.fields.section import Section
+from nightshift.fields.section import Listed, Section
 from nightshift.fields.values import shown
 from nightshift.spec import notify
 from nightshift.spec.document import BYTES_MAX, Document, Unreadable, contents
@@ -57,7 +57,7 @@ class Named(Section):
 
     notifier: Annotated[str, AfterValidator(class_path)]
     arguments: Annotated[dict[str, Any], BeforeValidator(notify.plain_arguments)] = Field(default_factory=dict)
-    jobs_may_set: tuple[str, ...] = Field(default=(), strict=False)
+    jobs_may_set: Listed[str] = ()
 
 
 @dataclass(frozen=True)

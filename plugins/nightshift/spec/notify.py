@@ -86,34 +86,23 @@ class Notifier(Section):
     )
 
 
+def _when(description: str) -> Any:
+    return Field(default=None, description=description, examples=[{"notifier": "search-team"}])
+
+
 class Notify(Section):
     """Whom to tell. None of it affects answers."""
 
-    failed: Notifier | None = Field(
-        default=None,
-        description="When a DAG run has failed.",
-        examples=[{"notifier": "search-team"}],
+    failed: Notifier | None = _when("When a DAG run has failed.")
+    late: Notifier | None = _when("When a DAG run is not over by its deadline: a DeadlineAlert of Airflow.")
+    too_many_dead_letters: Notifier | None = _when(
+        "When a run has more dead letters than dead_letters.tolerate, so that it is not published."
     )
-    late: Notifier | None = Field(
-        default=None,
-        description="When a DAG run is not over by its deadline: a DeadlineAlert of Airflow.",
-        examples=[{"notifier": "search-team"}],
+    doubtful_answers: Notifier | None = _when(
+        "When a run is complete, but its answers are nearly all cut, empty or the same. It is published."
     )
-    too_many_dead_letters: Notifier | None = Field(
-        default=None,
-        description="When a run has more dead letters than dead_letters.tolerate, so that it is not published.",
-        examples=[{"notifier": "search-team"}],
-    )
-    doubtful_answers: Notifier | None = Field(
-        default=None,
-        description="When a run is complete, but its answers are nearly all cut, empty or the same. It is published.",
-        examples=[{"notifier": "search-team"}],
-    )
-
-    empty: Notifier | None = Field(
-        default=None,
-        description="When the query of a run has no rows, whether the run then fails or publishes none (source.empty).",
-        examples=[{"notifier": "search-team"}],
+    empty: Notifier | None = _when(
+        "When the query of a run has no rows, whether the run then fails or publishes none (source.empty)."
     )
 
     @property

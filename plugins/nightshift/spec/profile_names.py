@@ -27,7 +27,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, ValidationError, create_model
 
 from nightshift.fields.mistakes import Finding, nearest, sentence
-from nightshift.fields.section import Section
+from nightshift.fields.section import Listed, Section
 from nightshift.fields.text import n
 from nightshift.profiles import PROFILES, Profile, Provisioning, ways
 from nightshift.profiles.hardware import Gpu, Machine, Nodes, Peak
@@ -79,7 +79,7 @@ class OwnProfile(Section):
     node_selector: Annotated[dict[str, str], AfterValidator(values.node_labels)] = Field(
         default_factory=dict, description="Labels of its nodes.", examples=[{"nvidia.com/gpu.product": "NVIDIA-A10G"}]
     )
-    tolerations: tuple[Toleration, ...] = Field(default=(), description="As a pod has them.", strict=False, examples=[[]])
+    tolerations: Listed[Toleration] = Field(default=(), description="As a pod has them.", examples=[[]])
     resource: Annotated[str, AfterValidator(values.resource_name)] = Field(
         default="nvidia.com/gpu", description="What a pod asks the node for.", examples=["amd.com/gpu"]
     )

@@ -6,7 +6,7 @@ GoogleSQL grows faster than any parser of it, so only what is wrong in every ver
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 from nightshift.spec.lexer import Kind, Word
@@ -155,23 +155,13 @@ def _row_pattern(words: Sequence[Word]) -> set[int]:
 def is_sorted(words: Sequence[Word]) -> bool:
     """Whether the statement sorts its result: it has an ORDER BY in no brackets, or in brackets around all of it."""
     statement = list(one_statement(words))
-    while statement and statement[0].text == "(" and _closing(statement) == len(statement) - 1:
+    while statement and statement[0].text == "(" and 0 not in (depths := _depths(statement))[:-1] and depths[-1] == 0:
         statement = statement[1:-1]
-    depth = 0
-    for word, after in pairwise([*statement, *statement[-1:]]):
-        if word.kind is Kind.SIGN:
-            depth += (word.text in CLOSING) - (word.text in CLOSING.values())
-        if depth == 0 and word.upper == "ORDER" and after.upper == "BY":
-            return True
-    return False
+    pairs = zip(pairwise([*statement, *statement[-1:]]), _depths(statement), strict=True)
+    return any(depth == 0 and word.upper == "ORDER" and after.upper == "BY" for (word, after), depth in pairs)
 
 
-def _closing(words: Sequence[Word]) -> int:
-    """Where the bracket closes that the words begin with."""
-    depth = 0
-    for index, word in enumerate(words):
-        if word.kind is Kind.SIGN:
-            depth += (word.text in CLOSING) - (word.text in CLOSING.values())
-        if depth == 0:
-            return index
-    return -1
+def _depths(words: Sequence[Word]) -> list[int]:
+    """How many brackets are open after each of them."""
+    signs = (word.text if word.kind is Kind.SIGN else "" for word in words)
+    return list(accumulate((sign in CLOSING) - (sign in CLOSING.values()) for sign in signs))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from nightshift.fields.mistakes import nearest
-from nightshift.fields.section import ColumnName, Duration, InputColumn, Moment, SchemaText, Section, Text
+from nightshift.fields.section import ColumnName, Duration, InputColumn, Listed, Moment, SchemaText, Section, Text
 from nightshift.fields.values import duration_seconds, moment_seconds
 from nightshift.spec import values
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
@@ -46,41 +46,32 @@ class Messages(Section):
         description="The Avro schema that messages were written with: a record.",
         examples=[{"type": "record", "name": "Package", "fields": [{"name": "summary", "type": "string"}]}],
     )
-    avro_revisions: tuple[Text, ...] = Field(
+    avro_revisions: Listed[Text] = Field(
         default=(),
         description="Ids of the revisions of the topic's schema that are read as avro_schema. Messages of others are held.",
         examples=[["8d1f2a3b"]],
-        strict=False,
     )
-    attributes: tuple[InputColumn, ...] = Field(
-        default=(),
-        description="Attributes that are columns, too.",
-        examples=[["tenant"]],
-        strict=False,
-    )
-    optional: tuple[InputColumn, ...] = Field(
+    attributes: Listed[InputColumn] = Field(default=(), description="Attributes that are columns, too.", examples=[["tenant"]])
+    optional: Listed[InputColumn] = Field(
         default=(),
         description="Columns and attributes that a message may lack: they read as NULL. Without another it is a dead letter.",
         examples=[["description"]],
-        strict=False,
     )
-    key: tuple[ColumnName, ...] = Field(
+    key: Listed[ColumnName] = Field(
         default=(),
         description="Columns that tell one row of the sink from another; of messages with the same key the newest one counts. "
         "By default the message's id, so that every message has its own row.",
         examples=[["name", "version"]],
-        strict=False,
     )
     ordering: bool = Field(
         default=False,
         description="Whether messages of one ordering key are answered one after the other. Each message then needs a key.",
         examples=[True],
     )
-    ordering_keys: tuple[Text, ...] | None = Field(
+    ordering_keys: Listed[Text] | None = Field(
         default=None,
         description="The ordering keys that may occur; * stands for any characters. By default any.",
         examples=[["tenant-*"]],
-        strict=False,
     )
 
     @property
@@ -118,18 +109,16 @@ class Watched(Section):
         examples=["json"],
     )
     every: Moment = Field(default="10s", description="How often the folder is listed.", examples=["10s"])
-    optional: tuple[InputColumn, ...] = Field(
+    optional: Listed[InputColumn] = Field(
         default=(),
         description="Columns that a row may lack: they read as NULL. Without another it is a dead letter.",
         examples=[["description"]],
-        strict=False,
     )
-    key: tuple[ColumnName, ...] = Field(
+    key: Listed[ColumnName] = Field(
         default=(),
         description="Columns that tell one row of the sink from another; of rows with the same key that of the newest object "
         "counts. By default every row has its own.",
         examples=[["name", "version"]],
-        strict=False,
     )
 
     @property
@@ -163,7 +152,7 @@ class Latency(Section):
     )
     flush: Moment = Field(
         default="2s",
-        description="How long a message may wait for others that share its request: 500ms, 2s.",
+        description="How long a message may wait for others of its request, while the engine computes: 500ms, 2s.",
         examples=["2s"],
     )
 
@@ -219,7 +208,6 @@ class Scaling(Section):
     messages_per_second: float = Field(
         ge=SPEED_LEAST,
         le=SPEED_MOST,
-        allow_inf_nan=False,
         description="Messages that one subscriber gets answered in a second while there is a backlog, as measured.",
         examples=[40],
     )
@@ -273,12 +261,8 @@ class StreamSpec(Work):
         """Where its messages come from and its predictions go, in words."""
         return f"from {self.source.place} into {self.sink.place} within {self.latency.target}"
 
-    @field_validator("source", mode="before")
+    @field_validator("source", "sink", mode="before")
     @classmethod
-    def _source_by_its_keys(cls, value: Any) -> Any:
-        return source_model(value).model_validate(value) if isinstance(value, dict) else value
-
-    @field_validator("sink", mode="before")
-    @classmethod
-    def _sink_by_its_keys(cls, value: Any) -> Any:
-        return sink_model(value).model_validate(value) if isinstance(value, dict) else value
+    def _by_its_keys(cls, value: Any, info: ValidationInfo) -> Any:
+        model: type[Section] = source_model(value) if info.field_name == "source" else sink_model(value)
+        return model.model_validate(value) if isinstance(value, dict) else value

@@ -47,16 +47,17 @@ def answer_schema(keys: Sequence[str], column: str, prediction: pa.DataType, *, 
     """keys: the key columns, as text. column: that of the prediction. reasoning: whether the model's is kept."""
     import pyarrow as pa
 
+    moment = pa.timestamp("us", "UTC")
     return pa.schema(
         [
             *((key, pa.string()) for key in keys),
             (column, prediction),
             *(((REASONING, pa.string()),) if reasoning else ()),
             (MESSAGE_ID, pa.string()),
-            (PUBLISH_TIME, _moment()),
+            (PUBLISH_TIME, moment),
             (MODEL, pa.string()),
             (TRIES, pa.int32()),
-            (ANSWERED_AT, _moment()),
+            (ANSWERED_AT, moment),
         ]
     )
 
@@ -65,10 +66,11 @@ def dead_schema(keys: Sequence[str]) -> pa.Schema:
     """As the table of dead letters in PostgreSQL, and the key. attributes: a JSON object."""
     import pyarrow as pa
 
+    moment = pa.timestamp("us", "UTC")
     return pa.schema(
         [
             ("message_id", pa.string()),
-            ("publish_time", _moment()),
+            ("publish_time", moment),
             ("ordering_key", pa.string()),
             ("attributes", pa.string()),
             ("data", pa.binary()),
@@ -77,13 +79,7 @@ def dead_schema(keys: Sequence[str]) -> pa.Schema:
             ("status", pa.int32()),
             ("tries", pa.int32()),
             ("model", pa.string()),
-            ("dead_at", _moment()),
+            ("dead_at", moment),
             *((f"{KEY}{key}", pa.string()) for key in keys),
         ]
     )
-
-
-def _moment() -> pa.DataType:
-    import pyarrow as pa
-
-    return pa.timestamp("us", "UTC")

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from nightshift.fields.mistakes import choice, mistake
@@ -43,8 +44,6 @@ ORDERS: Final = ("auto", "none")
 
 
 _TABLE_FORM: Final = "Write dataset.table or project.dataset.table, for example catalog.package_embeddings"
-_ONE_ENGINE: Final = "Leave it out: compute.hosts and compute.topology say how many machines one engine spans"
-_INSIDE_POD: Final = "Leave it out: server and driver talk plain HTTP inside their pod"
 ENGINE_FLAGS: Final = {
     "model": "Write it as model.uri",
     "served-model-name": "Write it as model.name",
@@ -52,13 +51,14 @@ ENGINE_FLAGS: Final = {
     "max-num-seqs": "Write it as engine.max_num_seqs",
     "max-model-len": "Write it as engine.max_model_len",
     "dtype": "Write it as engine.dtype",
-    "host": _INSIDE_POD,
-    "port": _INSIDE_POD,
-    "uds": _INSIDE_POD,
-    "api-key": _INSIDE_POD,
-    "root-path": _INSIDE_POD,
-    "ssl-keyfile": _INSIDE_POD,
-    "ssl-certfile": _INSIDE_POD,
+    **dict.fromkeys(
+        ("host", "port", "uds", "api-key", "root-path", "ssl-keyfile", "ssl-certfile", "grpc", "grpc-port", "tokens-only"),
+        "Leave it out: server and driver talk plain HTTP inside their pod",
+    ),
+    **dict.fromkeys(
+        ("nnodes", "node-rank", "master-addr", "master-port", "headless", "distributed-executor-backend"),
+        "Leave it out: compute.hosts and compute.topology say how many machines one engine spans",
+    ),
     "tensor-parallel-size": "Write it as compute.tensor_parallel",
     "pipeline-parallel-size": "Write it as compute.pipeline_parallel",
     **dict.fromkeys(
@@ -77,17 +77,8 @@ ENGINE_FLAGS: Final = {
         ),
         "Leave it out; raise compute.workers, or compute.engines on one GPU. If one of such cores dies, vLLM ends them all",
     ),
-    "nnodes": _ONE_ENGINE,
-    "node-rank": _ONE_ENGINE,
-    "master-addr": _ONE_ENGINE,
-    "master-port": _ONE_ENGINE,
-    "headless": _ONE_ENGINE,
-    "distributed-executor-backend": _ONE_ENGINE,
     "runner": "Leave it out: the task kind decides what the engine runs",
     "config": "Write its flags one by one under engine.args",
-    "grpc": _INSIDE_POD,
-    "grpc-port": _INSIDE_POD,
-    "tokens-only": _INSIDE_POD,
     "hf-token": "Leave it out: a job file is no place for a secret. An operator sets HF_TOKEN in the override file",
     "help": "Leave it out: the engine would print its flags and end",
 }
@@ -128,22 +119,48 @@ def job_name(value: str) -> str:
     )
 
 
-def label(value: str) -> str:
-    """A Kubernetes label value."""
-    form = "Use at most 63 letters, digits, dashes, underscores and dots; start and end with a letter or digit"
-    return _matching(LABEL_PATTERN, value, "a valid Kubernetes label", form)
+def _matching(pattern: str, what: str, remedy: str) -> Callable[[str], str]:
+    def matching(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise mistake(f"{value!r} is not {what}", remedy)
+        return value
+
+    return matching
 
 
-def object_name(value: str) -> str:
-    """The name of a Kueue object; pods carry it as a label."""
-    form = "Use at most 63 lower-case letters, digits and dashes; start and end with a letter or digit"
-    return _matching(OBJECT_PATTERN, value, "a valid name for a Kueue object", form)
-
-
-def _matching(pattern: str, value: str, what: str, remedy: str) -> str:
-    if not re.fullmatch(pattern, value):
-        raise mistake(f"{value!r} is not {what}", remedy)
-    return value
+label = _matching(
+    LABEL_PATTERN,
+    "a valid Kubernetes label",
+    "Use at most 63 letters, digits, dashes, underscores and dots; start and end with a letter or digit",
+)
+"""A Kubernetes label value."""
+object_name = _matching(
+    OBJECT_PATTERN,
+    "a valid name for a Kueue object",
+    "Use at most 63 lower-case letters, digits and dashes; start and end with a letter or digit",
+)
+"""The name of a Kueue object; pods carry it as a label."""
+revision = _matching(r"\S+", "a valid revision", "Write a tag, a branch or a commit, without spaces")
+resource_name = _matching(
+    RESOURCE_PATTERN,
+    "the name of a resource of a node",
+    "Write what the nodes list under status.allocatable, for example amd.com/gpu",
+)
+_label_key = _matching(LABEL_KEY_PATTERN, "the key of a label", "Write it as kubectl get nodes --show-labels does")
+sql_table = _matching(
+    SQL_TABLE_PATTERN,
+    "a valid table name here",
+    "Write table or schema.table in lower-case letters, digits and underscores, each part up to 63 characters, not "
+    "starting with a digit, for example catalog.package_vectors",
+)
+"""``table`` or ``schema.table`` in PostgreSQL, written as it is stored: nightshift puts names in quotes."""
+folder_url = _matching(
+    FOLDER_URL_PATTERN,
+    "a folder on Cloud Storage",
+    "Write gs://BUCKET/FOLDER without a slash at its end, the folders with only letters, digits, dashes, underscores, "
+    "dots and tildes in their names, for example gs://catalog-streams/package-texts",
+)
+"""``gs://BUCKET/FOLDER``, whose names need no escaping in a URL or in BigQuery's wildcards."""
 
 
 def one_line(value: str) -> str:
@@ -165,10 +182,6 @@ def day(value: object) -> datetime.date:
     raise mistake(f"{shown} is not a date", "Write YEAR-MONTH-DAY, for example 2026-11-01")
 
 
-def revision(value: str) -> str:
-    return _matching(r"\S+", value, "a valid revision", "Write a tag, a branch or a commit, without spaces")
-
-
 def model_uri(value: str) -> str:
     """Part of a command line, of a URL and of a list of mount options."""
     if re.fullmatch(URI_PATTERN, value):
@@ -187,15 +200,10 @@ def task_kind(value: str) -> str:
     return value
 
 
-def resource_name(value: str) -> str:
-    form = "Write what the nodes list under status.allocatable, for example amd.com/gpu"
-    return _matching(RESOURCE_PATTERN, value, "the name of a resource of a node", form)
-
-
 def node_labels(value: dict[str, str]) -> dict[str, str]:
     """Labels as a ``nodeSelector`` has them."""
     for key, label_value in value.items():
-        _matching(LABEL_KEY_PATTERN, key, "the key of a label", "Write it as kubectl get nodes --show-labels does")
+        _label_key(key)
         if label_value:
             label(label_value)
     return value
@@ -280,8 +288,10 @@ def engine_flag(value: str) -> str:
             # vLLM makes two words of it, and the second is the model if the flag takes no value.
             problem = f"{value!r} is a key of a flag's JSON"
             raise mistake(problem, f"Write the whole JSON in quotes, for example {name}: '{json.dumps({keys: 1})}'")
+        name, _, given = value.strip("-").lower().partition("=")
+        form = f"{name}: {given or 'true'}" if re.fullmatch(FLAG_PATTERN, name) else "enforce-eager: true"
         raise mistake(
-            f"{value!r} is not a flag name", f"Write it without the leading dashes, for example {value.strip('-').lower()}"
+            f"{value!r} is not a flag name", f"Write it without dashes before it, and its value after a colon: {form}"
         )
     # vllm reads underscores as dashes, and argparse accepts any prefix of a name.
     name = dashed(value)
@@ -359,21 +369,3 @@ def _pubsub_name(value: str, kind: str, example: str) -> str:
     if name.lower().startswith("goog"):
         raise mistake(f"{name!r} begins with goog, which Pub/Sub reserves", "Choose another name")
     return value
-
-
-def sql_table(value: str) -> str:
-    """``table`` or ``schema.table`` in PostgreSQL, written as it is stored: nightshift puts names in quotes."""
-    form = (
-        "Write table or schema.table in lower-case letters, digits and underscores, each part up to 63 characters, not "
-        "starting with a digit, for example catalog.package_vectors"
-    )
-    return _matching(SQL_TABLE_PATTERN, value, "a valid table name here", form)
-
-
-def folder_url(value: str) -> str:
-    """``gs://BUCKET/FOLDER``, whose names need no escaping in a URL or in BigQuery's wildcards."""
-    form = (
-        "Write gs://BUCKET/FOLDER without a slash at its end, the folders with only letters, digits, dashes, underscores, "
-        "dots and tildes in their names, for example gs://catalog-streams/package-texts"
-    )
-    return _matching(FOLDER_URL_PATTERN, value, "a folder on Cloud Storage", form)

@@ -6,10 +6,12 @@ statements contradict each other, because a wrong count is worse than none.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -18,14 +20,19 @@ from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
 from nightshift.formats import CHUNK, UnreadableFormat, loaded
+from nightshift.run import parquet_cost
 from nightshift.run.chunks import FORMAT_KEY, METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
+from nightshift.run.ledger import PAGE
+from nightshift.run.names import Work
+from nightshift.run.plan import Plan
 from nightshift.spec.columns import DEAD_REASON, PREDICTION
-from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, reaching
+
+T = TypeVar("T")
 
 TAIL_BYTES: Final = 16 * 1024
 """Read first. A chunk's footer is about 2.5 KB; one with many or long keys takes a second request."""
 _END_BYTES: Final = 8
-"""A Parquet file ends in the footer's length (uint32, little endian) and a magic word."""
 _MAGIC: Final = b"PAR1"
 
 
@@ -40,6 +47,21 @@ class ListedObject:
     path: str
     size: int
     modified: float
+
+
+def listed(store: ObjectStore, folder: str) -> Iterator[list[ListedObject]]:
+    """The objects of a folder, page by page. Raises StoreUnavailable."""
+    with reaching(f"list {folder}"):
+        for page in obstore.list(store, folder, chunk_size=PAGE):
+            yield [ListedObject(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
+
+
+def chunks_listed(store: ObjectStore, work: Work, plan: Plan) -> Iterator[tuple[int, ListedObject]]:
+    """The committed chunks of a plan, by their numbers, from one LIST. Raises StoreUnavailable."""
+    for entry in itertools.chain.from_iterable(listed(store, work.ledger_folder)):
+        number = work.parse_chunk(entry.path)
+        if number is not None and number < plan.chunk_count:
+            yield number, entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +95,9 @@ class Footer:
 def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:
     """Raises NotReadable for anything but a chunk, StoreUnavailable if the store does not answer."""
     try:
-        return _read(store, entry)
+        return asked(entry.path, lambda: _read(store, entry))
     except FileNotFoundError as error:
         raise NotReadable("it vanished while it was read") from error
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise unavailable(f"read {entry.path}", error) from error
 
 
 def only_answer(store: ObjectStore, path: str) -> tuple[str, int] | None:
@@ -86,12 +106,10 @@ def only_answer(store: ObjectStore, path: str) -> tuple[str, int] | None:
     None if they differ, are no texts, or cannot be told. Two requests. Raises StoreUnavailable.
     """
     try:
-        entry = ListedObject(path, obstore.head(store, path)["size"], 0.0)
-        metadata = _parse(_footer_bytes(store, entry))
+        footer = asked(path, lambda: _footer_bytes(store, ListedObject(path, obstore.head(store, path)["size"], 0.0)))
+        metadata = _parse(footer)
     except (NotReadable, FileNotFoundError):
         return None
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise unavailable(f"read {path}", error) from error
     found, count = set(), 0
     for group in range(metadata.num_row_groups):
         columns = (metadata.row_group(group).column(number) for number in range(metadata.num_columns))
@@ -105,9 +123,14 @@ def only_answer(store: ObjectStore, path: str) -> tuple[str, int] | None:
     return (found.pop(), count) if len(found) == 1 else None
 
 
-def unavailable(what: str, error: Exception) -> StoreUnavailable:
-    """The store's error for people: its first line. The rest is about the client's internals."""
-    return StoreUnavailable(f"{what}: {str(error).partition(chr(10))[0]}")
+def asked(path: str, ask: Callable[[], T]) -> T:
+    """What the store answers. Raises StoreUnavailable, and FileNotFoundError."""
+    try:
+        return ask()
+    except FileNotFoundError:
+        raise
+    except (obstore.exceptions.BaseError, OSError) as error:
+        raise StoreUnavailable(f"read {path}: {error}") from error
 
 
 def _read(store: ObjectStore, entry: ListedObject) -> Footer:
@@ -168,7 +191,11 @@ def _footer_bytes(store: ObjectStore, entry: ListedObject) -> bytes:
     tail = _last(store, entry, min(TAIL_BYTES, entry.size))
     if tail[-len(_MAGIC) :] != _MAGIC:
         raise NotReadable("it does not end like a Parquet file")
-    length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
+    length = parquet_cost.footer_size(tail)
+    try:
+        parquet_cost.check_footer(length)
+    except parquet_cost.TooLarge as error:
+        raise NotReadable(str(error)) from error
     if length + len(_MAGIC) > entry.size:
         raise NotReadable("its Parquet footer is longer than the object")
     if length > len(tail):
@@ -231,11 +258,16 @@ def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
 
 def _reasons_by_rows(store: ObjectStore, entry: ListedObject) -> Counter[str]:
     try:
-        file = pq.ParquetFile(ObjectFile(store, entry.path, entry.size), page_checksum_verification=True)
-        column = file.read([DEAD_REASON]).column(DEAD_REASON)
+        file = pq.ParquetFile(
+            ObjectFile(store, entry.path, entry.size), page_checksum_verification=True, read_dictionary=[DEAD_REASON]
+        )
+        reasons: Counter[str] = Counter()
+        for batch in file.iter_batches(columns=[DEAD_REASON]):
+            pairs = batch.column(DEAD_REASON).drop_null().value_counts().to_pylist()
+            reasons.update({str(pair["values"]): pair["counts"] for pair in pairs})
     except (pa.ArrowException, KeyError, ObjectChanged, OSError) as error:
         raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
-    return Counter({str(pair["values"]): pair["counts"] for pair in column.drop_null().value_counts().to_pylist()})
+    return reasons
 
 
 def _seconds(started: Any, finished: Any) -> float:

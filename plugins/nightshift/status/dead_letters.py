@@ -17,24 +17,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.run import endings
 from nightshift.run.chunks import NotAChunk
-from nightshift.run.ledger import PAGE
 from nightshift.run.names import RunRef
 from nightshift.run.parquet_rows import pieces
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
-from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
+from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, chunks_listed, listed, read_footer
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
 from nightshift.status.shown import as_json, cut, shown
-from nightshift.status.source_rows import Row, SourceRows
-from nightshift.store import get_bytes
+from nightshift.status.source_rows import SourceRows
+from nightshift.store import get_bytes, reaching
 
 PAGE_ROWS: Final = 50
 CHUNKS_AT_ONCE: Final = 32
@@ -156,18 +154,16 @@ class DeadLetters:
         with self._lock:
             return [] if self._folder.plan is None else self._counted().chunks
 
-    def page(
-        self, *, reason: str | None = None, search: str = "", after: int = -1, count: int = PAGE_ROWS, prompts: bool = True
-    ) -> DeadLetterPage:
+    def page(self, *, reason: str | None = None, search: str = "", after: int = -1, count: int = PAGE_ROWS) -> DeadLetterPage:
         """The next dead letters whose ordinal is above `after`.
 
-        reason: only this one. search: only those whose key, message or prompt has this text, whatever its case. prompts: False
-        leaves out prompts and rows, which are then not searched either. Raises what `RunFolder` raises.
+        reason: only this one. search: only those whose key, message or prompt has this text, whatever its case.
+        Raises what `RunFolder` raises.
         """
         with self._lock:
-            return self._page(reason, search.casefold().strip(), after, max(1, count), prompts)
+            return self._page(reason, search.casefold().strip(), after, max(1, count))
 
-    def _page(self, reason: str | None, search: str, after: int, count: int, prompts: bool) -> DeadLetterPage:
+    def _page(self, reason: str | None, search: str, after: int, count: int) -> DeadLetterPage:
         folder = self._folder
         if folder.plan is None:
             return DeadLetterPage(folder.run.prefix, 0, {}, 0, False, 0, 0, 0, (), None, {})
@@ -190,10 +186,8 @@ class DeadLetters:
                     end, full = each.ordinal - 1, True
                     break
                 known = not search or each.has(search)
-                if not known and not prompts:
-                    continue
                 searched += not known
-                letter = self._shown(each, source if prompts else None, rendered)
+                letter = self._shown(each, source, rendered)
                 if known or search in letter.prompt.text.casefold():
                     found.append(letter)
             if full:
@@ -212,8 +206,8 @@ class DeadLetters:
             dict(self._problems),
         )
 
-    def _shown(self, each: _Dead, source: SourceRows | None, rendered: Prompts) -> DeadLetter:
-        row = source.row(each.ordinal) if source else Row({})
+    def _shown(self, each: _Dead, source: SourceRows, rendered: Prompts) -> DeadLetter:
+        row = source.row(each.ordinal)
         prompt = rendered.of(row.values) if row.values else PromptText({}, row.problem)
         return DeadLetter(
             each.ordinal,
@@ -249,23 +243,20 @@ class DeadLetters:
     def _read_notes(self) -> None:
         """The names of all, and the reasons in as many as there is time for."""
         store, work, chunks = self._folder.store, self._folder.work, self._folder.planned.chunk_count
-        try:
-            for page in obstore.list(store, work.dead_notes_folder, chunk_size=PAGE):
-                for meta in page:
-                    if not (count := work.parse_dead_note(meta["path"])):
-                        continue
-                    chunk = int(meta["path"].rsplit("/chunk-", 1)[1][:8])
-                    # Workers write notes: a second one of a chunk, or one of a chunk that the plan lacks, is not by ours.
-                    if chunk < chunks and chunk not in self._noted:
-                        self._noted[chunk] = _Note(meta["path"], count, meta["size"])
-            until = time.monotonic() + NOTES_S
-            new = [note for note in self._noted.values() if note.reasons is None]
+        for entry in itertools.chain.from_iterable(listed(store, work.dead_notes_folder)):
+            if not (count := work.parse_dead_note(entry.path)):
+                continue
+            chunk = int(entry.path.rsplit("/chunk-", 1)[1][:8])
+            # Workers write notes: a second one of a chunk, or one of a chunk that the plan lacks, is not by ours.
+            if chunk < chunks and chunk not in self._noted:
+                self._noted[chunk] = _Note(entry.path, count, entry.size)
+        until = time.monotonic() + NOTES_S
+        new = [note for note in self._noted.values() if note.reasons is None]
+        with reaching(f"read {work.dead_notes_folder}"):
             for start in range(0, len(new), NOTES_AT_ONCE):
                 list(readers().map(lambda note: note.read(store), new[start : start + NOTES_AT_ONCE]))
                 if time.monotonic() > until:
                     break
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise unavailable(f"read {work.dead_notes_folder}", error) from error
 
     def _read_what_was_not_noted(self, ending: endings.Ending | None) -> None:
         """If a night has counted more dead letters than were noted, looks for them in the footers of the other chunks, once."""
@@ -273,7 +264,9 @@ class DeadLetters:
         noted = sum(note.count for note in self._noted.values())
         if self._all_read or ending is None or (ending.dead_letters or 0) <= noted:
             return
-        others = [entry for number, entry in folder.listed() if number not in self._noted]
+        others = [
+            entry for number, entry in chunks_listed(folder.store, folder.work, folder.planned) if number not in self._noted
+        ]
         for entry, footer in zip(others, readers().map(lambda each: _footer(folder.store, each), others), strict=True):
             number = folder.work.parse_chunk(entry.path)
             if footer is not None and footer.reasons and number is not None:

@@ -143,18 +143,12 @@ def distribution(store: ObjectStore, run: RunRef, *, chunks: int = CHUNKS) -> Di
             added.add(folder.chunk(number))
         except NotAChunk as error:
             problems[folder.work.chunk_path(number)] = str(error)
-    made = added.made(run)
+    made = added.made(run, plan.chunk_count if plan else 0, len(committed), len(drawn) - len(problems), problems)
     manifest = folder.manifest
     if manifest is not None and manifest.empty is not None and manifest.equal is not None:
         cut_ = min(manifest.truncated, manifest.predictions)
         made = replace(made, counted=manifest.predictions, cut=cut_, empty=manifest.empty, equal=manifest.equal, exact=True)
-    return replace(
-        made,
-        chunks=plan.chunk_count if plan else 0,
-        committed=len(committed),
-        read=len(drawn) - len(problems),
-        problems=problems,
-    )
+    return made
 
 
 def compared(store: ObjectStore, run: RunRef, earlier: RunRef | None, *, chunks: int = CHUNKS) -> Compared:
@@ -238,13 +232,13 @@ class _Sum:
     def _add(self, name: str, numbers: Iterable[float]) -> None:
         self._numbers.setdefault(name, []).extend(each for each in numbers if math.isfinite(each))
 
-    def made(self, run: RunRef) -> Distribution:
+    def made(self, run: RunRef, chunks: int, committed: int, read: int, problems: Mapping[str, str]) -> Distribution:
         common = self._values.most_common(1)
         return Distribution(
             run.prefix,
-            0,
-            0,
-            0,
+            chunks,
+            committed,
+            read,
             self._answers,
             self._cut,
             self._empty,
@@ -254,7 +248,7 @@ class _Sum:
             {name: _shares(counted) for name, counted in self._labels.items() if _are_labels(counted, self._answers)},
             self._in / self._rows if self._in else None,
             self._out / self._rows if self._out else None,
-            {},
+            problems,
             self._answers,
         )
 

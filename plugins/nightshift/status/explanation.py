@@ -18,7 +18,8 @@ from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan
 from nightshift.spec.columns import DEAD_MESSAGE, DEAD_REASON, ORDINAL
-from nightshift.status.folder import Chunk, RunFolder, asked
+from nightshift.status.chunk_footer import asked
+from nightshift.status.folder import Chunk, RunFolder
 from nightshift.status.prompts import Prompts
 from nightshift.status.samples import Sample, sample_of
 from nightshift.status.shown import as_json, cut

@@ -3,18 +3,18 @@ up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from nightshift.fields.text import minutes, n
 from nightshift.run.heartbeats import Heartbeat
-from nightshift.run.pods_now import Acts, JobSetNow, Stage, refined
+from nightshift.run.pods_now import Acts, JobSetNow, Stage, refined, waited_s
 from nightshift.status.progress import STALLED_S
 
 RESTARTS: Final = 2
 """After so many restarts of an engine that never answered, somebody is told."""
+ENGINE_RUNS: Final = (Stage.WEIGHTS, Stage.WARM_UP, Stage.WORKING)
 
 
 @dataclass(frozen=True)
@@ -50,28 +50,25 @@ def stages(jobsets: Iterable[JobSetNow]) -> tuple[StageCount, ...]:
     return tuple(sorted(counts, key=lambda each: (order.index(each.stage), -each.pods)))
 
 
-def trouble(jobsets: Sequence[JobSetNow], now: float) -> tuple[str, str] | None:
+def trouble(jobsets: Sequence[JobSetNow], now: float, start_s: float, answered: Callable[[], bool]) -> tuple[str, str] | None:
     """Why a run does not begin to work, as a kind (engine or waiting) and a sentence; None if it works, or may yet.
 
-    now: Unix time.
+    now: Unix time. start_s: the longest that an engine should take to start. answered: whether any row has a result; it is
+    asked only if no engine should be starting any more.
     """
     pods = [pod for jobset in jobsets for pod in jobset.pods if pod.stage is not Stage.ENDED]
-    if any(pod.stage is Stage.WORKING for pod in pods):
-        return None
-    broken = [pod for pod in pods if pod.words is not None and (pod.restarts >= RESTARTS or pod.acts is Acts.AUTHOR)]
-    if broken:
+    idle = [pod for pod in pods if pod.stage is not Stage.WORKING]
+    broken = [pod for pod in idle if pod.words is not None and (pod.restarts >= RESTARTS or pod.acts is Acts.AUTHOR)]
+    if broken and idle == pods:
         return "engine", f"No engine starts: {max(broken, key=lambda pod: pod.restarts).waits_for}."
-    held = [each for each in stages(jobsets) if each.acts is Acts.CLUSTER and _seconds(each.since, now) > STALLED_S]
-    if held:
-        longest = max(held, key=lambda each: _seconds(each.since, now))
-        waited = _seconds(longest.since, now)
+    held = [each for each in stages(jobsets) if each.acts is Acts.CLUSTER and waited_s(each.since, now) > STALLED_S]
+    if held and idle == pods:
+        longest = max(held, key=lambda each: waited_s(each.since, now))
+        waited = waited_s(longest.since, now)
         what = longest.waits_for or str(longest.stage)
         return "waiting", f"{n(longest.pods, 'pod')} waiting for {what} for {minutes(waited)}: ask who runs the cluster."
+    runs = max((waited_s(pod.since, now) for pod in pods if pod.stage in ENGINE_RUNS), default=0.0)
+    if runs > start_s and not answered():
+        words = f"No row is answered, and an engine has run for {minutes(runs)}; a start takes {minutes(start_s)} at most."
+        return "engine", f"{words} It may hang: its last lines are in the log of infer; clearing that task starts it again."
     return None
-
-
-def _seconds(since: str, now: float) -> float:
-    try:
-        return now - datetime.fromisoformat(since).timestamp()
-    except ValueError:
-        return 0.0

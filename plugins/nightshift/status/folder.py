@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import obstore
 import pyarrow as pa
 from obstore.store import ObjectStore
 
 from nightshift.run.chunks import NotAChunk, Provenance, decode
-from nightshift.run.ledger import PAGE, Chunks
+from nightshift.run.ledger import Chunks
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef, Work
 from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.plan import Plan
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
-from nightshift.status.chunk_footer import ListedObject, unavailable
+from nightshift.status.chunk_footer import asked, chunks_listed
 from nightshift.tasks import Rendering
-
-T = TypeVar("T")
 
 CHUNK_BYTES_MOST: Final = 64 << 20
 """A larger chunk is not read for a look at it."""
@@ -116,21 +114,9 @@ class RunFolder:
         if self.manifest is not None:
             return range(plan.chunk_count)
         found = Chunks(plan.chunk_count)
-        for number, _ in self.listed():
+        for number, _ in chunks_listed(self.store, self.work, plan):
             found.add(number)
         return list(found)
-
-    def listed(self) -> Iterator[tuple[int, ListedObject]]:
-        """The committed chunks as a LIST has them, by their numbers."""
-        work, plan = self.work, self.planned
-        try:
-            for page in obstore.list(self.store, work.ledger_folder, chunk_size=PAGE):
-                for meta in page:
-                    number = work.parse_chunk(meta["path"])
-                    if number is not None and number < plan.chunk_count:
-                        yield number, ListedObject(meta["path"], meta["size"], meta["last_modified"].timestamp())
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise unavailable(f"list {work.ledger_folder}", error) from error
 
     def chunk(self, number: int) -> Chunk:
         """Raises NotAChunk for one that is not there, too large to look at, or not what was written."""
@@ -165,13 +151,3 @@ def chosen(numbers: Sequence[int], count: int, salt: str) -> list[int]:
 def _rendering(record: RunRecord) -> Rendering:
     """A run of 0.2.0 does not say: as Python writes values."""
     return Rendering(record.rendering) if record.rendering else Rendering.PYTHON
-
-
-def asked(path: str, ask: Callable[[], T]) -> T:
-    """What the store answers. Raises StoreUnavailable, and FileNotFoundError."""
-    try:
-        return ask()
-    except FileNotFoundError:
-        raise
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise unavailable(f"read {path}", error) from error

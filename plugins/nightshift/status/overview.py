@@ -108,7 +108,8 @@ class RunLook:
         self._attempts: Attempts | None = None
         self._lock = threading.Lock()
         self._made: tuple[float, Overview] | None = None
-        self._dead_letters = DeadLetters(store, run, self._folder)
+        self.dead_letters = DeadLetters(store, run, self._folder)
+        """Remembers what it has read."""
         self._reading = threading.Lock()
         self._read: dict[tuple[Any, ...], Any] = {}
 
@@ -119,11 +120,6 @@ class RunLook:
                 made = self._look(within_s)
                 self._made = time.monotonic(), made
             return self._made[1]
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """Remembers what it has read."""
-        return self._dead_letters
 
     def samples(self, rows: int = samples.ROWS, chunks: int = samples.CHUNKS) -> Samples:
         """Those of an open run change as it goes on; they are read again after `SAMPLED_S`."""

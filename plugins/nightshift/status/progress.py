@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-import obstore
 from obstore.store import ObjectStore
 
-from nightshift.run.ledger import PAGE
 from nightshift.run.names import Work
 from nightshift.run.plan import Plan
-from nightshift.status.chunk_footer import unavailable
+from nightshift.status.chunk_footer import chunks_listed
 from nightshift.status.rate import WINDOW_S
 
 STALLED_S: Final = 900.0
@@ -69,13 +67,6 @@ class Adding:
 def progress(store: ObjectStore, work: Work, plan: Plan, now: float) -> Progress:
     """now: Unix time. Raises StoreUnavailable."""
     adding = Adding(now)
-    try:
-        for page in obstore.list(store, work.ledger_folder, chunk_size=PAGE):
-            for meta in page:
-                number = work.parse_chunk(meta["path"])
-                if number is None or number >= plan.chunk_count:
-                    continue
-                adding.add(len(plan.chunk_range(number)), meta["last_modified"].timestamp())
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise unavailable(f"list {work.ledger_folder}", error) from error
+    for number, entry in chunks_listed(store, work, plan):
+        adding.add(len(plan.chunk_range(number)), entry.modified)
     return adding.made()

@@ -32,7 +32,7 @@ class Attempt:
         return {"attempt": found.pop("name"), **found, "last_seen": iso(self.last_seen)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """A run at one moment. Times are seconds since 1970. Invariant: chunks_committed + chunks_left + chunks_bad = chunks_total.
 
@@ -51,25 +51,25 @@ class Status:
     planned: bool
     rows_total: int
     rows_done: int
-    rows_saved: int
-    rows_bad: int
+    rows_saved: int = 0
+    rows_bad: int = 0
     dead_reasons: dict[str, int]
     chunks_total: int
     chunks_committed: int
     chunks_read: int
-    chunks_left: int
-    chunks_bad: int
-    foreign_objects: int
-    unanswered: int
-    partials: int
-    partials_bad: int
+    chunks_left: int = 0
+    chunks_bad: int = 0
+    foreign_objects: int = 0
+    unanswered: int = 0
+    partials: int = 0
+    partials_bad: int = 0
     prompt_tokens: int
     output_tokens: int
-    rate: float | None
-    elapsed_s: float | None
-    last_commit: float | None
+    rate: float | None = None
+    elapsed_s: float | None = None
+    last_commit: float | None = None
     workers_planned: int
-    attempts: list[Attempt]
+    attempts: list[Attempt] = field(default_factory=list)
     waste_lost_rows: int
     waste_partial_rows: int
     problems: dict[str, str]

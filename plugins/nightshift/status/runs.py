@@ -21,10 +21,11 @@ from nightshift.fields.text import n
 from nightshift.run.names import RunRef
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.shown import Known, read, whole
-from nightshift.status.chunk_footer import unavailable
+from nightshift.status.chunk_footer import asked
 from nightshift.status.readers import READERS, readers
 from nightshift.status.shown import as_json
 from nightshift.status.summary import Summarizer, Summary
+from nightshift.store import StoreUnavailable
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -93,14 +94,6 @@ class Runs:
     def jobs(self) -> frozenset[str]:
         """All that have a folder. Raises StoreUnavailable."""
         return frozenset(_Asked(self._store).jobs())
-
-    def summary(self, run: RunRef) -> Summary:
-        """Raises NoSuchRun, StoreUnavailable."""
-        asked = _Asked(self._store)
-        found = [each for each in self._of_day(asked, run.partition, run.job) if each.run == run]
-        if not found:
-            raise NoSuchRun(f"There is no run {run.prefix}.")
-        return found[0]
 
     def _days(self, asked: _Asked, names: Sequence[str]) -> list[tuple[str, str]]:
         listed = self._map(asked.partitions, names)
@@ -275,13 +268,14 @@ class _Asked:
 
     def _folders(self, prefix: str) -> list[str]:
         try:
-            found = obstore.list_with_delimiter(self._store, prefix or None)["common_prefixes"]
+            found = asked(prefix or "the bucket", lambda: obstore.list_with_delimiter(self._store, prefix or None))
+            names = found["common_prefixes"]
         except FileNotFoundError:
-            found = []
-        except (obstore.exceptions.BaseError, OSError) as error:
+            names = []
+        except StoreUnavailable as error:
             # The client has no exception for this.
-            if "NoSuchBucket" in str(error):
+            if "NoSuchBucket" in str(error.__cause__):
                 raise NoSuchRun("There is no bucket of this name, so there are no runs. Check NIGHTSHIFT_BUCKET.") from error
-            raise unavailable(f"list {prefix or 'the bucket'}", error) from error
-        self.note(1 + len(found) // FOLDERS_A_PAGE)
-        return [path.rstrip("/").rsplit("/", 1)[-1] for path in found]
+            raise
+        self.note(1 + len(names) // FOLDERS_A_PAGE)
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in names]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -52,10 +52,6 @@ class SourceRows:
             return Row({}, f"its exported row is gone or not as it was planned: {error}")
         except (pa.ArrowException, OSError) as error:
             return Row({}, f"its exported row cannot be read: {error}")
-
-    def rows(self, ordinals: Iterable[int]) -> dict[int, Row]:
-        """In order of the ordinals, so that each row group is read once."""
-        return {ordinal: self.row(ordinal) for ordinal in sorted(ordinals)}
 
     def _open(self, ordinal: int) -> InputReader:
         file, number, _ = next(iter(self._plan.locate(range(ordinal, ordinal + 1))))

@@ -24,13 +24,13 @@ from nightshift.run.pods_now import Stage
 from nightshift.run.record import RunRecord
 from nightshift.run.shown import Known, Place, Word, places
 from nightshift.spec import JobSpec
-from nightshift.status.chunk_footer import only_answer, unavailable
+from nightshift.status.chunk_footer import asked, listed, only_answer
 from nightshift.status.concerns import ENOUGH, concerns
 from nightshift.status.fleets import trouble
-from nightshift.status.folder import asked
 from nightshift.status.progress import STALLED_S, Progress, progress
 from nightshift.status.report import iso
 from nightshift.status.shown import as_json, cut
+from nightshift.status.workers import Attempts
 
 FRESH_S: Final = 5.0
 """A summary that is younger is not made again."""
@@ -40,8 +40,8 @@ WORKING: Final = ("unplanned", "open", "complete")
 
 @dataclass(frozen=True)
 class Attention:
-    """Why a run needs somebody. kind: failed, unreadable, late, stalled, engine (none starts), waiting (for the cluster),
-    dead_letters, cut, empty or equal. words: a sentence."""
+    """Why a run needs attention. kind: failed, unreadable, late, stalled, engine (none starts or answers), waiting (for the
+    cluster), dead_letters, cut, empty or equal. words: a sentence."""
 
     kind: str
     words: str
@@ -57,7 +57,7 @@ class Summary:
     by workers' notes. rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the
     deadline of its job, from when its rows were exported. redo_of: the run that it completes, which has redo_rows rows, those
     with an answer too. published: its last publication, whatever came after that. place: whether the table shows it
-    (`nightshift.run.shown`); one that another run has completed or replaced needs nobody.
+    (`nightshift.run.shown`); one that another run has completed or replaced needs no attention.
     """
 
     run: RunRef
@@ -178,7 +178,7 @@ class Summarizer:
             note(2)
             ending, published = endings.last_two(self._store, run)
             found = replace(found, published=published)
-            if self._manifest is not None and (ending is None or ending.state == endings.PUBLISHED):
+            if self._manifest is not None and not _failed_since(self._manifest, ending):
                 return self._sealed(found, self._manifest, ending)
             note(2)
             pause = pauses.newest(self._store, run)
@@ -200,7 +200,8 @@ class Summarizer:
         return self._open(found, spec, done, dead, now, note)
 
     def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None) -> Summary:
-        """Also a published one."""
+        """Also a published one, by its ending, and one that was sealed after a night had failed."""
+        ending = ending if ending and ending.state == endings.PUBLISHED else None
         attention = [Attention(*each) for each in concerns(manifest)]
         if manifest.equal is None:
             attention += self._all_equal()
@@ -228,7 +229,7 @@ class Summarizer:
             found,
             state="failed",
             ended_at=ending.at,
-            rows=self._plan.rows if self._plan else None,
+            rows=known.rows if (known := self._plan or self._manifest) else None,
             done=done.rows if done else ending.rows_committed,
             dead_letters=dead if ending.dead_letters is None else ending.dead_letters,
             failed_task=ending.task or None,
@@ -263,8 +264,16 @@ class Summarizer:
         if made.state == "open":
             fleets = pods_kept.load(self._store, self._run)
             note(1 + len(fleets))
-            if found := trouble(fleets, now):
+            start_s = self._spec.compute.worker().start_seconds if self._spec else 0
+            if found := trouble(fleets, now, start_s, lambda: bool(made.done) or self._any_answer(now, note)):
                 yield Attention(*found)
+
+    def _any_answer(self, now: float, note: Callable[[int], None]) -> bool:
+        """Whether a worker has a result that is not committed yet, by heartbeats."""
+        assert self._plan is not None, "the caller has one"
+        workers = Attempts(self._store, self._run.work(self._plan.uid)).look(now)
+        note(1 + len(workers))
+        return any(worker.rows for worker in workers)
 
     def _tried_again(self, ending: Ending, note: Callable[[int], None]) -> bool:
         """Whether pods were seen at work after a night had failed, although they have committed nothing yet."""
@@ -281,12 +290,9 @@ class Summarizer:
         assert self._plan is not None, "the caller has one"
         work = self._run.work(self._plan.uid)
         total = count = 0
-        try:
-            for page in obstore.list(self._store, work.dead_notes_folder, chunk_size=1000):
-                count += len(page)
-                total += sum(work.parse_dead_note(meta["path"]) or 0 for meta in page)
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise unavailable(f"list {work.dead_notes_folder}", error) from error
+        for page in listed(self._store, work.dead_notes_folder):
+            count += len(page)
+            total += sum(work.parse_dead_note(entry.path) or 0 for entry in page)
         note(1 + count // 1000)
         return total
 
@@ -313,6 +319,13 @@ class Summarizer:
             if self._plan is not None:
                 head = asked(self._run.plan_path, lambda: obstore.head(self._store, self._run.plan_path))
                 self._planned_at = head["last_modified"].timestamp()
+
+
+def _failed_since(manifest: RunManifest, ending: Ending | None) -> bool:
+    """Whether a night has failed after the seal."""
+    if ending is None or ending.state != endings.FAILED:
+        return False
+    return (_moment(ending.at) or 0) >= (_moment(manifest.sealed_at) or 0)
 
 
 def _went_on(ending: Ending, done: Progress) -> bool:

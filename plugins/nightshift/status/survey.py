@@ -12,7 +12,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import obstore
 from obstore.store import ObjectStore
@@ -29,17 +29,13 @@ from nightshift.run.names import RunRef, Work
 from nightshift.run.opening import NoSuchRun
 from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.spec import JobSpec
-from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, read_footer, unavailable
+from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, asked, listed, read_footer
 from nightshift.status.progress import Adding, Progress
 from nightshift.status.rate import Rate
 from nightshift.status.readers import readers
 from nightshift.status.report import Attempt, Status
-from nightshift.status.sealed import sealed_status
 from nightshift.store import StoreUnavailable, get_bytes
 
-T = TypeVar("T")
-
-PAGE: Final = 1000
 READ_AT_ONCE: Final = 64
 """Chunks between two looks at the clock."""
 
@@ -87,8 +83,11 @@ class Survey:
         """
         until = None if within_s is None else time.monotonic() + within_s
         # The manifest first: then a run seen as sealed is also seen with all of its chunks.
-        head = _ask(self._run.manifest_path, lambda: obstore.head(self._store, self._run.manifest_path))
-        sealed = None if head is None else float(head["last_modified"].timestamp())
+        try:
+            head = asked(self._run.manifest_path, lambda: obstore.head(self._store, self._run.manifest_path))
+            sealed = float(head["last_modified"].timestamp())
+        except FileNotFoundError:
+            sealed = None
         if sealed is not None and self._manifest is None:
             self._manifest = self._read_manifest()
         if self._spec is None:
@@ -98,9 +97,7 @@ class Survey:
         if self._spec is None and self._plan is None and not self._anything():
             raise NoSuchRun(f"There is no run at {self._url}")
         if within_s is not None and sealed is not None and self._manifest is not None:
-            return sealed_status(
-                self._url, self._run, self._spec or {}, self._plan, self._manifest, sealed, self._bill(), self._problems
-            )
+            return self._sealed_status(self._manifest, sealed)
         passing: dict[str, str] = {}
         foreign: dict[str, str] = {}
         lost: Counter[str] = Counter()
@@ -110,6 +107,36 @@ class Survey:
             lost = self._lost()
         return self._status(sealed, lost, foreign, passing)
 
+    def _sealed_status(self, manifest: RunManifest, sealed: float) -> Status:
+        """From the run manifest alone: without attempts, which it only names. sealed: Unix time by the store's clock."""
+        chunks, bill = len(manifest.chunks), self._bill()
+        profiles = (manifest.measured or {}).get("profiles", ())
+        unused, lost = (sum(each.get(name, 0) for each in profiles) for name in ("rows_unused", "rows_lost"))
+        return Status(
+            url=self._url,
+            run=self._run,
+            spec=self._spec or {},
+            planned=True,
+            rows_total=manifest.rows,
+            rows_done=manifest.rows,
+            dead_reasons=dict(Counter(manifest.dead_reasons).most_common()),
+            chunks_total=chunks,
+            chunks_committed=chunks,
+            chunks_read=chunks,
+            prompt_tokens=manifest.prompt_tokens,
+            output_tokens=manifest.output_tokens or 0,
+            truncated=manifest.truncated,
+            engine_versions=dict(manifest.engine_versions),
+            workers_planned=self._plan.workers if self._plan else 0,
+            waste_lost_rows=lost,
+            waste_partial_rows=max(0, unused - lost),
+            problems=dict(self._problems),
+            sealed_at=sealed,
+            observed_at=time.time(),
+            measured=manifest.measured,
+            bill=bill,
+        )
+
     @property
     def _work(self) -> Work:
         assert self._plan is not None, "it is asked for what workers wrote only if there is a plan"
@@ -117,7 +144,7 @@ class Survey:
 
     def _read_plan(self) -> Plan | None:
         try:
-            return _ask(self._run.plan_path, lambda: load_plan(self._store, self._run))
+            return asked(self._run.plan_path, lambda: load_plan(self._store, self._run))
         except (PlanError, UnreadableFormat) as error:
             self._problems[self._run.plan_path] = str(error)
             return None
@@ -126,7 +153,7 @@ class Survey:
         """Counts new chunks; returns the reason for each path that does not belong in the ledger."""
         foreign = {}
         new, adding = _Unread(), Adding(time.time())
-        for page in self._pages(self._work.ledger_folder):
+        for page in listed(self._store, self._work.ledger_folder):
             for entry in page:
                 chunk = self._work.parse_chunk(entry.path)
                 if chunk is None or chunk >= plan.chunk_count:
@@ -147,7 +174,7 @@ class Survey:
         return foreign
 
     def _read_partials(self, plan: Plan, passing: dict[str, str]) -> None:
-        for page in self._pages(self._work.partials_folder()):
+        for page in listed(self._store, self._work.partials_folder()):
             named = ((self._work.parse_partial(entry.path), entry) for entry in page)
             new = [
                 (found[0], entry)
@@ -211,7 +238,7 @@ class Survey:
     def _lost(self) -> Counter[str]:
         """Rows computed for nothing by attempt, from the names of the notes; other names are ignored."""
         lost: Counter[str] = Counter()
-        for page in self._pages(self._work.lost_notes_folder):
+        for page in listed(self._store, self._work.lost_notes_folder):
             for entry in page:
                 if found := self._work.parse_lost_note(entry.path):
                     attempt, rows = found
@@ -295,25 +322,17 @@ class Survey:
             if chunk not in self._committed and chunk not in self._bad_chunks
         )
 
-    def _pages(self, folder: str) -> Iterator[list[ListedObject]]:
-        try:
-            for page in obstore.list(self._store, folder, chunk_size=PAGE):
-                yield [ListedObject(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise unavailable(f"list {folder}", error) from error
-
     def _anything(self) -> bool:
+        prefix = self._run.prefix
         try:
-            for page in obstore.list(self._store, self._run.prefix, chunk_size=1):
-                return bool(page)
+            return any(asked(prefix, lambda: next(iter(obstore.list(self._store, prefix, chunk_size=1)), ())))
         except FileNotFoundError:
             return False
-        except (obstore.exceptions.BaseError, OSError) as error:
+        except StoreUnavailable as error:
             # The client has no exception for this.
-            if "NoSuchBucket" in str(error):
+            if "NoSuchBucket" in str(error.__cause__):
                 return False
-            raise unavailable(f"list {self._run.prefix}", error) from error
-        return False
+            raise
 
     def _bill(self) -> Bill | None:
         """What a sealed run cost; None without prices, or if its manifest cannot say."""
@@ -325,7 +344,7 @@ class Survey:
         except ValidationError:  # Another kind of run, or a job of another release: its estimate is left out.
             spec = None
         try:
-            return _ask(self._run.plan_path, lambda: bill_of(self._store, manifest, self._plan, spec, prices))
+            return asked(self._run.plan_path, lambda: bill_of(self._store, manifest, self._plan, spec, prices))
         except (KeyError, TypeError, ValueError) as error:
             self._problems[self._run.manifest_path] = f"its costs cannot be read: {error!r}"
             return None
@@ -333,14 +352,14 @@ class Survey:
     def _read_manifest(self) -> RunManifest | None:
         path = self._run.manifest_path
         try:
-            return _ask(path, lambda: load_manifest(self._store, self._run))
+            return asked(path, lambda: load_manifest(self._store, self._run))
         except UnreadableFormat as error:
             self._problems[path] = str(error)
             return None
 
     def _read_spec(self) -> dict[str, Any] | None:
         path = self._run.spec_path
-        body = _ask(path, lambda: get_bytes(self._store, path))
+        body = asked(path, lambda: get_bytes(self._store, path))
         if body is None:
             return None
         try:
@@ -387,16 +406,6 @@ class _Unread:
             if chunk not in self.read:
                 found.add(chunk, size, at, rows)
         return found
-
-
-def _ask(path: str, ask: Callable[[], T | None]) -> T | None:
-    """The store's answer; None for an object that does not exist. Raises StoreUnavailable."""
-    try:
-        return ask()
-    except FileNotFoundError:
-        return None
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise unavailable(f"read {path}", error) from error
 
 
 def _check_run(plan: Plan, footer: Footer) -> None:

@@ -96,11 +96,11 @@ def _stages(profile: Mapping[str, Any]) -> str:
     most, engine = profile.get("start_up_most_s", {}), profile.get("engine_start_s", {})  # Earlier releases have neither.
     shown = []
     for name, seconds in in_order(profile["start_up_s"]):
-        more = [f"at most {_duration(most[name])}"] if most.get(name, 0.0) >= seconds + 1 else []
+        more = [f"at most {duration(most[name])}"] if most.get(name, 0.0) >= seconds + 1 else []
         if name == "weights" and engine:
-            parts = ", ".join(f"{part.replace('_', '-')} {_duration(engine[part])}" for part in ENGINE_PARTS if part in engine)
+            parts = ", ".join(f"{part.replace('_', '-')} {duration(engine[part])}" for part in ENGINE_PARTS if part in engine)
             more.append(f"the engine says {parts}")
-        shown.append(f"{name.replace('_', '-')} {_duration(seconds)}" + (f" ({'; '.join(more)})" if more else ""))
+        shown.append(f"{name.replace('_', '-')} {duration(seconds)}" + (f" ({'; '.join(more)})" if more else ""))
     return ", ".join(shown)
 
 
@@ -119,13 +119,13 @@ def _rate(status: Status) -> str:
     if status.complete:
         if not status.elapsed_s:
             return "done"
-        return f"done in {_duration(status.elapsed_s)}, {status.rows_done / status.elapsed_s:,.1f} rows/s"
-    since = "" if status.last_commit is None else f"; last commit {_duration(status.observed_at - status.last_commit)} ago"
+        return f"done in {duration(status.elapsed_s)}, {status.rows_done / status.elapsed_s:,.1f} rows/s"
+    since = "" if status.last_commit is None else f"; last commit {duration(status.observed_at - status.last_commit)} ago"
     if status.paused is not None:
         return f"paused{since}"
     if status.rate is None:
         return f"unknown{since}"
-    left = "unknown" if status.seconds_left is None else f"about {_duration(status.seconds_left)}"
+    left = "unknown" if status.seconds_left is None else f"about {duration(status.seconds_left)}"
     return f"{status.rate:,.1f} rows/s, time left {left}{since}"
 
 
@@ -137,7 +137,7 @@ def _workers(status: Status) -> list[str]:
         lost = f", {attempt.lost_rows:,} lost" if attempt.lost_rows else ""
         saved = f", {attempt.partial_rows:,} saved" if attempt.partial_rows else ""
         did = f"{n(attempt.chunks, 'chunk')}, {n(attempt.rows, 'row')}{saved}{lost}"
-        ago = _duration(status.observed_at - attempt.last_seen)
+        ago = duration(status.observed_at - attempt.last_seen)
         lines.append(f"          {attempt.name} on {attempt.node}: {did}, {ago} ago")
     if (more := len(status.attempts) - SHOWN_ATTEMPTS) > 0:
         lines.append(f"          and {more:,} more")
@@ -148,7 +148,7 @@ def _listed(reasons: dict[str, int]) -> str:
     return f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """The two largest units; never negative, even if this clock is behind."""
     whole = max(0, round(seconds))
     days, hours, minutes = whole // 86_400, whole // 3_600 % 24, whole // 60 % 60

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from nightshift.run.pods_now import waited_s
+
 WAITS_S: Final = 900.0
 """After so long, a night that was due or was triggered should have begun."""
 
@@ -47,23 +49,16 @@ class Unopened:
 def unopened(dag: Newest, why: Callable[[], str], now: datetime | None = None) -> Unopened | None:
     """None if the newest night has a run, or begins in time. why: what the failed task plan said last."""
     if dag.state == "failed" and dag.plan == "failed":
-        words = f"The last night of {dag.job} opened no run, because its task plan failed: {why()}"
+        words = f"The last night of {dag.job} failed in its task plan: {why()}"
         return Unopened(dag.job, "failed", dag.at, words, dag.dag_run_id)
     if dag.paused and (dag.due_at or dag.state == "queued"):
         words = f"The DAG {dag.job} is paused in Airflow: no night of it begins until you unpause it there."
         return Unopened(dag.job, "paused", dag.due_at or dag.at, words)
-    late = (now or datetime.now(UTC)).timestamp() - WAITS_S
-    if dag.state == "queued" and _before(dag.at, late):
+    at = (now or datetime.now(UTC)).timestamp()
+    if dag.state == "queued" and waited_s(dag.at, at) > WAITS_S:
         words = f"A night of {dag.job} was asked for at {dag.at}, and no task of it has begun. Is Airflow's scheduler at work?"
         return Unopened(dag.job, "waiting", dag.at, words, dag.dag_run_id)
-    if _before(dag.due_at, late):
+    if waited_s(dag.due_at, at) > WAITS_S:
         words = f"The night of {dag.job} that was due at {dag.due_at} has not begun. Is Airflow's scheduler at work?"
         return Unopened(dag.job, "overdue", dag.due_at, words)
     return None
-
-
-def _before(at: str, moment: float) -> bool:
-    try:
-        return datetime.fromisoformat(at).timestamp() < moment
-    except ValueError:
-        return False

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import obstore
@@ -24,7 +23,8 @@ from nightshift.run.heartbeats import BYTES_MOST, Ended, Heartbeat, NotAHeartbea
 from nightshift.run.ledger import PAGE
 from nightshift.run.names import Work
 from nightshift.run.pod_startup import Starts
-from nightshift.status.chunk_footer import unavailable
+from nightshift.run.pods_now import waited_s
+from nightshift.status.chunk_footer import asked
 from nightshift.status.readers import readers
 from nightshift.status.shown import as_json
 
@@ -91,11 +91,9 @@ class Attempts:
         at = time.time() if now is None else now
         with self._lock:
             try:
-                due = self._find(at)
+                due = asked(self._work.attempts_folder, lambda: self._find(at))
             except FileNotFoundError:
                 due = []
-            except (obstore.exceptions.BaseError, OSError) as error:
-                raise unavailable(f"read {self._work.attempts_folder}", error) from error
             self._looked.update(dict.fromkeys(due, at))
             workers = [worker_of(beat, at) for beat in self._beats.values()]
         return sorted(workers, key=lambda each: (not each.running, each.seen_s, each.attempt))
@@ -142,7 +140,7 @@ class Attempts:
             return True
         if beat.ended is not None:
             return False
-        return now - _at(beat, now) < GONE_S or now - self._looked.get(name, 0.0) >= GONE_S
+        return waited_s(beat.at, now) < GONE_S or now - self._looked.get(name, 0.0) >= GONE_S
 
     def _look_for(self, name: str) -> None:
         folder = f"{self._work.attempts_folder}/{name}"
@@ -168,7 +166,7 @@ class Attempts:
 
 def worker_of(beat: Heartbeat, now: float) -> Worker:
     """now: Unix time."""
-    seen_s = max(0.0, now - _at(beat, now))
+    seen_s = max(0.0, waited_s(beat.at, now))
     stage, stage_s = _stage(beat, seen_s)
     return Worker(
         beat.attempt,
@@ -200,14 +198,6 @@ def _stage(beat: Heartbeat, seen_s: float) -> tuple[str, float | None]:
     if "warm_up" not in beat.start_up_s:
         return "warm_up", beat.age_s - beat.start_up_s["weights"] + seen_s
     return "works", beat.work_s or None
-
-
-def _at(beat: Heartbeat, now: float) -> float:
-    """Unix time of a heartbeat, by its machine's clock; now, if it does not say."""
-    try:
-        return datetime.fromisoformat(beat.at).timestamp()
-    except ValueError:
-        return now
 
 
 def running(workers: Iterable[Worker]) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from nightshift import exits
-from nightshift.driver.bootstrap import first_window, meet, version_of
+from nightshift.driver.bootstrap import first_window, meet, version_for
 from nightshift.driver.drain import DrainOnSignal
 from nightshift.driver.engine import EngineClient
 from nightshift.driver.json_log import log_to_stdout
@@ -34,6 +34,7 @@ from nightshift.tasks.base import TaskKind, WrongModel, load_kind
 if TYPE_CHECKING:
     from nightshift.driver.traces import RequestTraces
     from nightshift.stream.ports import Sink, Source
+    from nightshift.stream.stats import StreamStats
 
 log = logging.getLogger("nightshift.stream")
 
@@ -49,7 +50,8 @@ def run(options: Options) -> int:
     """Runs the stream; returns the exit code. Bad input is reported on stderr, all else in the log on stdout."""
     try:
         spec = load_stream(options.file)
-        if missing := _missing(spec, options):
+        lacks_sink = bool(spec.sink.PORTS) and not options.sink_url
+        if missing := [*([] if options.engine_url else [NO_ENGINE]), *([NO_SINK] if lacks_sink else [])]:
             print(*missing, sep="\n", file=sys.stderr)
             return exits.BAD_INPUT
         kind = load_kind(spec)
@@ -108,13 +110,6 @@ def _each(error: BaseException) -> list[BaseException]:
     return [one for part in error.exceptions for one in _each(part)] if isinstance(error, BaseExceptionGroup) else [error]
 
 
-def _missing(spec: StreamSpec, options: Options) -> list[str]:
-    """What is not set and is needed, a line for each."""
-    engine = [] if options.engine_url else [NO_ENGINE]
-    database = bool(spec.sink.PORTS) and not options.sink_url
-    return engine + ([NO_SINK] if database else [])
-
-
 async def _work(
     options: Options,
     spec: StreamSpec,
@@ -126,7 +121,7 @@ async def _work(
 ) -> int:
     from nightshift.stream.dead_letter_message import Announcement
     from nightshift.stream.metrics import StreamCollector, TargetCollector
-    from nightshift.stream.pubsub import Topic, check_topic
+    from nightshift.stream.pubsub import Subscription, Topic, check_topic
     from nightshift.stream.stats import StreamStats
     from nightshift.stream.subscriber import Subscriber, SubscriberLimits
 
@@ -143,25 +138,24 @@ async def _work(
         )
     sink = make_sink()
     window, requests = first_window(spec.seats(), kind)
-    async with EngineClient(
-        options.engine_url,
-        spec.model.name,
-        request_timeout_s=spec.request.timeout_seconds,
-        connection_life_s=CONNECTION_LIFE_S,
-    ) as engine:
+    timeout_s = spec.request.timeout_seconds
+    client = EngineClient(options.engine_url, spec.model.name, request_timeout_s=timeout_s, connection_life_s=CONNECTION_LIFE_S)
+    async with client as engine:
         topic = Topic(names[1], Announcement(spec.job, spec.source.origin, spec.sink.dead_letters_place))
-        subscription = names[0] if isinstance(spec.source, Messages) else None
+        source = _source(spec, names[0], counts)
+        subscription = source if isinstance(source, Subscription) else None
         if not (
             await _reached("the sink", sink.open, drain)
             and await _reached("Pub/Sub", lambda: check_topic(topic, subscription), drain)
             and await meet([engine], drain, float("inf"))
         ):
             return exits.DONE
-        await _ask(engine, spec)
+        # Behind one address a stream may have servers of two models, one as a canary, and they are replaced one by one.
+        await version_for([engine], spec, name_alone=True)
         subscriber = Subscriber(
             kind=kind,
             engine=engine,
-            source=_source(spec, names[0]),
+            source=source,
             sink=sink,
             dead_letters=topic,
             decoder=decoder,
@@ -177,19 +171,12 @@ async def _work(
         return await subscriber.run()
 
 
-async def _ask(engine: EngineClient, spec: StreamSpec) -> None:
-    """What it serves. Raises WrongEngine, OSError."""
-    asked = {"max_model_len": spec.engine.max_model_len, "answer_tokens": getattr(spec.request, "max_tokens", 0)}
-    # Behind one address a stream may have servers of two models, one as a canary, and they are replaced one by one.
-    await version_of([engine], spec.model.name, name_alone=True, **asked)
-
-
-def _source(spec: StreamSpec, name: str) -> Source:
+def _source(spec: StreamSpec, name: str, counts: StreamStats) -> Source:
     """name: of the subscription, with its project."""
     if isinstance(spec.source, Messages):
         from nightshift.stream.pubsub import Subscription
 
-        return Subscription(name)
+        return Subscription(name, counts)
     from nightshift.store import open_store
     from nightshift.stream.folder_objects import WatchedFolder
     from nightshift.stream.folder_source import Watched

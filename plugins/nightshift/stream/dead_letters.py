@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import psycopg
 from psycopg import sql
-from psycopg.rows import TupleRow
 
 from nightshift.spec.sinks.postgres import TableSink
 from nightshift.stream import redriven_ids
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unwritable
-from nightshift.stream.postgres import Session
 from nightshift.stream.schema import age
+from nightshift.stream.session import Connection, Session
 from nightshift.stream.sink_address import parse
+from nightshift.stream.table_checks import columns_of, full_name
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from nightshift.spec import StreamSpec
 
 T = TypeVar("T")
-Connection = psycopg.AsyncConnection[TupleRow]
 
 _AGE: Final = age(sql.Identifier("message_id"))
 _COLUMNS: Final = {"redriven_at": "timestamptz", "redriven_as": "text"}
@@ -105,7 +103,9 @@ class DeadLetterTable:
                 "FROM unnest(%s::text[], %s::text[]) AS u (id, own) WHERE t.message_id = u.id"
             ).format(table=self._table)
             done = sorted(published)
-            await connection.execute(mark, [done, [redriven_ids.next_id(each) for each in done]])
+            marked = await connection.execute(mark, [done, [redriven_ids.next_id(each) for each in done]])
+            if marked.rowcount < len(done):
+                raise Unwritable("a trigger keeps the change from being made, without an error")
             return published
 
         return await self._run(work)
@@ -124,13 +124,11 @@ class DeadLetterTable:
             raise SinkRefused(f"the table {self._shown} does not let a dead letter be marked as redriven: {error}") from error
 
     async def _check(self, connection: Connection) -> None:
-        found = await connection.execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            [self._table.as_string(connection)],
-        )
-        columns = {row[0] for row in await found.fetchall()}
-        if not columns:
+        name = await full_name(connection, sql.Identifier(*self._shown.split(".")))
+        if name is None:
             raise SinkRefused(f"there is no table {self._shown}: the stream makes it when it starts")
+        self._table = name
+        columns = await columns_of(connection, name)
         lacking: Mapping[str, str] = {name: kind for name, kind in _COLUMNS.items() if name not in columns}
         if lacking:
             adds = ", ".join(f"ADD COLUMN {name} {kind}" for name, kind in lacking.items())

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -22,14 +21,15 @@ from nightshift.store import Objects, ObjectStorage, StoreUnavailable, open_stor
 from nightshift.stream.messages import Answered, Dead, Message, Outcome
 from nightshift.stream.parquet import Format
 from nightshift.stream.ports import Collect, Locked, SinkRefused, Standing, Unavailable
+from nightshift.stream.remembered_ids import RememberedIds
 from nightshift.tasks.base import TaskKind
 
 log = logging.getLogger(__name__)
 
 SomeOutcome = TypeVar("SomeOutcome", bound=Outcome)
 
-BYTES_MOST: Final = 64 << 20
-"""Of the messages and answers of a file, in memory."""
+FILE_BYTES: Final = 64 << 20
+"""Of messages and answers, as they are in memory, the most in one file."""
 REMEMBER_MOST: Final = 500_000
 """Ids that are remembered: about 100 MB. A message whose acknowledgement was lost comes again when its lease ends, after ten
 minutes at most; one that another process held meanwhile may come much later."""
@@ -55,12 +55,11 @@ class FileSink:
         every_s: float,
         now: Callable[[], datetime],
     ) -> None:
-        # One file is written while the next is collected.
-        self.collect = Collect(rows=rows, size=BYTES_MOST, age_s=every_s, aside=2 * rows)
+        self.collect = Collect(rows=rows, size=FILE_BYTES, age_s=every_s)
         self._objects = objects
         self._form = form
         self._now = now
-        self._written = _Written()
+        self._written = RememberedIds(REMEMBER_MOST)
 
     async def open(self) -> None:
         """Says in the folder what its files are. Raises SinkRefused if they are another's, Locked, Unavailable."""
@@ -82,7 +81,7 @@ class FileSink:
         """There is nothing to close."""
 
     async def known(self, messages: Sequence[tuple[Message, tuple[str, ...] | None]]) -> list[Standing | Dead]:
-        return [Standing.OVER if self._written.has(message.id) else Standing.NEW for message, _ in messages]
+        return [Standing.OVER if message.id in self._written else Standing.NEW for message, _ in messages]
 
     async def write(self, answered: Sequence[Answered]) -> frozenset[str]:
         now = self._now()
@@ -111,23 +110,6 @@ class FileSink:
                 raise Unavailable(str(error)) from error
             self._written.add(each.message.id for each in outcomes)
             log.info("file", extra={"fields": {"name": name, "rows": len(outcomes), "bytes": len(body), "new": fresh}})
-
-
-class _Written:
-    """The ids of messages that this process has written, the latest of them."""
-
-    def __init__(self) -> None:
-        # Not a dict, which takes longer and longer to find its first key while keys are taken from its front.
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def has(self, message: str) -> bool:
-        return message in self._ids
-
-    def add(self, messages: Iterator[str]) -> None:
-        for message in messages:
-            self._ids[message] = None
-        while len(self._ids) > REMEMBER_MOST:
-            self._ids.popitem(last=False)
 
 
 def _by_hour(outcomes: Sequence[SomeOutcome]) -> list[list[SomeOutcome]]:

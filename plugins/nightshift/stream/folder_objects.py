@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import obstore
 import orjson
 
-from nightshift.store import ObjectChanged, ObjectFile, ObjectStorage, StoreUnavailable, is_hidden
+from nightshift.store import ObjectChanged, ObjectFile, ObjectStorage, StoreUnavailable, is_hidden, reaching
 from nightshift.stream.folder_source import BrokenObject, Found
 
 if TYPE_CHECKING:
@@ -53,12 +53,10 @@ class WatchedFolder:
             yield from rows(ObjectFile(self._store, found.path, found.size, found.e_tag), self._form)
 
     async def _listed(self) -> AsyncIterator[ObjectMeta]:
-        try:
+        with reaching("list the watched folder"):
             async for page in obstore.list(self._store, chunk_size=1000):
                 for meta in page:
                     yield meta
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise StoreUnavailable(f"list the watched folder: {error}") from error
 
 
 def _found(meta: ObjectMeta) -> Found:

@@ -18,7 +18,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -105,36 +105,34 @@ class _Lease:
     ends: float
 
 
+@dataclass(eq=False)
 class Watched:
     """`nightshift.stream.ports.Source`. every_s: between two listings. steady(): seconds of a steady clock."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        *,
-        every_s: float,
-        rng: random.Random,
-        steady: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._folder = folder
-        self._every_s = every_s
-        self._rng = rng
-        self._steady = steady
-        self._waiting: deque[Found] = deque()
-        self._open: _Open | None = None
-        self._seen: set[str] = set()
-        """The names of objects that are done, or that this process has begun."""
-        self._leases: dict[str, _Lease] = {}
-        self._deliveries = 0
-        self._listed = self._looked = float("-inf")
+    folder: Folder
+    _: KW_ONLY
+    every_s: float
+    rng: random.Random
+    steady: Callable[[], float] = time.monotonic
+    _one: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    """An object is read by one pull after the other."""
+    _waiting: deque[Found] = field(init=False, default_factory=deque)
+    _open: _Open | None = field(init=False, default=None)
+    _seen: set[str] = field(init=False, default_factory=set)
+    """The names of objects that are done, or that this process has begun."""
+    _leases: dict[str, _Lease] = field(init=False, default_factory=dict)
+    _deliveries: int = field(init=False, default=0)
+    _listed: float = field(init=False, default=float("-inf"))
+    _looked: float = field(init=False, default=float("-inf"))
 
     async def pull(self, most: int) -> list[Delivery]:
-        if again := self._returned(most):
-            return again
-        try:
-            return await self._next(most)
-        except StoreUnavailable as error:
-            raise Unavailable(str(error)) from error
+        async with self._one:
+            if again := self._returned(most):
+                return again
+            try:
+                return await self._next(most)
+            except StoreUnavailable as error:
+                raise Unavailable(str(error)) from error
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
         touched: dict[int, _Open] = {}
@@ -151,7 +149,7 @@ class Watched:
         return Unsettled()
 
     async def extend(self, ack_ids: Sequence[str], seconds: int) -> Unsettled:
-        ends = self._steady() + seconds
+        ends = self.steady() + seconds
         for ack_id in ack_ids:
             if (lease := self._leases.get(ack_id)) is not None:
                 lease.ends = ends
@@ -159,7 +157,7 @@ class Watched:
 
     def _returned(self, most: int) -> list[Delivery]:
         """Rows whose leases are over: they were given back."""
-        now = self._steady()
+        now = self.steady()
         if now < self._looked + LOOK_S:
             return []
         self._looked = now
@@ -197,7 +195,7 @@ class Watched:
     async def _begin(self) -> bool:
         """Opens the next object; False if nothing is left, after a while."""
         if not self._waiting:
-            pause = self._listed + self._every_s - self._steady()
+            pause = self._listed + self.every_s - self.steady()
             if pause > 0:
                 await asyncio.sleep(min(pause, WAIT_S))
                 return False
@@ -206,20 +204,20 @@ class Watched:
                 return False
         found = self._waiting.popleft()
         self._seen.add(found.name)
-        self._open = _Open(found, self._folder.read(found))
+        self._open = _Open(found, self.folder.read(found))
         return True
 
     async def _fresh(self) -> list[Found]:
         """What is not done, in an order of this process's own."""
-        found = await self._folder.found()
+        found = await self.folder.found()
         self._seen &= {each.name for each in found}
         fresh = [each for each in found if each.name not in self._seen]
         if fresh:
-            done = await self._folder.done()
+            done = await self.folder.done()
             self._seen |= {each.name for each in fresh if each.marker in done}
             fresh = [each for each in fresh if each.marker not in done]
-        self._listed = self._steady()
-        self._rng.shuffle(fresh)
+        self._listed = self.steady()
+        self.rng.shuffle(fresh)
         return fresh
 
     def _row(self, of: _Open, data: bytes) -> Delivery:
@@ -239,16 +237,17 @@ class Watched:
     def _deliver(self, message: Message, of: _Open, number: int) -> Delivery:
         self._deliveries += 1
         ack_id = f"{self._deliveries}"
-        self._leases[ack_id] = _Lease(message, of, number, self._steady() + LEASE_S)
+        self._leases[ack_id] = _Lease(message, of, number, self.steady() + LEASE_S)
         return Delivery(ack_id, message)
 
     async def _finish(self, of: _Open) -> None:
         """Marks the object as done if every row is. Raises Unavailable; it is safe to try again."""
         if not of.exhausted or of.left:
             return
-        said = {"object": of.found.path, "version": of.found.version, "rows": of.number, "done": _now()}
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        said = {"object": of.found.path, "version": of.found.version, "rows": of.number, "done": now}
         try:
-            await self._folder.finish(of.found.marker, json.dumps(said).encode())
+            await self.folder.finish(of.found.marker, json.dumps(said).encode())
         except StoreUnavailable as error:
             raise Unavailable(str(error)) from error
 
@@ -266,7 +265,3 @@ def _take(rows: Iterator[bytes], most: int) -> tuple[list[bytes], Exception | No
     except Exception as error:
         return taken, error
     return taken, None
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

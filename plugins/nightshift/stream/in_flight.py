@@ -1,10 +1,14 @@
-"""The messages that a subscriber holds, from their delivery until they are acknowledged or given back, and their order."""
+"""The messages that a subscriber holds, from their delivery until they are acknowledged or given back, and their order.
+
+All that is held is in one account in bytes, wherever it waits. An engine's places are taken only by what it could work on.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Final, Generic, TypeVar
 
 from nightshift.stream.decoding import Row
@@ -17,36 +21,60 @@ T = TypeVar("T")
 PULL_MOST: Final = 1000
 """Messages in one pull: no reply of Pub/Sub has more."""
 SIZE_GUESS: Final = 4096
-"""Bytes of a message before any was seen."""
+"""Bytes of a message before any had its outcome."""
+RECENT: Final = 16
+"""Messages, about, whose sizes say what the next ones will take."""
+
+MESSAGE_BYTES: Final = 2048
+"""What a message takes beside its data and attributes while it is held: its objects, its lease, its ack ids, its request."""
+ASIDE_PART: Final = 4
+"""Of the bytes, what waits aside may take a part of this size before those are given back that nothing but a new file lets go
+on."""
+
+
+class Place(Enum):
+    """Where a held message is."""
+
+    OPEN = auto()
+    """With the engine, or on its way there: it takes one of the places that an engine has."""
+    ASIDE = auto()
+    """It waits behind another of its ordering key, or for a process that knows the revision of its schema."""
+    JUDGED = auto()
+    """It has its outcome, which waits for the sink."""
+    SETTLED = auto()
+    """Its outcome is in the sink; its announcement or acknowledgement is left."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldMessage:
     """A message on its way. key, row: once it is decoded. problem: why it cannot be. size: bytes that it counts for.
-    revision: of its schema, if that is why it cannot be read yet.
-
-    lane: where it is in order, or waits to be; "" for no order. judged: it has an outcome; settled: the outcome is in the sink.
+    revision: of its schema, if that is why it cannot be read yet. lane: where it is in order, or waits to be; "" for no order.
     """
 
     message: Message
-    size: int
+    size: int = 0
     key: tuple[str, ...] = ()
     row: Row | None = None
     problem: str | None = None
     revision: str | None = None
     lane: str = ""
-    judged: bool = False
-    settled: bool = False
+    place: Place = Place.OPEN
 
 
 class InFlight:
-    """What is held, with its leases and its size. bytes_most: about how much it may take."""
+    """What is held, with its leases and its size. bytes_most: about how much it may take.
+
+    asked: messages that the pulls under way may bring.
+    """
 
     def __init__(self, bytes_most: int, stats: StreamStats) -> None:
         self._bytes_most = bytes_most
         self._stats = stats
         self._held: dict[str, HeldMessage] = {}
-        self._bytes = self._seen = self._seen_bytes = 0
+        self._typical = 0.0
+        self._count = dict.fromkeys(Place, 0)
+        self._bytes = dict.fromkeys(Place, 0)
+        self.asked = 0
         self.leases = Leases()
 
     def __len__(self) -> int:
@@ -55,12 +83,37 @@ class InFlight:
     def __iter__(self) -> Iterator[HeldMessage]:
         return iter(list(self._held.values()))
 
+    @property
+    def open(self) -> int:
+        """Messages that take places, those included that were asked for."""
+        return self._count[Place.OPEN] + self.asked
+
+    def full(self, flying: int) -> bool:
+        """Whether outcomes that wait for the sink take all the room, with those of `flying` messages that are under way, as far
+        as sizes are known: no more should be computed, but for one message whatever its size."""
+        waiting = self._bytes[Place.JUDGED]
+        return waiting + flying > 0 and waiting + flying * self._typical >= self._bytes_most
+
+    @property
+    def heavy(self) -> bool:
+        """Whether they take half of it: they should wait for no others."""
+        return 2 * self._bytes[Place.JUDGED] >= self._bytes_most
+
+    @property
+    def crowded_aside(self) -> bool:
+        """Whether what waits aside takes more than its part."""
+        return ASIDE_PART * self._bytes[Place.ASIDE] > self._bytes_most
+
     def room(self, rows: int) -> int:
-        """How many messages may be pulled now, if up to `rows` may be held in all; what is pulled must fit the bytes, too."""
-        each = self._seen_bytes // self._seen + 1 if self._seen else SIZE_GUESS
-        by_size = (self._bytes_most - self._bytes) // each
+        """How many messages may be asked for now, if up to `rows` may be open; what comes must fit the bytes, too, with its
+        answer, as far as sizes are known."""
+        each = self._typical or SIZE_GUESS
+        if self._held:
+            each = max(each, self._stats.held_bytes / len(self._held))
+        by_size = int((self._bytes_most - self._stats.held_bytes) / each) - self.asked
         # With nothing held, one goes whatever its size.
-        return max(0, min(rows - len(self._held), max(by_size, 0 if self._held else 1), PULL_MOST))
+        least = 0 if self._held or self.asked else 1
+        return max(0, min(rows - self.open, max(by_size, least), PULL_MOST))
 
     def take(self, deliveries: Iterable[Delivery], now: float) -> list[HeldMessage]:
         """Holds what was delivered; returns what was not held before."""
@@ -71,35 +124,37 @@ class InFlight:
             if not self.leases.received(message.id, delivery.ack_id, now):
                 self._stats.repeated += 1
                 continue
-            fresh.append(held := HeldMessage(message, message.size))
+            fresh.append(held := HeldMessage(message))
             self._held[message.id] = held
-            self._seen += 1
-            self._weigh(message.size)
-        self._count()
+            self._count[Place.OPEN] += 1
+            self.move(held, Place.OPEN, 0)
         return fresh
 
-    def decoded(self, held: HeldMessage, size: int) -> None:
-        """The message's row takes `size` bytes, beside the message itself."""
-        held.size += size
-        self._weigh(size)
-        self._count()
+    def move(self, held: HeldMessage, place: Place, size: int | None = None) -> None:
+        """The message is there now. size: bytes that it takes beside itself, of its row or its answer; None: as before."""
+        if not self.has(held):
+            return  # It was given back meanwhile.
+        size = held.size if size is None else held.message.size + MESSAGE_BYTES + size
+        if place is Place.JUDGED:
+            self._typical += (size - self._typical) / (RECENT if self._typical else 1)
+        self._take(held, -1)
+        held.place, held.size = place, size
+        self._take(held, 1)
 
     def let_go(self, held: HeldMessage) -> list[str]:
         """Returns the ack ids of the message's deliveries; it is not held any more."""
         del self._held[held.message.id]
-        self._bytes -= held.size
-        self._count()
+        self._take(held, -1)
         return self.leases.end(held.message.id)
 
     def has(self, held: HeldMessage) -> bool:
         return self._held.get(held.message.id) is held
 
-    def _weigh(self, size: int) -> None:
-        self._bytes += size
-        self._seen_bytes += size
-
-    def _count(self) -> None:
-        self._stats.held, self._stats.held_bytes = len(self._held), self._bytes
+    def _take(self, held: HeldMessage, sign: int) -> None:
+        self._count[held.place] += sign
+        self._bytes[held.place] += sign * held.size
+        self._stats.held = len(self._held)
+        self._stats.held_bytes += sign * held.size
 
 
 class Lanes(Generic[T]):

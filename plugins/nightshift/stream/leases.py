@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,6 +22,8 @@ MOST_S: Final = 600
 """Pub/Sub extends a lease by at most ten minutes at a time."""
 BEYOND: Final = 2
 """A lease lasts this multiple of the longest hold now."""
+STALE_MOST: Final = 100
+"""Entries of leases that are over, or due at another time by now, before they are looked for: see `Leases._sweep`."""
 KEPT: Final = 4
 """Ack ids of a message, the newest ones: Pub/Sub may have delivered it again though its lease is not over."""
 
@@ -31,7 +32,7 @@ KEPT: Final = 4
 class _Lease:
     """ack_ids: of its deliveries, the newest one last. over: the lease of the newest is."""
 
-    ack_ids: deque[str]
+    ack_ids: list[str]
     received: float
     due: float = field(default=0.0)
     over: bool = False
@@ -59,8 +60,8 @@ class Leases:
         lease = self._held.get(message)
         fresh = lease is None
         if lease is None:
-            self._held[message] = lease = _Lease(deque(maxlen=KEPT), now)
-        lease.ack_ids.append(ack_id)
+            self._held[message] = lease = _Lease([], now)
+        lease.ack_ids = [*lease.ack_ids[1 - KEPT :], ack_id]
         lease.over = False
         self._schedule(message, lease, now)
         return fresh
@@ -101,8 +102,17 @@ class Leases:
         lease = self._held.pop(message)
         if lease.over:
             lease.ack_ids.pop()
-        return list(lease.ack_ids)
+        self._sweep()
+        return lease.ack_ids
 
     def _schedule(self, message: str, lease: _Lease, due: float) -> None:
         lease.due = due
         heapq.heappush(self._queue, (due, next(self._numbers), message, lease))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Takes out the entries that say nothing any more, once they are the larger half: each would stay until it is due, up
+        to five minutes, with its message's id and ack ids."""
+        if len(self._queue) > 2 * len(self._held) + STALE_MOST:
+            self._queue = [entry for entry in self._queue if self._held.get(entry[2]) is entry[3] and entry[3].due == entry[0]]
+            heapq.heapify(self._queue)

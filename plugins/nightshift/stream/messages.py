@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from nightshift.driver.budget import bytes_of
+
+T = TypeVar("T")
 
 PROBLEM: Final = "nightshift_problem"
 """The attribute that says why an object of a watched folder cannot be read. Its message has no data."""
@@ -83,3 +85,18 @@ class Dead:
 
 
 Outcome = Answered | Dead
+
+
+def in_parts(items: Iterable[T], size_of: Callable[[T], int], *, most: int, bytes_most: float) -> Iterator[list[T]]:
+    """Items in order, in parts that go together: of `most` at most, and of `bytes_most`, unless it is one that is larger."""
+    part: list[T] = []
+    size = 0
+    for item in items:
+        own = size_of(item)
+        if part and (len(part) == most or size + own > bytes_most):
+            yield part
+            part, size = [], 0
+        part.append(item)
+        size += own
+    if part:
+        yield part

@@ -28,13 +28,14 @@ class StreamCollector(Collector):
         yield _OWN.gauge(
             "messages_held", "Messages that are held: delivered, and neither acknowledged nor returned.", stats.held
         )
-        yield _OWN.gauge("held_bytes", "Bytes of their data and attributes.", stats.held_bytes)
+        yield _OWN.gauge("held_bytes", "Bytes that they take in memory, with their answers.", stats.held_bytes)
         yield _OWN.gauge("messages_waiting", "Messages that wait for others of their request.", stats.waiting)
+        yield _OWN.gauge("topic_deleted", "1 if the subscription's topic is deleted: no message comes.", stats.topic_deleted)
         yield _OWN.counter("deliveries", "Deliveries, repeated ones included.", stats.delivered)
         yield _OWN.counter("deliveries_repeated", "Deliveries of a message that was held already.", stats.repeated)
         yield _OWN.counter("deliveries_over", "Deliveries of a message that had its outcome already.", stats.over)
         yield _OWN.counter("deliveries_late", "Deliveries of a message whose lease was over when it came.", stats.late)
-        yield _OWN.counter("messages_unread", "Messages held because the revision of their schema is not known.", stats.unread)
+        yield _OWN.counter("messages_unread", "Messages whose schema's revision is not known.", stats.unread)
         outcomes = {"answered": stats.answered, "dead_letter": stats.dead}
         yield _OWN.counters("messages", "Messages with an outcome in the sink.", "outcome", outcomes)
         yield _OWN.counters("dead_letters", "Messages given up, by reason.", "reason", stats.dead_reasons, Reason)

@@ -4,14 +4,13 @@ modules that `nightshift.spec.sinks` names are the real ones; a simulator has ot
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol, TypeVar
 
-from nightshift.driver.backoff import BACKOFF_S, Backoff
+from nightshift.driver.backoff import Backoff
 from nightshift.stream.messages import Answered, Dead, Delivery, Message
 
 log = logging.getLogger(__name__)
@@ -88,16 +87,15 @@ class DeadLetterTopic(Protocol):
 
 @dataclass(frozen=True)
 class Collect:
-    """How outcomes are collected for one `Sink.write`. rows: the most. size: bytes of their messages and answers.
+    """How outcomes are collected for one `Sink.write`. rows: the most. size: bytes of their messages and answers, unless one
+    is larger alone.
 
-    age_s: how long the first waits for others, in seconds, once what was before it is written. aside: up to this many messages
-    that wait here, or are being written, do not count as held when more are pulled, unless what waits has the size of a write.
+    age_s: how long the first waits for others, in seconds, once what was before it is written.
     """
 
     rows: int
     size: float
     age_s: float
-    aside: int
 
 
 class Sink(Protocol):
@@ -138,7 +136,7 @@ class Sink(Protocol):
         ...
 
 
-async def insist(patience: Backoff, call: Callable[[], Awaitable[T]], what: str, absent: set[str] | None = None) -> T:
+async def insist(patience: Backoff, call: Callable[[], Awaitable[T]], what: str, absent: set[str]) -> T:
     """Repeats a call until it is answered, however long that takes: what is held stays leased meanwhile.
 
     absent: has `what` in it while that is waited for.
@@ -148,16 +146,13 @@ async def insist(patience: Backoff, call: Callable[[], Awaitable[T]], what: str,
         try:
             reply = await call()
         except Unavailable as error:
-            if absent is not None:
-                absent.add(what)
-            if tries % SAY_EVERY == 0:
+            # Of several calls that miss the same thing, one says so first.
+            first = tries == 0 and what not in absent
+            absent.add(what)
+            if first or (tries and tries % SAY_EVERY == 0):
                 log.warning("no answer", extra={"fields": {"what": what, "tries": tries + 1, "error": str(error)}})
         else:
-            if absent is not None:
-                absent.discard(what)
+            absent.discard(what)
             return reply
         tries += 1
-        if patience.stop.is_set():
-            await asyncio.sleep(BACKOFF_S)
-        else:
-            await patience.pause(patience.jitter(tries))
+        await patience.rest(tries)

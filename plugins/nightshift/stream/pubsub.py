@@ -6,6 +6,8 @@ belongs to StreamingPull; `nightshift.stream.leases` does its work here.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -26,12 +28,14 @@ from google.rpc.error_details_pb2 import ErrorInfo
 
 from nightshift.stream import redriven_ids
 from nightshift.stream.dead_letter_message import Announcement
-from nightshift.stream.messages import Dead, Delivery, Message
+from nightshift.stream.messages import Dead, Delivery, Message, in_parts
 from nightshift.stream.ports import Unavailable, Unsettled
 from nightshift.stream.pubsub_client import LONGEST_S, Channel, MessageRefused, NotOffered, PubSubRefused
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
+
+    from nightshift.stream.stats import StreamStats
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,8 @@ _OVER: Final = "PERMANENT_"
 _TOO_LONG: Final = "metadata size exceeds"
 """What gRPC says of a reply whose details it does not take: something between Pub/Sub and here may take less than we do."""
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LOOK_S: Final = 60.0
+"""Between two looks at whether the subscription has a topic, while no message comes."""
 
 
 class TopicDeleted(PubSubRefused):
@@ -60,11 +66,39 @@ class TopicDeleted(PubSubRefused):
 
 
 class Subscription:
-    """`nightshift.stream.ports.Source`. name: projects/PROJECT/subscriptions/NAME. Every method raises PubSubRefused."""
+    """`nightshift.stream.ports.Source`. name: projects/PROJECT/subscriptions/NAME. Every method raises PubSubRefused.
 
-    def __init__(self, name: str) -> None:
+    stats: are told whether its topic is deleted.
+    """
+
+    def __init__(self, name: str, stats: StreamStats) -> None:
         self._name = name
+        self._stats = stats
+        self._look_at = 0.0
         self._channel = Channel(SubscriberAsyncClient)
+
+    async def topic(self) -> str | None:
+        """As projects/PROJECT/topics/NAME; None if it is deleted, or not known: only who may read the subscription may ask.
+
+        Raises Unavailable, PubSubRefused.
+        """
+        self._look_at = asyncio.get_running_loop().time() + LOOK_S
+        try:
+            topic = await topic_of(self._name, self._channel)
+        except TopicDeleted as error:
+            if not self._stats.topic_deleted:
+                remedy = "no message comes any more: delete the subscription, make it again on a topic, restart the stream"
+                log.error("the topic is deleted", extra={"fields": {"error": str(error), "remedy": remedy}})
+            self._stats.topic_deleted = True
+            return None
+        except PubSubRefused as error:
+            if not isinstance(error, NotOffered) and not isinstance(error.__cause__, exceptions.PermissionDenied):
+                raise
+            log.info("not known which topic the subscription has", extra={"fields": {"error": str(error)}})
+            self._look_at = float("inf")
+            topic = None
+        self._stats.topic_deleted = False
+        return topic
 
     async def pull(self, most: int) -> list[Delivery]:
         request = PullRequest(subscription=self._name, max_messages=most)
@@ -75,7 +109,11 @@ class Subscription:
                 # It is detached, or is no subscription to pull from.
                 raise PubSubRefused(f"{self._name} cannot be pulled from: {error}") from error
             raise
-        return [Delivery(each.ack_id, _message(each.message)) for each in PullResponse.pb(reply).received_messages]
+        found = [Delivery(each.ack_id, _message(each.message)) for each in PullResponse.pb(reply).received_messages]
+        if not found and asyncio.get_running_loop().time() >= self._look_at:
+            with contextlib.suppress(Unavailable):
+                await self.topic()
+        return found
 
     async def acknowledge(self, ack_ids: Sequence[str]) -> Unsettled:
         return await self._settle(
@@ -208,26 +246,12 @@ def requests_of(messages: Iterable[PubsubMessage]) -> Iterator[list[PubsubMessag
 
 def in_requests(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
     """Items in parts of which each fits into a request. size_of: bytes of one."""
-    part: list[T] = []
-    size = 0
-    for item in items:
-        own = size_of(item)
-        if part and (len(part) == PUBLISH_MOST or size + own > PUBLISH_BYTES_MOST):
-            yield part
-            part, size = [], 0
-        part.append(item)
-        size += own
-    if part:
-        yield part
+    return in_parts(items, size_of, most=PUBLISH_MOST, bytes_most=PUBLISH_BYTES_MOST)
 
 
-async def topic_of(subscription: str, credentials: Credentials | None = None) -> str:
+async def topic_of(subscription: str, channel: Channel) -> str:
     """The topic of a subscription; both as projects/PROJECT/.../NAME. Raises Unavailable, PubSubRefused."""
-    channel = Channel(SubscriberAsyncClient, credentials)
-    try:
-        found = await channel.call("get_subscription", GetSubscriptionRequest(subscription=subscription), CALL_S)
-    finally:
-        await channel.close()
+    found = await channel.call("get_subscription", GetSubscriptionRequest(subscription=subscription), CALL_S)
     if found.topic == _DELETED:
         raise TopicDeleted(f"the topic of {subscription} has been deleted")
     return str(found.topic)
@@ -252,7 +276,7 @@ def _message(raw: Any) -> Message:
     return Message(raw.message_id, raw.data, attributes, raw.ordering_key, published)
 
 
-async def check_topic(topic: Publisher, subscription: str | None) -> None:
+async def check_topic(topic: Publisher, subscription: Subscription | None) -> None:
     """Raises PubSubRefused if dead letters cannot be published there, or would come back to the stream; Unavailable.
 
     subscription: the stream's; None if it has none. Whether a subscription has the same topic is known only to those who may
@@ -261,15 +285,7 @@ async def check_topic(topic: Publisher, subscription: str | None) -> None:
     await topic.check()
     if subscription is None:
         return
-    try:
-        own = await topic_of(subscription)
-    except TopicDeleted:
-        return
-    except PubSubRefused as error:
-        if isinstance(error, NotOffered) or isinstance(error.__cause__, exceptions.PermissionDenied):
-            log.info("not known whether dead letters would come back", extra={"fields": {"error": str(error)}})
-            return
-        raise
+    own = await subscription.topic()
     if own == topic.name:
         raise PubSubRefused(
             f"dead_letters.topic is {own}, the topic of the stream's own subscription, so each dead letter would come back to "

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from google.pubsub_v1 import SubscriberAsyncClient
 from google.pubsub_v1.types import PubsubMessage
 
 from nightshift.fields.text import n
@@ -20,7 +21,7 @@ from nightshift.stream import redriven_ids
 from nightshift.stream.dead_letters import DeadLetterTable, Selection
 from nightshift.stream.messages import Message
 from nightshift.stream.pubsub import Publisher, in_requests, topic_of
-from nightshift.stream.pubsub_client import MessageRefused
+from nightshift.stream.pubsub_client import Channel, MessageRefused
 from nightshift.stream.sink_writes import UNWRITABLE
 from nightshift.tasks.base import Reason
 
@@ -88,7 +89,7 @@ async def redrive(url: str, spec: StreamSpec, asked: Redrive, credentials: Crede
     table = DeadLetterTable(url, spec, credentials)
     try:
         found, more = await table.select(asked.selection)
-        topic = asked.topic or await topic_of(asked.subscription, credentials)
+        topic = asked.topic or await _topic_of(asked.subscription, credentials)
         selected = dict(Counter(each.reason for each in found).most_common())
         done = Redriven(table.table, topic, asked.dry_run, selected, more)
         if not asked.dry_run and found:
@@ -102,6 +103,14 @@ async def redrive(url: str, spec: StreamSpec, asked: Redrive, credentials: Crede
         return done
     finally:
         await table.close()
+
+
+async def _topic_of(subscription: str, credentials: Credentials | None) -> str:
+    channel = Channel(SubscriberAsyncClient, credentials)
+    try:
+        return await topic_of(subscription, channel)
+    finally:
+        await channel.close()
 
 
 async def _publish_part(table: DeadLetterTable, publisher: Publisher, ids: list[str], done: Redriven) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-import psycopg
 from psycopg import sql
-from psycopg.rows import TupleRow
 
 from nightshift.spec.columns import REASONING
 from nightshift.spec.sinks.postgres import TableSink
 from nightshift.spec.stream import Messages
 from nightshift.spec.stream_files import ANSWERED_AT, MESSAGE_ID, MODEL, PUBLISH_TIME, TRIES
 from nightshift.stream.ports import SinkRefused
+from nightshift.stream.session import Connection
 from nightshift.stream.table_checks import (
     SEARCHED,
     check_generated,
@@ -24,7 +25,9 @@ from nightshift.stream.table_checks import (
     check_statement,
     check_value,
     claim,
+    columns_of,
     ensure_vectors,
+    full_name,
     note_index,
     sample,
 )
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from nightshift.spec import StreamSpec
-
-Connection = psycopg.AsyncConnection[TupleRow]
 
 OWN: Final = {
     MESSAGE_ID: "text NOT NULL",
@@ -65,13 +66,18 @@ _TIME: Final = sql.Identifier(PUBLISH_TIME)
 _ID: Final = sql.Identifier(MESSAGE_ID)
 _REDRIVEN: Final = sql.SQL("'[.]r[1-9][0-9]*$'")
 """The end of a redriven message's id (`nightshift.stream.redriven_ids`)."""
+_ENDS_REDRIVEN: Final = re.compile(r"[.]r[1-9][0-9]*\Z")
+
+Row = list[Any]
+"""An answer as it is written: key columns (if the job names some) and prediction as text, reasoning (if it is kept), message
+id, publish time, tries."""
 
 
 class Table:
     """The tables of one stream. keyed: whether the job names key columns; else the message id is the key.
 
-    written: the columns of what the model wrote. prediction_type: of the first, as PostgreSQL writes it, without its length;
-    known after `prepare`.
+    written: the columns of what the model wrote. prediction_type: of the first, as PostgreSQL writes it, without its length.
+    It, and the schemas of name and dead, are known after `prepare`.
     """
 
     def __init__(self, spec: StreamSpec, prediction: pa.DataType) -> None:
@@ -82,6 +88,7 @@ class Table:
         self.name = sql.Identifier(*self._sink.table.split("."))
         self.dead = sql.Identifier(*self._sink.dead_letters_table.split("."))
         self.keyed = bool(spec.source.key)
+        self._ordered = isinstance(spec.source, Messages) and spec.source.ordering
         self.keys = spec.source.key or (MESSAGE_ID,)
         self.written = (self._sink.column, *((REASONING,) if spec.request.keeps_reasoning else ()))
         self.prediction_type = ""
@@ -95,14 +102,9 @@ class Table:
         await connection.execute("SELECT set_config('lock_timeout', '0', true)")
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [self._sink.table])
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", limit)
-        columns = await self._columns(connection, self.name)
-        if not columns:
-            await self._create(connection)
-            columns = await self._columns(connection, self.name)
-        # Not IF NOT EXISTS: that needs the right to create tables even where there is nothing to create.
-        if not await self._columns(connection, self.dead):
-            listed = ", ".join(f"{name} {kind}" for name, kind in DEAD.items())
-            await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.dead, sql.SQL(listed)))
+        self.name = await self._found(connection, self.name, self._create)
+        self.dead = await self._found(connection, self.dead, self._create_dead)
+        columns = await columns_of(connection, self.name)
         self._check(columns)
         if not await self._is_unique(connection):
             listed = ", ".join(map(_quoted, self.keys))
@@ -115,8 +117,19 @@ class Table:
         self._key_types = tuple(columns[key] for key in self.keys)
         await self._fit(connection)
         await claim(connection, self.name, self._spec, shared=self._sink.shared)
-        if self.prediction_type in SEARCHED:
-            await note_index(connection, self.name, self._sink.column, self.prediction_type)
+        if (kind := self.prediction_type.rpartition(".")[2]) in SEARCHED:
+            await note_index(connection, self.name, self._sink.column, kind)
+
+    async def _found(
+        self, connection: Connection, table: sql.Identifier, create: Callable[[Connection], Awaitable[None]]
+    ) -> sql.Identifier:
+        """The table's full name; it is made if there is none."""
+        # Not IF NOT EXISTS: that needs the right to create tables even where there is nothing to create.
+        if (name := await full_name(connection, table)) is None:
+            await create(connection)
+            name = await full_name(connection, table)
+        assert name is not None
+        return name
 
     async def _fit(self, connection: Connection) -> None:
         """Whether answers and dead letters can be written. Raises SinkRefused."""
@@ -130,7 +143,7 @@ class Table:
             known = dimensions or not isinstance(value, list)
             kind = await self._whole_type(connection) if known else self.prediction_type
             await check_value(connection, self.name, self._sink.column, kind, literal(value, self.prediction_type))
-        await check_statement(connection, self.upsert, len(self.keys if self.keyed else ()) + len(self.written) + 5)
+        await check_statement(connection, self.upsert, len(self._spec.source.key) + len(self.written) + 4)
         await check_statement(connection, self.superseded, len(self.keys) + 2)
         await check_statement(connection, self.insert_dead_letter, 11)
 
@@ -148,25 +161,25 @@ class Table:
         """The table's name as the job has it."""
         return self._sink.table
 
-    @property
-    def share(self) -> sql.Composed:
+    @cached_property
+    def share(self) -> bytes:
         """Until the transaction ends, other writers of answers go on, and writers of dead letters wait."""
-        return sql.SQL("SELECT pg_advisory_xact_lock_shared({})").format(self._lock)
+        return self._lock("pg_advisory_xact_lock_shared")
 
-    @property
-    def exclude(self) -> sql.Composed:
+    @cached_property
+    def exclude(self) -> bytes:
         """Until the transaction ends, all other writers wait. Reading, and whatever else others do, goes on."""
-        return sql.SQL("SELECT pg_advisory_xact_lock({})").format(self._lock)
+        return self._lock("pg_advisory_xact_lock")
 
-    @property
-    def _lock(self) -> sql.Composed:
-        # A table may be written with its schema or without.
-        return sql.SQL("hashtextextended('nightshift ' || to_regclass({})::oid, 0)").format(self.name.as_string(None))
+    def _lock(self, function: str) -> bytes:
+        return _made(
+            "SELECT {function}(hashtextextended('nightshift ' || to_regclass({table})::oid, 0))",
+            function=sql.SQL(function),
+            table=sql.Literal(self.name.as_string(None)),
+        )
 
-    @property
-    def key_places(self) -> range:
-        """Where the key is in the parameters of `upsert`."""
-        return range(len(self.keys)) if self.keyed else range(len(self.written), len(self.written) + 1)
+    def key_of(self, row: Row) -> tuple[str, ...]:
+        return tuple(row[: len(self.keys)]) if self.keyed else (row[-3],)
 
     async def _create(self, connection: Connection) -> None:
         keys = [sql.SQL("{} text").format(sql.Identifier(key)) for key in self._spec.source.key]
@@ -179,6 +192,10 @@ class Table:
         await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.name, parts))
         if self._spec.source.key:
             await connection.execute(sql.SQL("CREATE INDEX ON {} ({})").format(self.name, sql.Identifier(MESSAGE_ID)))
+
+    async def _create_dead(self, connection: Connection) -> None:
+        listed = ", ".join(f"{name} {kind}" for name, kind in DEAD.items())
+        await connection.execute(sql.SQL("CREATE TABLE {} ({})").format(self.dead, sql.SQL(listed)))
 
     async def _wanted_type(self, connection: Connection) -> str:
         """A vector if the job says how long, else what holds the Arrow type. Raises SinkRefused if vectors are not known."""
@@ -198,18 +215,6 @@ class Table:
         if pa.types.is_integer(kind):
             return "bigint"
         return "boolean" if pa.types.is_boolean(kind) else "jsonb"
-
-    async def _columns(self, connection: Connection, table: sql.Identifier) -> Mapping[str, str]:
-        """Names and types; empty if there is no such table.
-
-        Types without a length, with which a cast would cut a text that is too long: the column itself refuses it.
-        """
-        found = await connection.execute(
-            "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
-            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
-            [table.as_string(connection)],
-        )
-        return dict(await found.fetchall())
 
     def _check(self, columns: Mapping[str, str]) -> None:
         lacking = [name for name in (*self.keys, *self.written, *OWN) if name not in columns]
@@ -233,23 +238,36 @@ class Table:
         return any(row[0] == sorted(self.keys) for row in await found.fetchall())
 
     @cached_property
-    def upsert(self) -> sql.Composed:
-        """Parameters: key columns and prediction as text, reasoning if it is kept, message id, publish time, model, tries, and
-        the message id again.
+    def upsert(self) -> bytes:
+        """Writes rows of different keys, in their order, but those that are over. Parameters: the model, and of each value of a
+        `Row` an array.
         """
-        columns = (*self._spec.source.key, *self.written, *list(OWN)[:4])
-        key_types = self._key_types if self.keyed else ()
-        kinds = (*key_types, self.prediction_type, *["text"] * len(self.written[1:]))
-        casts = [sql.SQL("%s::text::{}").format(sql.SQL(kind)) for kind in kinds]
-        own = [sql.SQL(each) for each in ("%s::text", "%s::timestamptz", "%s::text", "%s::int")]
-        updated = [name for name in (*self.written, *list(OWN)[:4]) if name not in self.keys]
-        return sql.SQL(
-            "INSERT INTO {table} AS t ({columns}) SELECT {values} WHERE NOT EXISTS (SELECT FROM {dead} WHERE message_id = %s) "
-            "ON CONFLICT ({keys}) DO UPDATE SET {updates}, {answered_at} = now() WHERE NOT ({over})"
-        ).format(
+        # Key and prediction as text: PostgreSQL reads them as the columns would.
+        kinds = {
+            **{name: ("text", kind) for name, kind in zip(self._spec.source.key, self._key_types, strict=False)},
+            self._sink.column: ("text", self.prediction_type),
+            **dict.fromkeys(self.written[1:], ("text", "text")),
+            MESSAGE_ID: ("text", "text"),
+            PUBLISH_TIME: ("timestamptz", "timestamptz"),
+            TRIES: ("int", "int"),
+        }
+        names = [f"v{place}" for place in range(len(kinds))]
+        columns = (MODEL, *kinds)
+        updated = [name for name in columns if name not in self.keys]
+        return _made(
+            "INSERT INTO {table} AS t ({columns}) SELECT %s::text, {values} "
+            "FROM unnest({arrays}) WITH ORDINALITY AS u ({names}, place) "
+            "WHERE NOT EXISTS (SELECT FROM {dead} AS d WHERE d.message_id = u.{id}) ORDER BY place "
+            "ON CONFLICT ({keys}) DO UPDATE SET {updates}, {answered_at} = now() WHERE NOT ({over})",
             table=self.name,
             columns=_joined(columns),
-            values=sql.SQL(", ").join([*casts, *own]),
+            values=sql.SQL(", ").join(
+                sql.SQL("u.{}::{}").format(sql.Identifier(name), sql.SQL(kind))
+                for name, (_, kind) in zip(names, kinds.values(), strict=True)
+            ),
+            arrays=sql.SQL(", ").join(sql.SQL(f"%b::{kind}[]") for kind, _ in kinds.values()),
+            names=_joined(names),
+            id=sql.Identifier(names[list(kinds).index(MESSAGE_ID)]),
             dead=self.dead,
             keys=_joined(self.keys),
             updates=sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in updated),
@@ -258,11 +276,18 @@ class Table:
         )
 
     @cached_property
-    def superseded(self) -> sql.Composed:
+    def superseded(self) -> bytes:
         """Of messages given as arrays (key columns as text, publish times, ids), the ids of those that have an outcome."""
-        return sql.SQL("SELECT u.id FROM {rows} WHERE {over}").format(
-            rows=self._rows_of(published="timestamptz", id="text"), over=self._over(sql.SQL("u.published"), sql.SQL("u.id"))
+        return _made(
+            "SELECT u.id FROM {rows} WHERE {over}",
+            rows=self._rows_of(published="timestamptz", id="text"),
+            over=self._over(sql.SQL("u.published"), sql.SQL("u.id")),
         )
+
+    @cached_property
+    def answered(self) -> sql.Composed:
+        """Of message ids (an array), those that a row has."""
+        return sql.SQL("SELECT {id} FROM {table} WHERE {id} = ANY(%b)").format(id=_ID, table=self.name)
 
     @cached_property
     def held(self) -> sql.Composed:
@@ -277,13 +302,12 @@ class Table:
 
     @cached_property
     def a_row(self) -> sql.Composed:
-        """An answer of a model (the parameter), as `upsert` takes it."""
-        own = (MESSAGE_ID, PUBLISH_TIME, MODEL, TRIES, MESSAGE_ID)
-        columns = [
-            sql.SQL("{}::text").format(sql.Identifier(name)) for name in (*self._spec.source.key, self._sink.column, *own)
+        """A `Row` that a model (the parameter) has answered."""
+        texts = [
+            sql.SQL("{}::text").format(sql.Identifier(name)) for name in (*self._spec.source.key, *self.written, MESSAGE_ID)
         ]
-        return sql.SQL("SELECT {} FROM {} WHERE {} = %s LIMIT 1").format(
-            sql.SQL(", ").join(columns), self.name, sql.Identifier(MODEL)
+        return sql.SQL("SELECT {}, {}, {} FROM {} WHERE {} = %s LIMIT 1").format(
+            sql.SQL(", ").join(texts), _TIME, sql.Identifier(TRIES), self.name, sql.Identifier(MODEL)
         )
 
     def _rows_of(self, **more: str) -> sql.Composed:
@@ -293,7 +317,7 @@ class Table:
             sql.SQL("t.{} = u.{}::{}").format(sql.Identifier(key), sql.Identifier(name), sql.SQL(kind))
             for key, name, kind in zip(self.keys, names, self._key_types, strict=True)
         ]
-        arrays = [sql.SQL(f"%s::{kind}[]") for kind in (*["text"] * len(names), *more.values())]
+        arrays = [sql.SQL(f"%b::{kind}[]") for kind in (*["text"] * len(names), *more.values())]
         return sql.SQL("unnest({arrays}) AS u ({names}) JOIN {table} AS t ON {same}").format(
             arrays=sql.SQL(", ").join(arrays), names=_joined([*names, *more]), table=self.name, same=sql.SQL(" AND ").join(same)
         )
@@ -308,20 +332,43 @@ class Table:
         newer = sql.SQL("({own_time}, {own_age}) >= ({time}, {age})").format(
             **parts, own_age=age(parts["own"]), age=age(parts["id"])
         )
-        if not (isinstance(self._spec.source, Messages) and self._spec.source.ordering):
+        if not self._ordered:
             return newer
         return sql.SQL(
             "{own_time} > {time} OR ({own_time} = {time} AND ({own} = {id} OR ({id} ~ {redriven} AND {newer})))"
         ).format(**parts, newer=newer, redriven=_REDRIVEN)
 
+    def rounds(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """What `upsert` is to write, one after the other, to leave what the rows leave if each is written alone.
+
+        Of each key that is the newest; with `ordering` all of them, since each may replace the one before it (`_over`).
+        Keys are compared as texts: `upsert` refuses two that are one to their columns.
+        """
+        if len({self.key_of(row) for row in rows}) == len(rows):
+            return [list(rows)] if rows else []
+        by_key: dict[tuple[str, ...], list[Row]] = {}
+        for row in rows:
+            by_key.setdefault(self.key_of(row), []).append(row)
+        if self._ordered:
+            return [[row for row in each if row] for each in zip_longest(*by_key.values())]
+        return [[max(each, key=lambda row: (row[-2], _age_of(row[-3]))) for each in by_key.values()]]
+
     @cached_property
-    def insert_dead_letter(self) -> sql.Composed:
+    def insert_dead_letter(self) -> bytes:
         """Parameters: the columns of a dead letter but dead_at, and the message id again."""
-        return sql.SQL(
+        return _made(
             "INSERT INTO {dead} (message_id, publish_time, ordering_key, attributes, data, reason, text, status, tries, model) "
             "SELECT %s::text, %s::timestamptz, %s::text, %s::jsonb, %s::bytea, %s::text, %s::text, %s::int, %s::int, %s::text "
-            "WHERE NOT EXISTS (SELECT FROM {table} WHERE {id} = %s) ON CONFLICT (message_id) DO NOTHING"
-        ).format(dead=self.dead, table=self.name, id=sql.Identifier(MESSAGE_ID))
+            "WHERE NOT EXISTS (SELECT FROM {table} WHERE {id} = %s) ON CONFLICT (message_id) DO NOTHING",
+            dead=self.dead,
+            table=self.name,
+            id=_ID,
+        )
+
+
+def _made(text: str, **parts: sql.Composable) -> bytes:
+    """A statement that is used often, so that it is put together once."""
+    return sql.SQL(text).format(**parts).as_bytes(None)
 
 
 def age(name: sql.Composable) -> sql.Composed:
@@ -332,6 +379,12 @@ def age(name: sql.Composable) -> sql.Composed:
         "length(regexp_replace({id}, {redriven}, '')), regexp_replace({id}, {redriven}, '') COLLATE \"C\", "
         'length({id}), {id} COLLATE "C"'
     ).format(id=name, redriven=_REDRIVEN)
+
+
+def _age_of(name: str) -> tuple[int, str, int, str]:
+    """As `age`."""
+    base = _ENDS_REDRIVEN.sub("", name)
+    return len(base), base, len(name), name
 
 
 def literal(prediction: Any, kind: str) -> str:

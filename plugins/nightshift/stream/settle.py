@@ -11,13 +11,15 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, TypeVar
 
 from nightshift.driver.backoff import Backoff
 from nightshift.stream.bundling import Bundler
-from nightshift.stream.in_flight import HeldMessage, InFlight
+from nightshift.stream.in_flight import HeldMessage, InFlight, Place
 from nightshift.stream.messages import Answered, Dead, Outcome
 from nightshift.stream.ports import DeadLetterTopic, Sink, Source, insist
+from nightshift.stream.remembered_ids import RememberedIds
 from nightshift.stream.sink_writes import Pending, Writer
 from nightshift.stream.stats import StreamStats
 
@@ -36,59 +38,49 @@ REMEMBERED: Final = 100_000
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class Settler:
     """settled(messages): called when their outcomes are in the sink. freed(): called when messages are not held any more.
 
     now(): Unix time in seconds. absent: what is waited for, as `insist` fills it.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        sink: Sink,
-        dead_letters: DeadLetterTopic,
-        hold: InFlight,
-        patience: Backoff,
-        stats: StreamStats,
-        now: Callable[[], float],
-        absent: set[str],
-        *,
-        settled: Callable[[Sequence[HeldMessage]], None],
-        freed: Callable[[], None],
-    ) -> None:
-        self._source = source
-        self._dead_letters = dead_letters
-        self._hold = hold
-        self._patience = patience
-        self._stats = stats
-        self._now = now
-        self._absent = absent
-        self._settled = settled
-        self._freed = freed
-        self._idle = asyncio.Event()
-        """Something may be done: `end` checks whether all is."""
-        self._writer = Writer(sink, patience, absent, self._answered, self._kept, self._idle.set)
-        collect = sink.collect
-        self._aside = collect.aside
+    source: Source
+    sink: Sink
+    dead_letters: DeadLetterTopic
+    hold: InFlight
+    patience: Backoff
+    stats: StreamStats
+    now: Callable[[], float]
+    absent: set[str]
+    _: KW_ONLY
+    settled: Callable[[Sequence[HeldMessage]], None]
+    freed: Callable[[], None]
+    _ending: bool = field(init=False, default=False)
+    _busy: int = field(init=False, default=0)
+    _enough: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    """What has come is written without waiting for more."""
+    _dead: deque[tuple[HeldMessage, Dead]] = field(init=False, default_factory=deque)
+    _announced: RememberedIds = field(init=False, default_factory=lambda: RememberedIds(REMEMBERED))
+    _done: deque[HeldMessage] = field(init=False, default_factory=deque)
+    _idle: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    """Something may be done: `end` checks whether all is."""
+
+    def __post_init__(self) -> None:
+        collect = self.sink.collect
         self._outcomes: Bundler[Pending] = Bundler(items_most=collect.rows, size_most=collect.size, wait_s=collect.age_s)
-        self._writing = 0
-        self._ending = False
-        self._enough: asyncio.Future[None] | None = None
-        self._dead: deque[tuple[HeldMessage, Dead]] = deque()
-        self._announced: dict[str, None] = {}
-        self._done: deque[HeldMessage] = deque()
+        self._writer = Writer(self.sink, self.patience, self.absent, self._answered, self._kept, self._idle.set)
         self._work = {name: asyncio.Event() for name in ("outcomes", *COLLECT_S)}
-        self._busy = 0
 
     def put(self, held: HeldMessage, outcome: Outcome) -> None:
         """Takes an outcome. One for a message that was given back is thrown away."""
-        if self._hold.has(held):
-            held.judged = True
-            size = held.message.size + (outcome.size if isinstance(outcome, Answered) else 0)
-            self._outcomes.add((held, outcome), size, asyncio.get_running_loop().time())
+        if self.hold.has(held):
+            size = outcome.size if isinstance(outcome, Answered) else 0
+            self.hold.move(held, Place.JUDGED, size)
+            self._outcomes.add((held, outcome), held.message.size + size, asyncio.get_running_loop().time())
             self._work["outcomes"].set()
-            if self._outcomes.full:
-                self._write_now()
+            if self._outcomes.full or self.hold.heavy:
+                self._enough.set()
 
     def announce(self, held: HeldMessage, dead: Dead) -> None:
         """The sink has the message as a dead letter; the topic may not have it."""
@@ -96,21 +88,15 @@ class Settler:
             # It was delivered again.
             self.acknowledge(held)
             return
+        self.hold.move(held, Place.SETTLED, 0)
         self._dead.append((held, dead))
         self._work["dead"].set()
 
     def acknowledge(self, held: HeldMessage) -> None:
         """The message has its outcome."""
-        held.settled = True
+        self.hold.move(held, Place.SETTLED, 0)
         self._done.append(held)
         self._work["done"].set()
-
-    @property
-    def aside(self) -> int:
-        """Messages that have their outcome and wait for nothing but the sink, as far as they leave room for others."""
-        if self._outcomes.size >= self._outcomes.size_most:
-            return 0
-        return min(len(self._outcomes) + self._writing + len(self._dead) + len(self._done), self._aside)
 
     async def run(self) -> None:
         """Works for ever. Raises what Pub/Sub refuses for good."""
@@ -125,7 +111,7 @@ class Settler:
     async def end(self, deadline: float) -> None:
         """Collects no more, and waits until nothing is left to do, until `deadline` (the loop's time)."""
         self._ending = True
-        self._write_now()
+        self._enough.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 while self._busy or len(self._outcomes) or len(self._writer) or self._dead or self._done:
@@ -136,7 +122,6 @@ class Settler:
         while True:
             batch = await self._next_outcomes()
             await self._writer.take(batch)
-            self._writing = 0
             self._busy -= 1
             self._idle.set()
 
@@ -146,59 +131,47 @@ class Settler:
             self._work["outcomes"].clear()
             await self._work["outcomes"].wait()
         if not (self._outcomes.full or self._ending):
-            loop = asyncio.get_running_loop()
-            self._enough = loop.create_future()
-            timer = loop.call_later(self._outcomes.wait_s, self._write_now)
-            try:
-                await self._enough
-            finally:
-                timer.cancel()
+            self._enough.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._outcomes.wait_s):
+                    await self._enough.wait()
         batch = self._outcomes.flush()
         assert batch is not None
         self._busy += 1
-        self._writing = len(batch)
         return batch
-
-    def _write_now(self) -> None:
-        """What has come is written without waiting for more."""
-        if self._enough is not None and not self._enough.done():
-            self._enough.set_result(None)
 
     def _answered(self, answered: Sequence[HeldMessage]) -> None:
         """Their answers are in the sink."""
-        now = self._now()
+        now = self.now()
         for held in answered:
-            self._stats.answered += 1
-            self._stats.latency.add(now - held.message.waits_since.timestamp())
+            self.stats.answered += 1
+            self.stats.latency.add(now - held.message.waits_since.timestamp())
             self.acknowledge(held)
-        self._settled(answered)
+        self.settled(answered)
 
     def _kept(self, dead: Sequence[tuple[HeldMessage, Dead]], others: frozenset[str]) -> None:
         """The sink has these dead letters. One that has another outcome (`others`) is not one, and is not announced."""
         for held, each in dead:
             if each.message.id in others:
-                self._stats.over += 1
+                self.stats.over += 1
                 self.acknowledge(held)
                 continue
-            self._stats.dead += 1
-            self._stats.dead_reasons[each.reason] += 1
-            held.settled = True
+            self.stats.dead += 1
+            self.stats.dead_reasons[each.reason] += 1
             self.announce(held, each)
-        self._settled([held for held, _ in dead])
+        self.settled([held for held, _ in dead])
 
     async def _announce(self) -> None:
         while True:
             batch = await self._next(self._dead, "dead")
-            refused = await insist(self._patience, lambda: self._publish(batch), "dead-letter topic", self._absent)  # noqa: B023
+            refused = await insist(self.patience, lambda: self._publish(batch), "dead-letter topic", self.absent)  # noqa: B023
             for held, dead in batch:
                 if (words := refused.get(dead.message.id)) is not None:
-                    self._stats.unannounced += 1
+                    self.stats.unannounced += 1
                     said = {"message_id": dead.message.id, "reason": dead.reason, "error": words}
                     log.error("the topic refuses a dead letter; only the sink has it", extra={"fields": said})
-                self._announced[dead.message.id] = None
                 self.acknowledge(held)
-            while len(self._announced) > REMEMBERED:
-                del self._announced[next(iter(self._announced))]
+            self._announced.add(dead.message.id for _, dead in batch)
             self._busy -= 1
             self._idle.set()
 
@@ -206,24 +179,24 @@ class Settler:
         """With those that have come meanwhile: whether others are taken shows if one of them is to blame, or the topic."""
         while self._dead and len(batch) < DONE_MOST:
             batch.append(self._dead.popleft())
-        return await self._dead_letters.publish([dead for _, dead in batch])
+        return await self.dead_letters.publish([dead for _, dead in batch])
 
     async def _acknowledge(self) -> None:
         while True:
             batch = await self._next(self._done, "done")
-            taken = await insist(self._patience, lambda: self._acknowledged(batch), "acknowledgements", self._absent)  # noqa: B023
+            taken = await insist(self.patience, lambda: self._acknowledged(batch), "acknowledgements", self.absent)  # noqa: B023
             for held in batch:
-                if not self._hold.has(held):
+                if not self.hold.has(held):
                     continue
-                ack_id = self._hold.leases.ack_id(held.message.id)
+                ack_id = self.hold.leases.ack_id(held.message.id)
                 if ack_id is not None and ack_id not in taken:
                     self._done.append(held)  # It was delivered once more meanwhile, or was not taken for now.
                     continue
-                self._stats.acknowledged += ack_id is not None
-                self._hold.let_go(held)
+                self.stats.acknowledged += ack_id is not None
+                self.hold.let_go(held)
             self._busy -= 1
             self._idle.set()
-            self._freed()
+            self.freed()
             if self._done and not taken:
                 await asyncio.sleep(AGAIN_S)
 
@@ -232,13 +205,13 @@ class Settler:
 
         A message whose lease is over comes again, and has its outcome then. Raises Unavailable.
         """
-        messages = [held.message.id for held in batch if self._hold.has(held)]
-        sent = {ack_id: message for message in messages if (ack_id := self._hold.leases.ack_id(message)) is not None}
+        messages = [held.message.id for held in batch if self.hold.has(held)]
+        sent = {ack_id: message for message in messages if (ack_id := self.hold.leases.ack_id(message)) is not None}
         if not sent:
             return set()
-        unsettled = await self._source.acknowledge(list(sent))
+        unsettled = await self.source.acknowledge(list(sent))
         for ack_id in unsettled.over & sent.keys():
-            self._hold.leases.lost(sent[ack_id], ack_id)
+            self.hold.leases.lost(sent[ack_id], ack_id)
         return sent.keys() - unsettled.over - unsettled.for_now
 
     async def _next(self, queue: deque[T], name: str) -> list[T]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
+from psycopg import pq
 
 from nightshift.stream.ports import BadUrl
 
@@ -44,6 +45,11 @@ class Address:
     def is_local(self) -> bool:
         """Whether it is this machine, or another container of this pod: a proxy that logs in on our behalf, for example."""
         return all(not host or host.startswith("/") or _is_loopback(host) for host in self.hosts)
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether a parameter is one that libpq itself does not show, or not without need: password, sslpassword and others."""
+        return any(option.dispchar and self.given.get(option.keyword.decode()) for option in pq.Conninfo.get_defaults())
 
     @property
     def google_account(self) -> str | None:

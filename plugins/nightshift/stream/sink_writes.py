@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from nightshift.driver.backoff import BACKOFF_S, Backoff
+from nightshift.driver.backoff import Backoff
 from nightshift.stream.in_flight import HeldMessage
 from nightshift.stream.messages import Answered, Dead, Outcome
 from nightshift.stream.ports import SAY_EVERY, Sink, Unwritable, insist
@@ -43,6 +43,7 @@ class _Waiting:
     taken: int
 
 
+@dataclass(eq=False)
 class Writer:
     """absent: what is waited for, as `insist` fills it.
 
@@ -50,24 +51,17 @@ class Writer:
     rest(): called when what waited was tried.
     """
 
-    def __init__(
-        self,
-        sink: Sink,
-        patience: Backoff,
-        absent: set[str],
-        answered: Callable[[Sequence[HeldMessage]], None],
-        kept: Callable[[Sequence[tuple[HeldMessage, Dead]], frozenset[str]], None],
-        rest: Callable[[], None],
-    ) -> None:
-        self._sink = sink
-        self._patience = patience
-        self._absent = absent
-        self._answered = answered
-        self._kept = kept
-        self._rest = rest
-        self._waiting: dict[int, _Waiting] = {}
-        self._some = asyncio.Event()
-        self._taken = self._blamed = self._tried = 0
+    sink: Sink
+    patience: Backoff
+    absent: set[str]
+    answered: Callable[[Sequence[HeldMessage]], None]
+    kept: Callable[[Sequence[tuple[HeldMessage, Dead]], frozenset[str]], None]
+    rest: Callable[[], None]
+    _waiting: dict[int, _Waiting] = field(init=False, default_factory=dict)
+    _some: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _taken: int = field(init=False, default=0)
+    _blamed: int = field(init=False, default=0)
+    _tried: int = field(init=False, default=0)
 
     def __len__(self) -> int:
         """How many outcomes wait."""
@@ -95,17 +89,14 @@ class Writer:
             if tries % SAY_EVERY == 0:
                 self._say(tries)
             tries += 1
-            if self._patience.stop.is_set():
-                await asyncio.sleep(BACKOFF_S)
-            else:
-                await self._patience.pause(self._patience.jitter(tries))
+            await self.patience.rest(tries)
             again, self._waiting = self._waiting, {}
             self._tried = len(again)
             await self._take(
                 [(each.held, each.outcome) for each in again.values()], {key: each.taken for key, each in again.items()}
             )
             self._tried = 0
-            self._rest()
+            self.rest()
 
     def _say(self, tries: int) -> None:
         reasons = {each.why: each.outcome.message.id for each in self._waiting.values()}
@@ -124,15 +115,14 @@ class Writer:
         refused = await self._write(answered) if answered else []
         blamed = await self._blame([(*each, since.get(id(each[0]), before)) for each in refused]) if refused else []
         refusing = [each for each in self._waiting.values() if isinstance(each.outcome, Answered) and each.why != HELD]
-        (self._absent.add if any(each.taken == self._taken for each in refusing) else self._absent.discard)(REFUSES)
+        (self.absent.add if any(each.taken == self._taken for each in refusing) else self.absent.discard)(REFUSES)
         await self._keep_dead([*dead, *blamed])
 
     async def _write(self, answered: list[tuple[HeldMessage, Answered]]) -> list[tuple[HeldMessage, Answered, str]]:
         """Returns those that are refused, and why."""
         try:
-            locked = await insist(
-                self._patience, lambda: self._sink.write([each for _, each in answered]), "answers", self._absent
-            )
+            answers = [each for _, each in answered]
+            locked = await insist(self.patience, lambda: self.sink.write(answers), "answers", self.absent)
         except Unwritable as error:
             if len(answered) == 1:
                 return [(*answered[0], str(error))]
@@ -144,12 +134,12 @@ class Writer:
         if written := [held for held, answer in answered if answer.message.id not in locked]:
             self._taken += len(written)
             self._blamed = 0
-            self._answered(written)
+            self.answered(written)
         return []
 
     async def _blame(self, refused: Sequence[tuple[HeldMessage, Answered, str, int]]) -> list[tuple[HeldMessage, Dead]]:
         """Returns those whose own fault it is; the others wait."""
-        sound = await insist(self._patience, self._sink.sound, "the sink", self._absent)
+        sound = await insist(self.patience, self.sink.sound, "the sink", self.absent)
         few = self._blamed + len(refused) <= BLAMED_MOST
         dead = []
         for held, answer, why, since in refused:
@@ -164,9 +154,8 @@ class Writer:
         if not dead:
             return
         try:
-            others = await insist(
-                self._patience, lambda: self._sink.write_dead_letters([each for _, each in dead]), "dead letters", self._absent
-            )
+            letters = [each for _, each in dead]
+            others = await insist(self.patience, lambda: self.sink.write_dead_letters(letters), "dead letters", self.absent)
         except Unwritable as error:
             if len(dead) == 1:
                 self._wait(*dead[0], f"as a dead letter: {error}", self._taken)
@@ -175,7 +164,7 @@ class Writer:
             await self._keep_dead(dead[:middle])
             await self._keep_dead(dead[middle:])
             return
-        self._kept(dead, others)
+        self.kept(dead, others)
 
     def _wait(self, held: HeldMessage, outcome: Outcome, why: str, taken: int) -> None:
         self._waiting[id(held)] = _Waiting(held, outcome, why, taken)

@@ -14,10 +14,11 @@ LATENCY_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0
 
 @dataclass(slots=True)
 class StreamStats:
-    """Counts since the process began, except the gauges held (messages), held_bytes and waiting (for others of their request).
+    """Counts since the process began, except the gauges held (messages), held_bytes and waiting (for others of their request),
+    and topic_deleted: whether the subscription has no topic any more.
 
     delivered: deliveries, of which repeated: of a message that is held already; over: of one that had its outcome; late: of one
-    whose lease was over when it came. unread: messages that were held because the revision of their schema is not known.
+    whose lease was over when it came. unread: messages that cannot be read: the revision of their schema is not known.
     answered, dead: outcomes in the sink; unannounced: of the dead, those that their topic refuses. acknowledged, given_back:
     messages. extended: leases. dead_reasons: of `dead`. latency: from publishing to the sink.
     """
@@ -25,6 +26,7 @@ class StreamStats:
     held: int = 0
     held_bytes: int = 0
     waiting: int = 0
+    topic_deleted: bool = False
     delivered: int = 0
     repeated: int = 0
     over: int = 0

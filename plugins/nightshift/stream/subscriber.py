@@ -1,12 +1,14 @@
 """The subscriber: messages -> requests -> engine -> sink -> acknowledged. One life of one process.
 
-It pulls what the engine can take and no more; decodes each message; asks the sink whether it is answered already; collects
-messages into requests that are full, or whose oldest message has waited long enough; and has the driver's request loop send
-them, isolate the bad ones and wait for an engine that is away. An outcome goes to the sink as soon as it is there, whatever
-becomes of other messages of its request, and only then is its message acknowledged.
+It pulls what the engine can take and no more, and no more bytes than there is room for, wherever they wait; decodes each
+message; asks the sink whether it is answered already; collects messages into requests that are full, or whose oldest message
+has waited long enough; and has the driver's request loop send them, isolate the bad ones and wait for an engine that is away.
+An outcome goes to the sink as soon as it is there, whatever becomes of other messages of its request, and only then is its
+message acknowledged.
 
 What is held stays leased, however long engine or sink are away: nothing is given back for want of them, because each return
-counts as an attempt.
+counts as an attempt. Messages of a revision that the stream does not know are held, too, but only as many as leave room for
+others; the rest is given back for a while.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +34,7 @@ from nightshift.driver.stats import Stats
 from nightshift.run.chunks import Result
 from nightshift.stream.bundling import Bundler
 from nightshift.stream.decoding import Decoder, UnknownRevision, memory_of
-from nightshift.stream.in_flight import HeldMessage, InFlight, Lanes
+from nightshift.stream.in_flight import PULL_MOST, HeldMessage, InFlight, Lanes, Place
 from nightshift.stream.messages import Answered, Dead, Delivery, Outcome
 from nightshift.stream.ports import DeadLetterTopic, Sink, Source, Standing, Unavailable, insist
 from nightshift.stream.settle import Settler
@@ -44,9 +47,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AHEAD: Final = 2
-"""Messages that are held, as a multiple of what the engine may have at once: a part is with it, the rest is ready to go."""
+"""Open messages, as a multiple of what the engine may have at once: a part is with it, the rest is ready to go."""
 PULLS: Final = 4
-"""What may be held is pulled in this many parts: a pull for each message that is done would cost more than all the rest."""
+"""They are pulled in this many parts: a pull for each message that is done would cost more than all the rest."""
+PULLS_MOST: Final = 16
+"""Pulls at once, about: a reply brings what Pub/Sub likes, however many are asked for and are there."""
 EXTEND_S: Final = 1.0
 REPEATED_S: Final = 1.0
 PROGRESS_S: Final = 10.0
@@ -54,6 +59,8 @@ PROBLEM_MOST: Final = 1000
 """Characters of what is wrong with a message that cannot be read."""
 LATER_S: Final = 60
 """Messages that are given back because the engine answers nobody come again after this many seconds."""
+UNREAD_S: Final = 600
+"""And so do those of a revision that is not known, if too many are held: Pub/Sub has no longer delay."""
 PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0, enough=3, unheard=8)
 """A stream makes way for no other process, and has no last rows: it waits for an engine however long it is away, and never
 judges by tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not
@@ -66,73 +73,70 @@ PARENTS: Final = ("googclient_traceparent", "traceparent")
 
 @dataclass(frozen=True)
 class SubscriberLimits(RequestLoopLimits):
-    """buffer_bytes: of the messages that are held, one at least. flush_s: how long a message waits for others."""
+    """buffer_bytes: of the messages that are held and their answers, one at least. flush_s: how long one waits for others."""
 
     buffer_bytes: int = 256 << 20
     flush_s: float = 2.0
     engine: EngineBudget = field(default=PATIENT)
 
 
+@dataclass(eq=False, kw_only=True)
 class Subscriber:
     """now(): Unix time in seconds, for latencies. ordered: messages of one ordering key are answered one after the other."""
 
-    def __init__(
-        self,
-        *,
-        kind: TaskKind,
-        engine: EngineLike,
-        source: Source,
-        sink: Sink,
-        dead_letters: DeadLetterTopic,
-        decoder: Decoder,
-        ordered: bool,
-        limits: SubscriberLimits,
-        rng: random.Random,
-        stats: Stats,
-        stream_stats: StreamStats,
-        now: Callable[[], float] = time.time,
-        traces: RequestTraces | None = None,
-    ) -> None:
-        self._traces = traces
+    kind: TaskKind
+    engine: EngineLike
+    source: Source
+    sink: Sink
+    dead_letters: DeadLetterTopic
+    decoder: Decoder
+    ordered: bool
+    limits: SubscriberLimits
+    rng: random.Random
+    stats: Stats
+    stream_stats: StreamStats
+    now: Callable[[], float] = time.time
+    traces: RequestTraces | None = None
+
+    def __post_init__(self) -> None:
         self._absent: set[str] = set()
-        self._source, self._sink, self._decoder = source, sink, decoder
-        self._ordered = ordered
-        self._stats, self._counts = stats, stream_stats
         self._stop = asyncio.Event()
         self._pulling, self._bundling = asyncio.Event(), asyncio.Event()
-        self._patience = Backoff(rng, self._stop)
+        self._patience = Backoff(self.rng, self._stop)
         self._life = Life()
-        self._hold = InFlight(limits.buffer_bytes, stream_stats)
+        self._hold = InFlight(self.limits.buffer_bytes, self.stream_stats)
         self._lanes: Lanes[HeldMessage] = Lanes()
-        size_most = (kind.chars_per_request if isinstance(kind, Filling) else None) or float("inf")
+        size_most = (self.kind.chars_per_request if isinstance(self.kind, Filling) else None) or float("inf")
         self._bundler: Bundler[HeldMessage] = Bundler(
-            items_most=kind.rows_per_request, size_most=size_most, wait_s=limits.flush_s
+            items_most=self.kind.rows_per_request, size_most=size_most, wait_s=self.limits.flush_s
         )
-        self._admitting: set[asyncio.Task[None]] = set()
+        self._fetching: dict[asyncio.Task[None] | None, None] = {}
+        self._reply = float(PULL_MOST)
+        self._unread: dict[str, HeldMessage] = {}
+        """By lane, what all others of it wait for."""
+        self._leaving: dict[HeldMessage, None] = {}
         self._numbers = itertools.count()
         self._bundles: dict[int, list[HeldMessage]] = {}
-        self._scheduler = Scheduler(kind, self._outcome)
+        self._scheduler = Scheduler(self.kind, self._outcome)
         self._settler = Settler(
-            source,
-            sink,
-            dead_letters,
+            self.source,
+            self.sink,
+            self.dead_letters,
             self._hold,
             self._patience,
-            stream_stats,
-            now,
+            self.stream_stats,
+            self.now,
             self._absent,
             settled=self._settled,
             freed=self._moved,
         )
         callbacks = RequestLoopCallbacks(
-            moved=self._moved,
-            given_up=self._give_back_later,
-            spawn=self._life.spawn,
-            traces=traces,
+            moved=self._moved, given_up=self._give_back_later, spawn=self._life.spawn, traces=self.traces
         )
-        if traces is not None:
-            traces.parents_of = self._parents
-        self._pump = RequestLoop(kind, [engine], self._scheduler, limits, self._patience, stats, callbacks)
+        if self.traces is not None:
+            self.traces.parents_of = self._parents
+        parts = self._scheduler, self.limits, self._patience, self.stats, callbacks
+        self._pump = RequestLoop(self.kind, [self.engine], *parts)
 
     def missing(self) -> list[str]:
         """What keeps it from its work now, in words. Another thread may ask."""
@@ -141,13 +145,9 @@ class Subscriber:
     def drain(self) -> None:
         """From now on it pulls and sends nothing more, stores what is answered and gives the rest back."""
         if not self._stop.is_set():
-            log.info("draining", extra={"fields": self._counts.snapshot()})
-        self._send_no_more()
+            log.info("draining", extra={"fields": self.stream_stats.snapshot()})
+        self._pump.send_no_more()
         self._life.end()
-
-    def _send_no_more(self) -> None:
-        self._stop.set()
-        self._pump.forgive()
 
     async def run(self) -> int:
         """Works until it is drained; returns the exit code: DONE if nothing is held any more.
@@ -157,85 +157,111 @@ class Subscriber:
         parts = (self._pull(), self._bundle(), self._keep_leases(), *self._pump.watches(), self._report())
         settling = self._life.spawn(self._settler.run())
         try:
-            await self._life.lead(*parts, ended=self._stop.is_set(), last=self._send_no_more)
+            await self._life.lead(*parts, ended=self._stop.is_set(), last=self._pump.send_no_more)
         finally:
             await self._land(asyncio.get_running_loop().time(), settling)
-            log.info("stopped", extra={"fields": self._counts.snapshot()})
+            log.info("stopped", extra={"fields": self.stream_stats.snapshot()})
         return exits.RESUME if len(self._hold) else exits.DONE
 
     async def _land(self, began: float, settling: asyncio.Task[None]) -> None:
         """Gives back what has not been sent, waits for what has, stores and acknowledges that, and gives back the rest."""
+        for task in filter(None, self._fetching):
+            task.cancel()
         extending = self._life.spawn(self._keep_leases())
         waiting = {id(held) for bundle in iter(self._bundler.flush, None) for held in bundle}
         await self._give_back([held for held in self._hold if id(held) in waiting], 0, began + DRAIN_IN_FLIGHT_S)
         await self._pump.land(began + DRAIN_IN_FLIGHT_S)
         await self._settler.end(began + DRAIN_SAVED_S - 1)
-        for task in (settling, extending, *self._admitting):
+        for task in (settling, extending):
             task.cancel()
-        await self._give_back([held for held in self._hold if not held.settled], 0, began + DRAIN_SAVED_S)
+        await self._give_back([held for held in self._hold if held.place is not Place.SETTLED], 0, began + DRAIN_SAVED_S)
 
     async def _pull(self) -> None:
-        """Pulls as many messages as the engine can take; none while it cannot take any."""
-        loop = asyncio.get_running_loop()
+        """Begins as many pulls as it takes to get what the engine can take; none while it cannot take any."""
         while True:
-            if not self._room():
-                self._pulling.clear()
-                await self._pulling.wait()
-                continue
-            deliveries = await insist(self._patience, self._pull_once, "pull", self._absent)
-            if fresh := self._hold.take(deliveries, loop.time()):
-                for held in fresh:
-                    self._decode(held)
-                task = self._life.spawn(self._admit(fresh))
-                self._admitting.add(task)
-                task.add_done_callback(self._admitting.discard)
-            elif deliveries:
+            # In order, what a later reply brings must not come before an earlier one.
+            while not (self.ordered and self._fetching) and (room := self._room()):
+                self._hold.asked += room
+                task = self._life.spawn(self._fetch(room))
+                self._fetching[task] = None
+            self._pulling.clear()
+            await self._pulling.wait()
+
+    async def _fetch(self, asked: int) -> None:
+        """One pull, and what becomes of its messages."""
+
+        async def once() -> list[Delivery]:
+            # A repeated call asks for what fits by then.
+            nonlocal asked
+            self._hold.asked -= asked
+            asked = self._room()
+            self._hold.asked += asked
+            return await self.source.pull(asked) if asked else []
+
+        try:
+            deliveries = await insist(self._patience, once, "pull", self._absent)
+            fresh = self._hold.take(deliveries, asyncio.get_running_loop().time())
+            if deliveries and not fresh:
                 # All of it was held already. To pull at once again might bring the same for ever.
                 await asyncio.sleep(REPEATED_S)
-
-    async def _pull_once(self) -> list[Delivery]:
-        # A repeated call asks for what fits by then.
-        room = self._room()
-        return await self._source.pull(room) if room else []
+        finally:
+            self._hold.asked -= asked
+        if not deliveries:
+            self._reply = float(PULL_MOST)
+        elif len(deliveries) < asked:
+            self._reply = (self._reply + len(deliveries)) / 2
+        else:
+            self._reply = max(self._reply, len(deliveries))
+        for held in fresh:
+            self._decode(held)
+        self._pulling.set()
+        if fresh:
+            await self._admit(fresh)
+        self._fetching.pop(asyncio.current_task())
+        self._bundling.set()
+        self._pulling.set()
 
     def _room(self) -> int:
-        """How many messages to pull now."""
-        rows, aside = AHEAD * self._pump.room, self._settler.aside
-        if rows - (len(self._hold) - aside) >= max(1, rows // PULLS):
-            return self._hold.room(rows + aside)
-        return self._hold.room(self._pump.needed + aside)
+        """How many messages one more pull is to ask for now.
+
+        If replies bring few, several pulls share the room: each asks for twice of what the last ones brought.
+        """
+        rows = AHEAD * self._pump.room
+        share = max(math.ceil(rows / PULLS_MOST), int(2 * self._reply))
+        if rows - self._hold.open < min(max(1, rows // PULLS), share):
+            rows = self._pump.needed
+        return min(self._hold.room(rows), share)
 
     async def _admit(self, fresh: list[HeldMessage]) -> None:
         """Lets those messages in that have no outcome yet, and whose leases are not over."""
         asked = [(held.message, None if held.row is None else held.key) for held in fresh]
-        knowing = insist(self._patience, lambda: self._sink.known(asked), "what is known of messages", self._absent)
+        knowing = insist(self._patience, lambda: self.sink.known(asked), "what is known of messages", self._absent)
         standings, _ = await asyncio.gather(knowing, self._extend())
         for held, standing in zip(fresh, standings, strict=True):
             if self._hold.leases.ack_id(held.message.id) is None:
-                self._counts.late += 1
+                self.stream_stats.late += 1
                 self._hold.let_go(held)
             elif isinstance(standing, Dead):
                 # It may be in the table of dead letters only.
                 self._settler.announce(held, standing)
             elif standing is Standing.OVER:
-                self._counts.over += 1
+                self.stream_stats.over += 1
                 self._settler.acknowledge(held)
             elif held.problem:
                 self._settler.put(held, Dead(held.message, str(Reason.BAD_INPUT), held.problem, None, 0))
             else:
-                held.lane = held.message.ordering_key if self._ordered else ""
+                held.lane = held.message.ordering_key if self.ordered else ""
                 if self._lanes.enter(held.lane, held):
                     self._wait(held)
-        self._bundling.set()
-        # Some are not held any more, and what could not be read only waits for its file.
-        self._pulling.set()
+                else:
+                    self._put_aside(held, self._unread.get(held.lane))
 
     def _decode(self, held: HeldMessage) -> None:
         """Reads the message, at once: the next pull takes only what then still fits."""
         try:
-            held.row = self._decoder.row(held.message)
-            held.key = self._decoder.key(held.message, held.row)
-            self._hold.decoded(held, memory_of(held.row))
+            held.row = self.decoder.row(held.message)
+            held.key = self.decoder.key(held.message, held.row)
+            self._hold.move(held, Place.OPEN, memory_of(held.row))
         except UnknownRevision as error:
             held.revision = error.revision
         except Exception as error:  # Whatever a library raises for a message concerns that message alone.
@@ -246,29 +272,53 @@ class Subscriber:
     def _wait(self, held: HeldMessage) -> None:
         """The message waits for others of its request; or, of an unknown revision, for a process that can read it."""
         if held.revision is not None:
-            self._counts.unread += 1
+            self.stream_stats.unread += 1
             if (what := f"schema revision {held.revision}") not in self._absent:
                 self._absent.add(what)
                 remedy = "if source.avro_schema is right for it, name it in source.avro_revisions; else change both"
                 said = {"revision": held.revision, "remedy": remedy}
                 log.error("messages are held: the stream does not know the revision of their schema", extra={"fields": said})
+            if held.lane:
+                self._unread[held.lane] = held
+            self._put_aside(held, held)
             return
+        self._hold.move(held, Place.OPEN)
         self._bundler.add(held, len(held.message.data), asyncio.get_running_loop().time())
+
+    def _put_aside(self, held: HeldMessage, blocked_by: HeldMessage | None) -> None:
+        """It takes no place of the engine. blocked_by: what keeps it waiting until the stream's file is another, if that is so:
+        if such messages crowd out others, it is given back, with those behind it."""
+        self._hold.move(held, Place.ASIDE)
+        if blocked_by is not None and self._hold.crowded_aside:
+            self._leaving[blocked_by] = None
 
     async def _bundle(self) -> None:
         """Opens bundles that are due, one after the other: what the engine has no room for yet goes on collecting."""
         loop = asyncio.get_running_loop()
         while True:
-            while self._pump.hungry and (bundle := self._bundler.due(loop.time())) is not None:
+            while self._may_open and (bundle := self._due(loop.time())) is not None:
                 self._open(bundle)
-            self._counts.waiting = len(self._bundler)
-            due = self._bundler.next_due if self._pump.hungry else None
+            self.stream_stats.waiting = len(self._bundler)
+            due = self._bundler.next_due if self._may_open else None
             self._bundling.clear()
             try:
                 async with asyncio.timeout_at(due):
                     await self._bundling.wait()
             except TimeoutError:
                 continue
+
+    @property
+    def _may_open(self) -> bool:
+        return self._pump.hungry and not self._hold.full(self._scheduler.rows_in_flight)
+
+    def _due(self, now: float) -> list[HeldMessage] | None:
+        """The next bundle. No time is waited for while the engine has nothing to do; nor, for a free place, if no other message
+        can come."""
+        if (bundle := self._bundler.due(now)) is not None:
+            return bundle
+        comes = self._fetching or self._room()
+        at_once = self._pump.idle_place and not (self._scheduler.rows_in_flight and comes)
+        return self._bundler.flush() if at_once else None
 
     def _open(self, bundle: list[HeldMessage]) -> None:
         number = next(self._numbers)
@@ -282,8 +332,8 @@ class Subscriber:
 
     def _outcome(self, chunk: OpenChunk, result: Result) -> None:
         """One message has its outcome; others of its request need not."""
-        if self._traces is not None:
-            self._traces.judged(chunk, result)
+        if self.traces is not None:
+            self.traces.judged(chunk, result)
         held = self._bundles[chunk.number][result.ordinal]
         outcome: Outcome
         if result.reason is None:
@@ -312,8 +362,10 @@ class Subscriber:
         self._moved()
 
     async def _keep_leases(self) -> None:
-        """Extends the leases of all that is held, for ever."""
+        """Extends the leases of all that is held, for ever, but for what has to leave."""
         while True:
+            leaving, self._leaving = list(self._leaving), {}
+            await self._give_back(leaving, UNREAD_S, None)
             await self._extend()
             await asyncio.sleep(EXTEND_S)
 
@@ -323,7 +375,7 @@ class Subscriber:
         if not (due := leases.due(loop.time())):
             return
         try:
-            unsettled = await self._source.extend(list(due), leases.lease_s(loop.time()))
+            unsettled = await self.source.extend(list(due), leases.lease_s(loop.time()))
         except Unavailable as error:
             self._absent.add("leases")
             log.warning("leases not extended", extra={"fields": {"messages": len(due), "error": str(error)}})
@@ -333,13 +385,13 @@ class Subscriber:
         for ack_id in unsettled.over & due.keys():
             leases.lost(due[ack_id], ack_id)
         leases.failed([due[ack_id] for ack_id in unsettled.for_now & due.keys()], loop.time())
-        self._counts.extended += len(due) - len(unsettled.over) - len(unsettled.for_now)
+        self.stream_stats.extended += len(due) - len(unsettled.over) - len(unsettled.for_now)
         if unsettled.over:
             log.warning("leases were over", extra={"fields": {"messages": len(unsettled.over)}})
 
     def _give_back_later(self) -> None:
         """The engine has answered nobody for too long: the messages that it had are left to the subscription's own policy."""
-        failing = [held for bundle in self._bundles.values() for held in bundle if not held.judged]
+        failing = [held for bundle in self._bundles.values() for held in bundle if held.place is Place.OPEN]
         log.error("returning messages: the engine answers no request", extra={"fields": {"messages": len(failing)}})
         for number in list(self._bundles):
             self._scheduler.abandon(number)
@@ -353,19 +405,21 @@ class Subscriber:
 
         If that fails, their leases run out.
         """
+        for held in messages:
+            self._unread.pop(held.lane, None)
         behind = [other for held in messages for other in self._lanes.close(held.lane)]
         leaving = [held for held in dict.fromkeys((*messages, *behind)) if self._hold.has(held)]
         ack_ids = [ack_id for held in leaving for ack_id in self._hold.let_go(held)]
-        self._counts.given_back += len(leaving)
+        self.stream_stats.given_back += len(leaving)
         if not ack_ids:
             return
         try:
             async with asyncio.timeout_at(deadline):
-                await self._source.extend(ack_ids, seconds)
+                await self.source.extend(ack_ids, seconds)
         except (TimeoutError, Unavailable) as error:
             log.warning("not given back", extra={"fields": {"messages": len(leaving), "error": str(error)}})
 
     async def _report(self) -> None:
         while True:
             await asyncio.sleep(PROGRESS_S)
-            log.info("progress", extra={"fields": {**self._counts.snapshot(), **self._stats.snapshot()}})
+            log.info("progress", extra={"fields": {**self.stream_stats.snapshot(), **self.stats.snapshot()}})

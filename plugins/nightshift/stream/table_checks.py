@@ -10,28 +10,97 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.rows import TupleRow
 
 from nightshift.stream.ports import SinkRefused
+from nightshift.stream.session import Connection, said
 
 if TYPE_CHECKING:
     from nightshift.spec import StreamSpec
 
 log = logging.getLogger(__name__)
 
-Connection = psycopg.AsyncConnection[TupleRow]
-
 SEARCHED: Final = ("vector", "halfvec")
 """pgvector's types of which it makes an index (HNSW: up to 2,000 and 4,000 dimensions; its README, "HNSW")."""
+_TABLES: Final = ("r", "p")
+"""What pg_class calls a table, and one with partitions."""
+_KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 MARK: Final = "nightshift: "
 """Begins the line. A JSON object follows: job, task, key (its columns), column (that of the prediction)."""
 _NO_FIT: Final = (psycopg.DataError, errors.CannotCoerce, errors.DatatypeMismatch, errors.InternalError_)
 """What reading a value as another type raises. A domain's own condition is not among them: it concerns the value."""
+
+
+async def full_name(connection: Connection, table: sql.Identifier) -> sql.Identifier | None:
+    """The table's name with its schema, which means the same whoever makes another of its name; None if there is none.
+
+    Raises SinkRefused as `check_kept` does.
+    """
+    await check_kept(connection, table)
+    found = await connection.execute(
+        "SELECT nspname, relname FROM pg_class JOIN pg_namespace AS n ON n.oid = relnamespace "
+        "WHERE pg_class.oid = to_regclass(%s)",
+        [table.as_string(None)],
+    )
+    row = await found.fetchone()
+    return sql.Identifier(*row) if row else None
+
+
+async def check_kept(connection: Connection, *tables: sql.Identifier) -> None:
+    """Whether what is written to these tables outlives a crash, and is kept there. Raises SinkRefused.
+
+    Of partitions at any depth, too, and of tables that inherit, whose rows are read as the table's and where a trigger may put
+    them. What has been written in this transaction cannot become another before it ends.
+    """
+    found = await connection.execute(
+        "WITH RECURSIVE tree (oid) AS (SELECT to_regclass(name)::oid FROM unnest(%s::text[]) AS name "
+        "UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = oid) "
+        "SELECT relkind::text, relpersistence::text, c.oid::regclass::text, "
+        # 2 and 3: on UPDATE, on INSERT. A view's is another.
+        "(SELECT min(rulename) FROM pg_rewrite WHERE ev_class = c.oid AND ev_type IN ('2', '3')) AS rule "
+        "FROM tree JOIN pg_class AS c USING (oid) WHERE (relpersistence <> 'p' OR relkind NOT IN ('r', 'p') OR relhasrules) "
+        # Another connection's temporary ones have no part in the table here.
+        "AND NOT pg_is_other_temp_schema(relnamespace) ORDER BY tree.oid",
+        [[table.as_string(None) for table in tables]],
+    )
+    for kind, kept, shown, rule in await found.fetchall():
+        if kind not in _TABLES:
+            raise SinkRefused(
+                f"{shown} is {_KINDS.get(kind, 'no table')}: whether its rows are kept, and where, nightshift cannot see. Name "
+                "a table of this database, the one behind it for example"
+            )
+        if rule is not None:
+            raise SinkRefused(
+                f"the table {shown} has the rule {rule}, which may do something else in place of a write. DROP RULE it"
+            )
+        if kept == "t":
+            raise SinkRefused(f"the table {shown} is temporary, and ends with its connection. Name the table with its schema")
+        # One with partitions has no rows of its own, and no SET LOGGED changes it.
+        if kept == "u" and kind == "r":
+            raise SinkRefused(
+                f"the table {shown} is UNLOGGED: a crash of the server would empty it, of acknowledged messages too. "
+                f"ALTER TABLE {shown} SET LOGGED"
+            )
+
+
+async def columns_of(connection: Connection, table: sql.Identifier) -> Mapping[str, str]:
+    """Names and types. table: with its schema.
+
+    Types with their schema but PostgreSQL's own, and without a length, with which a cast would cut a text that is too long:
+    the column itself refuses it.
+    """
+    async with connection.transaction(force_rollback=True):
+        await connection.execute("SET LOCAL search_path TO pg_catalog, pg_temp")
+        found = await connection.execute(
+            "SELECT attname, format_type(atttypid, -1) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+            [table.as_string(connection)],
+        )
+        return dict(await found.fetchall())
 
 
 async def check_required(connection: Connection, table: sql.Identifier, written: Iterable[str]) -> None:
@@ -90,18 +159,18 @@ async def check_value(connection: Connection, table: sql.Identifier, column: str
             await connection.execute(sql.SQL("SELECT {}::text::{}").format(text, sql.SQL(kind)))
     except _NO_FIT as error:
         shown = sql.Identifier(column).as_string(None)
-        said = str(error).strip().splitlines()[0]
+        like = text if len(text) <= 40 else f"{text[:40]}..."
         raise SinkRefused(
             f"the column {shown} of the table {table.as_string(None)} is {kind}, and the job's predictions look like "
-            f"{_short(text)}: {said}. Name another table or column, or give it another type"
+            f"{like}: {said(error)}. Name another table or column, or give it another type"
         ) from error
     except errors.CheckViolation:
         return
 
 
-async def check_statement(connection: Connection, statement: sql.Composed, parameters: int) -> None:
+async def check_statement(connection: Connection, statement: bytes, parameters: int) -> None:
     """Whether the server plans a statement, and this account may execute it. Raises what it says."""
-    await connection.execute(sql.SQL("EXPLAIN {}").format(statement), [None] * parameters)
+    await connection.execute(b"EXPLAIN " + statement, [None] * parameters)
 
 
 async def ensure_vectors(connection: Connection, table: str, column: str) -> None:
@@ -114,11 +183,10 @@ async def ensure_vectors(connection: Connection, table: str, column: str) -> Non
         async with connection.transaction():
             await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     except psycopg.Error as error:
-        said = str(error).strip().splitlines()[0]
         raise SinkRefused(
             f"the table {table} cannot be made: request.dimensions asks for a vector, which the database {row and row[1]} does "
-            f"not know, and this user may not make it: {said}. An administrator runs CREATE EXTENSION vector (pgvector) there; "
-            f"or make the table yourself, with {sql.Identifier(column).as_string(None)} real[] NOT NULL"
+            f"not know, and this user may not make it: {said(error)}. An administrator runs CREATE EXTENSION vector (pgvector) "
+            f"there; or make the table yourself, with {sql.Identifier(column).as_string(None)} real[] NOT NULL"
         ) from error
     log.info("made the extension vector", extra={"fields": {"database": row and row[1]}})
 
@@ -153,10 +221,6 @@ def sample(dimensions: int | None, prediction: Any) -> Any:
     if pa.types.is_integer(prediction):
         return 0
     return None if pa.types.is_string(prediction) else {}
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 async def claim(connection: Connection, table: sql.Identifier, spec: StreamSpec, *, shared: bool) -> None:

@@ -21,7 +21,7 @@ _REASONING: Final = ("reasoning", "reasoning_content")
 
 class Verdict(StrEnum):
     """EMPTY: whole, without a letter. CUT: it ended before it was whole, perhaps before it began. REFUSED: something else was
-    written instead of a text. UNPARSABLE: the reply is none. ABORTED, FAILED: as the engine says itself."""
+    written instead of a text. UNPARSABLE: the reply is none, or the engine failed. ABORTED: as the engine says itself."""
 
     COMPLETE = "complete"
     EMPTY = "empty"
@@ -29,12 +29,11 @@ class Verdict(StrEnum):
     REFUSED = "refused"
     UNPARSABLE = "unparsable"
     ABORTED = "aborted"
-    FAILED = "failed"
 
 
 _UNANSWERED: Final = {
     ABORT: (Verdict.ABORTED, "the engine aborted the request"),
-    ERROR: (Verdict.FAILED, "the engine failed while it answered"),
+    ERROR: (Verdict.UNPARSABLE, "the engine failed while it answered"),
     None: (Verdict.UNPARSABLE, "the engine does not say why the answer ended, so it may be half of one"),
 }
 
@@ -81,7 +80,7 @@ def judge(reply: Any, *, message: bool) -> Judged:
     if (name not in part and not reasoned) or not isinstance(text, str | None):
         return Judged(Verdict.UNPARSABLE, why=f"the reply has no text (finish_reason {end!r})", ending=end)
     verdict, why = Verdict.COMPLETE, ""
-    if end not in (STOP, *_CUT) or (message and part.get("refusal")):
+    if end not in (STOP, *_CUT) or (message and (part.get("refusal") or part.get("tool_calls"))):
         verdict = Verdict.REFUSED
         why = f"the model wrote {'no text' if text is None else 'something else than a whole text'} (finish_reason {end!r})"
     elif end != STOP or text is None or (reasoned and not text.strip()):

@@ -7,7 +7,7 @@ is a column or a field, whatever Jinja2 or Python has under that name.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,9 +43,52 @@ class _Reading(Unfolded, meta.TrackingCodeGenerator):
 
 
 def _read_by(tree: nodes.Template) -> set[str]:
+    """The names that it reads, and may not have given a value before. Jinja2 also finds what an `if` alone gives one."""
     reading = _Reading(tree.environment)
     reading.visit(tree)
-    return reading.undeclared_identifiers
+    return reading.undeclared_identifiers.intersection(_unset(tree, set()))
+
+
+def _unset(node: nodes.Node, given: set[str]) -> Iterator[str]:
+    """The names that a part reads where they may lack a value. given: those that have one; adds what have one after it.
+
+    An `if` gives what all of its branches give. Whatever else has a body keeps what that gives, and a block knows nothing of
+    what is around it.
+    """
+    if isinstance(node, nodes.Name | nodes.NSRef) and getattr(node, "ctx", "load") == "load" and node.name not in given:
+        yield node.name
+    if isinstance(node, nodes.If):
+        branches = [node, *node.elif_]
+        for each in branches:
+            yield from _unset(each.test, given)
+        ends = [set(given) for _ in (*branches, node)]
+        for body, end in zip((*(each.body for each in branches), node.else_), ends, strict=True):
+            for part in body:
+                yield from _unset(part, end)
+        given |= set.intersection(*ends)
+        return
+    for child in node.iter_child_nodes(only=_BEFORE):
+        yield from _unset(child, given)
+    own = _stored(node.iter_child_nodes(only=("target", "targets", "args")))
+    for field in (name for name in node.fields if name not in _BEFORE):
+        if isinstance(node, nodes.Expr | nodes.Output | nodes.Assign):
+            inside = given  # Nothing here has a body.
+        else:
+            inside = set() if isinstance(node, nodes.Block) else given | (set() if field == "else_" else own)
+        for child in node.iter_child_nodes(only=(field,)):
+            yield from _unset(child, inside)
+    given |= (
+        own if isinstance(node, nodes.Assign | nodes.AssignBlock) else {node.name} if isinstance(node, nodes.Macro) else set()
+    )
+
+
+_BEFORE: Final = ("iter", "values", "node", "call")
+"""The parts of a node that are computed before its own names have a value."""
+
+
+def _stored(parts: Iterable[nodes.Node]) -> set[str]:
+    names = (name for part in parts for name in (part, *part.find_all(nodes.Name)) if isinstance(name, nodes.Name))
+    return {name.name for name in names if name.ctx in ("store", "param")}
 
 
 class Refused(jinja2.TemplateSyntaxError):
@@ -97,8 +140,7 @@ def problems(tree: nodes.Template, columns: Container[str]) -> Iterator[Problem]
 
 def _bound(tree: nodes.Template) -> set[str]:
     """The names that the template itself gives a meaning."""
-    names = {name.name for name in tree.find_all(nodes.Name) if name.ctx in ("store", "param")}
-    return names | {macro.name for macro in tree.find_all(nodes.Macro)}
+    return _stored([tree]) | {macro.name for macro in tree.find_all(nodes.Macro)}
 
 
 def _refuse_the_like(tree: nodes.Template) -> None:

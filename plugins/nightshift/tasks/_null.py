@@ -114,14 +114,33 @@ def _of_texts(name: str) -> Callable[[Null, Any], Any]:
     return operator
 
 
+class Searched(str):
+    """The text in which `in` looks for another; of a NULL, that is neither true nor false."""
+
+    __slots__ = ()
+
+    def __contains__(self, part: Any) -> bool:
+        return bool(needed(part)) if isinstance(part, Null) else super().__contains__(part)
+
+
 _NUMERIC: Final = tuple("bcdeEfFgGnoxX%")
-_OPERATORS: Final = (
-    *("lt", "le", "gt", "ge", "add", "sub", "rsub", "truediv", "rtruediv", "floordiv", "rfloordiv"),
-    *("mod", "rmod", "pow", "rpow"),
-)
+_OPERATORS: Final = (*("add", "sub", "rsub", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow"),)
 for _name in (f"__{each}__" for each in _OPERATORS):
     setattr(Null, _name, _of_texts(_name))
-for _name in ("__neg__", "__pos__", "__abs__", "__round__", "__index__", "__float__", "__int__"):
+# No text comes before or after it, either.
+for _name in (
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__neg__",
+    "__pos__",
+    "__abs__",
+    "__round__",
+    "__index__",
+    "__float__",
+    "__int__",
+):
     setattr(Null, _name, needed)
 Null.__radd__ = lambda null, other: other if isinstance(other, str) else needed(null)  # type: ignore[attr-defined]
 

@@ -64,9 +64,10 @@ def _beside(name: str) -> Callable[[Number, Any], Any]:
     exact, inexact = getattr(Decimal, name), getattr(float, name)
 
     def operator(number: Number, other: Any) -> Any:
-        if isinstance(other, Literal):
-            return exact(number, other.exact)
-        return inexact(float(number), other) if isinstance(other, float) else exact(number, other)
+        if isinstance(other, float) and not isinstance(other, Literal):
+            return inexact(float(number), other)
+        found = exact(number, other.exact if isinstance(other, Literal) else other)
+        return Number(found) if isinstance(found, Decimal) else found  # The next operand may be a literal again.
 
     return operator
 

@@ -67,12 +67,12 @@ class TaskRequest(Section):
     @property
     def seeded(self) -> bool:
         """Whether each row is sent with a seed of its own."""
-        return False
+        return getattr(self, "seed", None) is not None
 
     @property
     def keeps_reasoning(self) -> bool:
         """Whether the model's reasoning is kept beside the prediction, in a column of its own."""
-        return False
+        return getattr(self, "reasoning", None) == "keep"
 
     def rows_most(self, seats: int) -> int:
         """The most rows that share a request. seats: how many rows the engine computes at once."""

@@ -38,17 +38,6 @@ WHITE_SPACE_LEAST: Final = 16
 NO_WHITE_SPACE: Final = """structured-outputs-config: '{"backend": "xgrammar", "disable_any_whitespace": true}'"""
 BYTES_PER_TOKEN: Final = 8
 """Of an answer's text, for planning: tokens of 4 characters are usual, some are longer."""
-SAMPLING: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "max_tokens",
-    "stop",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-)
 
 
 def _stops(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -71,20 +60,10 @@ class SamplingRequest(TaskRequest):
     SIZED_BY: ClassVar = "max_tokens"
 
     temperature: float | None = Field(
-        default=None,
-        ge=0,
-        le=2,
-        allow_inf_nan=False,
-        description="Randomness; 0 always takes the likeliest token.",
-        examples=[0],
+        default=None, ge=0, le=2, description="Randomness; 0 always takes the likeliest token.", examples=[0]
     )
     top_p: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Sample from the likeliest tokens with this total probability.",
-        examples=[0.9],
+        default=None, gt=0, le=1, description="Sample from the likeliest tokens with this total probability.", examples=[0.9]
     )
     top_k: int | None = Field(
         default=None, ge=0, le=1_000_000, description="Sample from this many of the likeliest tokens; 0 for all.", examples=[40]
@@ -93,31 +72,24 @@ class SamplingRequest(TaskRequest):
         default=None,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Minimum probability of a token, as a share of the likeliest token's.",
         examples=[0.05],
     )
     max_tokens: int = Field(default=256, ge=1, le=10_000_000, description="Most tokens in an answer.", examples=[64])
-    stop: Annotated[tuple[str, ...], AfterValidator(_stops)] = Field(
+    stop: Annotated[section.Listed[str], AfterValidator(_stops)] = Field(
         default=(),
         description="Up to four strings that end the answer; they are not part of it.",
         examples=[["###"]],
-        strict=False,
         json_schema_extra={"maxItems": 4, "items": {"type": "string", "minLength": 1}},
     )
     presence_penalty: float | None = Field(
-        default=None, ge=-2, le=2, allow_inf_nan=False, description="Penalty for tokens that have occurred.", examples=[0.5]
+        default=None, ge=-2, le=2, description="Penalty for tokens that have occurred.", examples=[0.5]
     )
     frequency_penalty: float | None = Field(
-        default=None,
-        ge=-2,
-        le=2,
-        allow_inf_nan=False,
-        description="Penalty for tokens by how often they have occurred.",
-        examples=[0.5],
+        default=None, ge=-2, le=2, description="Penalty for tokens by how often they have occurred.", examples=[0.5]
     )
     repetition_penalty: float | None = Field(
-        default=None, gt=0, le=100, allow_inf_nan=False, description="Penalty for repetition; 1 for none.", examples=[1.1]
+        default=None, gt=0, le=100, description="Penalty for repetition; 1 for none.", examples=[1.1]
     )
     seed: int | None = Field(
         default=0,
@@ -139,13 +111,10 @@ class SamplingRequest(TaskRequest):
     )
 
     @property
-    def seeded(self) -> bool:
-        return self.seed is not None
-
-    @property
     def options(self) -> dict[str, Any]:
         """The fields of a request's body that are the same for every row."""
-        values = {name: getattr(self, name) for name in SAMPLING}
+        own = SamplingRequest.model_fields.keys() - TaskRequest.model_fields.keys() - {"seed", "json_schema", "truncated"}
+        values = {name: getattr(self, name) for name in SamplingRequest.model_fields if name in own}
         return {name: value for name, value in values.items() if value is not None and value != ()}
 
     @classmethod
@@ -185,10 +154,6 @@ class MessageRequest(SamplingRequest):
         "does not use.",
         examples=[{"enable_thinking": False}],
     )
-
-    @property
-    def keeps_reasoning(self) -> bool:
-        return self.reasoning == "keep"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -239,7 +204,7 @@ class Sampling:
         said = judge(reply, message=self.message)
         if said.verdict is Verdict.ABORTED:
             raise NotDone(said.why)
-        if said.verdict in (Verdict.UNPARSABLE, Verdict.FAILED):
+        if said.verdict is Verdict.UNPARSABLE:
             raise InvalidReply(said.why)
         if said.verdict is Verdict.REFUSED:
             raise InvalidAnswer(said.why)

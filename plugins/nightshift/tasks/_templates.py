@@ -37,7 +37,7 @@ from nightshift.tasks._bounds import (
     widest,
     within,
 )
-from nightshift.tasks._null import Null, made_of, needed, part_of
+from nightshift.tasks._null import Null, Searched, made_of, needed, part_of
 from nightshift.tasks._numbers import Literal
 from nightshift.tasks._values import STYLES, VIEWS, Rendering, checked, is_null, written
 
@@ -97,6 +97,15 @@ class _Code(_names.Unfolded):
             self.write(", ")
         self.write("))")
 
+    def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:  # noqa: N802
+        if node.op not in ("in", "notin"):
+            super().visit_Operand(node, frame)
+            return
+        self.write(" in " if node.op == "in" else " not in ")
+        self.write("environment.searched(")
+        self.visit(node.expr, frame)
+        self.write(")")
+
     def visit_Getattr(self, node: nodes.Getattr, frame: Frame) -> None:  # noqa: N802
         self.write("environment.method(" if node.ctx == _names.CALLED else "environment.getattr(")
         self.visit(node.node, frame)
@@ -151,6 +160,7 @@ class Environment(ImmutableSandboxedEnvironment):
         # A row must give the same text every time it is rendered.
         del self.filters["random"]
         self.tests["none"] = is_null
+        self.tests["in"] = lambda value, seq: value in self.searched(seq)
         for name, filter_ in self.filters.items():
             self.filters[name] = _guarded(name, filter_)
         self.filters |= {"attr": self.getattr, "join": jinja2.pass_environment(_joined_list)}
@@ -160,6 +170,10 @@ class Environment(ImmutableSandboxedEnvironment):
     @functools.cached_property
     def lexer(self) -> _Exact:
         return _Exact(self)
+
+    def searched(self, value: Any) -> Any:
+        """What is on the right of `in`."""
+        return Searched(value) if isinstance(value, str) and not isinstance(value, Null) else value
 
     def joined(self, parts: tuple[Any, ...]) -> str:
         texts = [str(Now.style.shown(part)) for part in parts]
@@ -284,7 +298,12 @@ def _joined_list(environment: Environment, value: Iterable[Any], d: Any = "", at
     return made_of(kept(between.join(texts)), value, d, *items)
 
 
-_environment: Environment | None = None
+_BY_NAME: Final = {
+    "map": ("filter", 0),
+    **dict.fromkeys(("select", "reject"), ("test", 0)),
+    **dict.fromkeys(("selectattr", "rejectattr"), ("test", 1)),
+}
+"""Filters that take another, or a test, by its name: which, and the place among their arguments."""
 
 
 @dataclass(frozen=True)
@@ -308,9 +327,23 @@ def compile_template(source: str) -> tuple[jinja2.Template, tuple[str, ...]]:
 def examine_template(source: str, known: Container[str]) -> Examined:
     """known: the columns that rows have, as far as they are known. Raises as `nightshift.tasks.base.examine_template`."""
     tree, columns = _parsed(source)
-    _the_environment().from_string(tree)
+    environment = _the_environment()
+    environment.from_string(tree)
+    known_names = {"filter": environment.filters, "test": environment.tests}
+    for kind, name, line in _filters_and_tests(tree):
+        if name not in known_names[kind]:  # Jinja2 looks at those of a branch, and at an argument, when it meets a row.
+            raise jinja2.TemplateAssertionError(f"No {kind} named {name!r}.", line)
     reads_files = any(True for _ in meta.find_referenced_templates(tree))
     return Examined(columns, reads_files, tuple(_names.problems(tree, known)))
+
+
+def _filters_and_tests(tree: nodes.Template) -> Iterator[tuple[str, str, int]]:
+    """Kind, name and line of all, those among them that are arguments of others: ``map('upper')``."""
+    for node in tree.find_all((nodes.Filter, nodes.Test)):
+        yield type(node).__name__.lower(), node.name, node.lineno
+        kind, at = _BY_NAME.get(node.name, ("", 0)) if isinstance(node, nodes.Filter) else ("", 0)
+        if kind and len(node.args) > at and isinstance(name := getattr(node.args[at], "value", None), str):
+            yield kind, name, node.lineno
 
 
 def mentioned(source: str) -> tuple[str, ...]:
@@ -325,10 +358,9 @@ def _parsed(source: str) -> tuple[nodes.Template, tuple[str, ...]]:
     return tree, _names.prepare(tree)
 
 
+@functools.cache
 def _the_environment() -> Environment:
-    global _environment
-    _environment = _environment or Environment()
-    return _environment
+    return Environment()
 
 
 def taken(values: Mapping[str, Any], rendering: Rendering) -> dict[str, Any]:

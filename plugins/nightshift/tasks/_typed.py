@@ -30,6 +30,8 @@ DEPTH_MAX: Final = 15
 MATCHED_MOST: Final = 1 << 16
 """Characters of a text that is held against a pattern in the event loop's thread: 4 s for the worst pattern that was
 tried, milliseconds for others."""
+FLOAT_PLACES: Final = 400
+"""Decimal places that tell any two numbers of 64 bits apart."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,299}")
 _NOTES: Final = frozenset({"title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "definitions"})
 _KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
@@ -325,7 +327,7 @@ class _Compiler:
         elif kind == "integer":
             pair, agree = ("minimum", "maximum"), some_decimal(schema, 0)
         else:
-            pair, agree = ("minimum", "maximum"), kind != "number" or _some_number(schema)
+            pair, agree = ("minimum", "maximum"), kind != "number" or some_decimal(schema, FLOAT_PLACES)
         if not agree:
             given = {key: schema[key] for key in (*pair, *COMPARISONS) if key in schema}
             shown = ", ".join(f"{key} {value}" for key, value in given.items())
@@ -403,17 +405,11 @@ class _Compiler:
 
 def some_decimal(schema: Mapping[str, Any], places: int) -> bool:
     """Whether a number of so many decimal places is within the limits; if of none, one of 64 bits."""
-    low, high = (-(2**63), 2**63 - 1) if places == 0 else (-(10**400), 10**400)
+    low, high = (-(2**63), 2**63 - 1) if places == 0 else (-(10 ** (400 + places)), 10 ** (400 + places))
     at = {name: Fraction(str(schema[name])) * 10**places for name in COMPARISONS if name in schema}
     least = max(low, math.ceil(at.get("minimum", low)), math.floor(at.get("exclusiveMinimum", low - 1)) + 1)
     most = min(high, math.floor(at.get("maximum", high)), math.ceil(at.get("exclusiveMaximum", high + 1)) - 1)
     return bool(least <= most)
-
-
-def _some_number(schema: Mapping[str, Any]) -> bool:
-    least, above = schema.get("minimum", -math.inf), schema.get("exclusiveMinimum", -math.inf)
-    most, below = schema.get("maximum", math.inf), schema.get("exclusiveMaximum", math.inf)
-    return bool(max(least, above) < min(most, below) or (above < least == most < below))
 
 
 def storable(text: str) -> str:

@@ -134,32 +134,24 @@ def _json(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else text(value)
 
 
-def _in_templates(value: Any, name: str, null: Callable[[str], Null] = Null) -> Any:
-    """A row's value as templates see it: BYTES become UTF-8 text, also inside arrays and structs. Raises UnicodeDecodeError.
+def _within(value: Any, name: str, leaf: Callable[[Any, str], Any]) -> Any:
+    """A row's value with BYTES as UTF-8 text, also inside arrays and structs. Raises UnicodeDecodeError.
 
-    name: of the column, and of the fields that lead to it, if it is part of a struct. null: makes what stands for NULL.
+    name: of the column, and of the fields that lead to it, if it is part of a struct. leaf: makes what is none of these.
     """
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [_within(item, f"{name}[]", leaf) for item in value]
+    if isinstance(value, dict):
+        return {key: item if type(item) is str else _within(item, f"{name}.{key}", leaf) for key, item in value.items()}
+    return leaf(value, name)
+
+
+def _leaf(value: Any, name: str, *, refused: bool = False) -> Any:
     if value is None:
-        return null(name)
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, Decimal):
-        return Number(value)
-    if isinstance(value, list):
-        return [_in_templates(item, f"{name}[]", null) for item in value]
-    if isinstance(value, dict):
-        return {key: item if type(item) is str else _in_templates(item, f"{name}.{key}", null) for key, item in value.items()}
-    return value
-
-
-def _before_within(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, list):
-        return [_before_within(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _before_within(item) for key, item in value.items()}
-    return value
+        return Null(name, refused)
+    return Number(value) if isinstance(value, Decimal) else value
 
 
 @dataclass(frozen=True)
@@ -185,7 +177,7 @@ def _written(value: Any) -> Any:
 
 
 _SQL: Final = Style(
-    _in_templates,
+    partial(_within, leaf=_leaf),
     text,
     _written,
     to_json,
@@ -194,9 +186,9 @@ _SQL: Final = Style(
 )
 STYLES: Final = {
     Rendering.SQL: _SQL,
-    Rendering.NO_NULL: replace(_SQL, taken=lambda value, name: _in_templates(value, name, partial(Null, refused=True))),
+    Rendering.NO_NULL: replace(_SQL, taken=partial(_within, leaf=partial(_leaf, refused=True))),
     Rendering.PYTHON: Style(
-        lambda value, name: "" if value is None else _before_within(value),
+        lambda value, name: "" if value is None else _within(value, name, lambda part, _: part),
         lambda value: "" if value is None else checked(value),
         checked,
         lambda value, indent: json.dumps(checked(value), ensure_ascii=False, indent=indent, default=str),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkable
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, runtime_checkab
 from nightshift.fields.text import n
 from nightshift.tasks import TASK_KINDS, Rendering, TaskRequest
 from nightshift.tasks._null import NullWritten
+from nightshift.tasks._request import ListRequest, truncation
 from nightshift.tasks._values import STYLES, Large, NoProcess
 
 if TYPE_CHECKING:
@@ -280,9 +282,9 @@ class Text:
 
     def __init__(self, source: str, rendering: Rendering = Rendering.SQL, *, blank: bool = False, apart: bool = False) -> None:
         """apart: it is always rendered in a process of its own, because nothing watches how long this one takes."""
-        from nightshift.tasks import _templates
+        from nightshift.tasks import _subprocess, _templates
 
-        self._templates = _templates
+        self._templates, self._subprocess = _templates, _subprocess
         self._template, self.columns = _templates.compile_template(source)
         self._source, self._rendering = source, rendering
         self._blank, self._apart = blank, apart
@@ -300,25 +302,35 @@ class Text:
         except UnicodeDecodeError as error:
             raise BadInput(f"the row holds bytes that are not UTF-8 text: {error}") from error
         try:
-            if not self._apart:
-                return self._templates.render(self._template, values, self._rendering, here=True)
-        except Large:
-            pass  # It is begun again, elsewhere.
-        except NullWritten as error:
-            raise NullInput(error) from error
-        except Exception as error:  # The template is the user's program: what it raises affects only this row.
-            raise BadInput(f"the template failed on this row: {error}") from error
-        from nightshift.tasks import _subprocess
-
-        try:
-            return _subprocess.render(self._source, values, self._rendering)
+            with suppress(Large):  # Then it is begun again, elsewhere.
+                if not self._apart:
+                    return self._templates.render(self._template, values, self._rendering, here=True)
+            return self._subprocess.render(self._source, values, self._rendering)
         except NoProcess:
             raise
         except NullWritten as error:
             raise NullInput(error) from error
-        except Exception as error:
-            kind = SlowTemplate if isinstance(error, _subprocess.TooLong) else BadInput
+        except Exception as error:  # The template is the user's program: what it raises affects only this row.
+            kind = SlowTemplate if isinstance(error, self._subprocess.TooLong) else BadInput
             raise kind(f"the template failed on this row: {error}") from error
+
+
+class Pooling:
+    """What the kinds have in common whose endpoint takes lists of rows. A payload is the one text of a row."""
+
+    server_args = ("--runner=pooling",)
+
+    def __init__(self, job: Job, request: ListRequest, **options: Any) -> None:
+        self._texts = [Text(getattr(request, name), job.rendering) for name in request.TEMPLATES]
+        self.columns = union(*(text.columns for text in self._texts))
+        self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
+        self._options = {"model": job.model.name, **options, **truncation(request)}
+
+    def render(self, row: Mapping[str, Any], name: RowName) -> Any:
+        return self._texts[0].of(row)
+
+    def chars(self, payload: Any) -> int:
+        return len(payload)
 
 
 def plain_text(value: Any, rendering: Rendering, column: str) -> str:

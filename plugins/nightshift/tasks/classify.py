@@ -13,13 +13,11 @@ import orjson
 from pydantic import Field
 
 from nightshift.fields import section
-from nightshift.tasks._request import INPUT, ListRequest, truncation
-from nightshift.tasks.base import Answers, InvalidReply, Text, each_alone, finite, numbered, usage
+from nightshift.tasks._request import INPUT, ListRequest
+from nightshift.tasks.base import Answers, InvalidReply, Pooling, each_alone, finite, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from nightshift.tasks.base import Job, RowName
 
 
 class Request(ListRequest):
@@ -30,28 +28,14 @@ class Request(ListRequest):
     input: section.Text = Field(description=INPUT, examples=["{{ title }} {{ body }}"])
 
 
-class Kind:
+class Kind(Pooling):
     """`nightshift.tasks.base.TaskKind` for sequence classification models."""
-
-    server_args = ("--runner=pooling",)
-
-    def __init__(self, job: Job, request: Request) -> None:
-        self._text = Text(request.input, job.rendering)
-        self.columns = self._text.columns
-        self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
-        self._options = {"model": job.model.name, **truncation(request)}
 
     @property
     def prediction_type(self) -> pa.DataType:
         import pyarrow as pa
 
         return pa.struct([("label", pa.string()), ("score", pa.float32()), ("scores", pa.list_(pa.float32()))])
-
-    def render(self, row: Mapping[str, Any], name: RowName) -> str:
-        return self._text.of(row)
-
-    def chars(self, payload: str) -> int:
-        return len(payload)
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         return "/classify", orjson.dumps({**self._options, "input": list(payloads)})

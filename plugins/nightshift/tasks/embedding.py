@@ -18,13 +18,13 @@ import orjson
 from pydantic import Field
 
 from nightshift.fields import section
-from nightshift.tasks._request import INPUT, ListRequest, truncation
-from nightshift.tasks.base import Answer, Answers, InvalidReply, Spoiled, Text, WrongModel, each_alone, numbered, usage
+from nightshift.tasks._request import INPUT, ListRequest
+from nightshift.tasks.base import Answer, Answers, InvalidReply, Pooling, Spoiled, WrongModel, each_alone, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job, RowName
+    from nightshift.tasks.base import Job
 
 
 VECTOR_MOST: Final = 4096
@@ -55,16 +55,11 @@ class Request(ListRequest):
         return max(VECTOR_BYTES_LEAST, 4 * (numbers if isinstance(numbers, int) and numbers > 0 else VECTOR_MOST))
 
 
-class Kind:
+class Kind(Pooling):
     """`nightshift.tasks.base.TaskKind` for embedding models."""
 
-    server_args = ("--runner=pooling",)
-
     def __init__(self, job: Job, request: Request) -> None:
-        self._text = Text(request.input, job.rendering)
-        self.columns = self._text.columns
-        self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
-        self._options = {"model": job.model.name, "encoding_format": "base64", **truncation(request)}
+        super().__init__(job, request, encoding_format="base64")
         self._widths: Counter[int] = Counter()
         self._dimensions = request.dimensions
         self._width = request.dimensions or 0
@@ -74,12 +69,6 @@ class Kind:
         import pyarrow as pa
 
         return pa.list_(pa.float32())
-
-    def render(self, row: Mapping[str, Any], name: RowName) -> str:
-        return self._text.of(row)
-
-    def chars(self, payload: str) -> int:
-        return len(payload)
 
     def request(self, payloads: Sequence[Any], retry: int) -> tuple[str, bytes]:
         return "/v1/embeddings", orjson.dumps({**self._options, "input": list(payloads)})
@@ -97,7 +86,12 @@ class Kind:
         """
         self._widths.update(widths)
         if self._dimensions is not None and not self._widths[self._dimensions]:
-            self._refuse_model(widths[0], self._dimensions)
+            width, stated = widths[0], self._dimensions
+            raise WrongModel(
+                f"the model's vectors have {width:,} numbers, but request.dimensions says {stated:,}. Write {width} there. If "
+                "a Matryoshka model is to make shorter vectors, tell the engine so with "
+                f"engine.args: {{pooler-config: '{{\"dimensions\": {stated}}}'}}"
+            )
         (most, count), *others = self._widths.most_common(2)
         if self._dimensions is None and count > self._widths[self._width]:
             self._width = most
@@ -111,13 +105,6 @@ class Kind:
         if len(vector) != self._width:
             raise InvalidReply(f"an embedding of {len(vector)} numbers, though one model made all, and most have {self._width}")
         return vector
-
-    def _refuse_model(self, width: int, stated: int) -> None:
-        raise WrongModel(
-            f"the model's vectors have {width:,} numbers, but request.dimensions says {stated:,}. Write {width} there. If a "
-            "Matryoshka model is to make shorter vectors, tell the engine so with "
-            f"engine.args: {{pooler-config: '{{\"dimensions\": {stated}}}'}}"
-        )
 
 
 def _vector(item: Mapping[str, Any]) -> array[float]:

@@ -44,9 +44,8 @@ class Request(MessageRequest):
     user: section.Text = Field(
         description="Jinja2 template: the question about the image.", examples=["What does this photo show?"]
     )
-    buckets: Annotated[tuple[section.BucketName, ...], AfterValidator(_some)] | None = Field(
+    buckets: Annotated[section.Listed[section.BucketName], AfterValidator(_some)] | None = Field(
         default=None,
-        strict=False,
         description="The buckets that the rows may name; by default, all that the worker can read.",
         examples=[["shop-photos"]],
     )

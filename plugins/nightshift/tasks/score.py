@@ -9,13 +9,13 @@ import orjson
 from pydantic import Field
 
 from nightshift.fields import section
-from nightshift.tasks._request import ListRequest, truncation
-from nightshift.tasks.base import Answers, Text, each_alone, finite, numbered, union, usage
+from nightshift.tasks._request import ListRequest
+from nightshift.tasks.base import Answers, Pooling, each_alone, finite, numbered, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from nightshift.tasks.base import Job, RowName
+    from nightshift.tasks.base import RowName
 
 
 class Request(ListRequest):
@@ -32,16 +32,8 @@ class Request(ListRequest):
     )
 
 
-class Kind:
+class Kind(Pooling):
     """`nightshift.tasks.base.TaskKind` for cross-encoders, and for the similarity of embeddings. A payload is a pair."""
-
-    server_args = ("--runner=pooling",)
-
-    def __init__(self, job: Job, request: Request) -> None:
-        self._first, self._second = Text(request.text_1, job.rendering), Text(request.text_2, job.rendering)
-        self.columns = union(self._first.columns, self._second.columns)
-        self.rows_per_request, self.chars_per_request = job.rows_per_request, request.chars_per_request
-        self._options = {"model": job.model.name, **truncation(request)}
 
     @property
     def prediction_type(self) -> pa.DataType:
@@ -50,7 +42,8 @@ class Kind:
         return pa.float32()
 
     def render(self, row: Mapping[str, Any], name: RowName) -> tuple[str, str]:
-        return self._first.of(row), self._second.of(row)
+        first, second = self._texts
+        return first.of(row), second.of(row)
 
     def chars(self, payload: tuple[str, str]) -> int:
         return len(payload[0]) + len(payload[1])

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 KILL_AGAIN_S: Final = 1.0
 KillPolicy = Literal["delete", "suspend", "leave"]
+WAITING: Final = (
+    *("jobsets", "namespace", "deadline", "startup_timeout", "min_running", "disruptions"),
+    *("get_logs", "owner", "kill_policy", "look", "before"),
+)
+"""Arguments of a trigger that follows JobSets, in whatever way it reaches the cluster."""
 
 
 class KubernetesJobSetTrigger(BaseTrigger):
@@ -106,28 +111,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
         self._followers: dict[str, Follower] = {}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return "nightshift.triggers.jobset.KubernetesJobSetTrigger", {
-            **self._common(),
-            "kubernetes_conn_id": self.kubernetes_conn_id,
-            "config_file": self.config_file,
-            "cluster_context": self.cluster_context,
-            "in_cluster": self.in_cluster,
-        }
-
-    def _common(self) -> dict[str, Any]:
-        return {
-            "jobsets": self.jobsets,
-            "namespace": self.namespace,
-            "deadline": self.deadline,
-            "startup_timeout": self.startup_timeout,
-            "min_running": self.min_running,
-            "disruptions": self.disruptions,
-            "get_logs": self.get_logs,
-            "owner": self.owner,
-            "kill_policy": self.kill_policy,
-            "look": self.look,
-            "before": self.before,
-        }
+        own = ("kubernetes_conn_id", "config_file", "cluster_context", "in_cluster")
+        return "nightshift.triggers.jobset.KubernetesJobSetTrigger", arguments(self, *WAITING, *own)
 
     @cached_property
     def hook(self) -> AsyncJobSetHook:
@@ -200,8 +185,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
         await run_shielded(self._end(self.kill_policy), self.log)
 
     async def _end(self, policy: Literal["delete", "suspend"]) -> None:
-        if self.look is not None:
-            await ended_by_a_person(self)
+        # At the same time: Airflow may take minutes to answer, and pods cost money.
+        told = asyncio.create_task(ended_by_a_person(self)) if self.look is not None else None
         from nightshift.jobset.kubernetes.on_kill import apply_kill_policy
         from nightshift.jobset.runtime import RuntimeUnavailable
 
@@ -221,6 +206,8 @@ class KubernetesJobSetTrigger(BaseTrigger):
                     self.log.warning("JobSet %s cannot be ended yet: %s", name, error)
                 await asyncio.sleep(min(pause, left))
                 pause = min(pause * BACKOFF_FACTOR, BACKOFF_MAX_S)
+        if told is not None:
+            await told
 
     def _follower(self, jobset: dict[str, Any]) -> Follower:
         from nightshift.jobset.kubernetes.follow import Follower, WakeLimits
@@ -240,6 +227,11 @@ class KubernetesJobSetTrigger(BaseTrigger):
             self.log.info("[%s %s] %s", pod.removeprefix(f"{name}-"), container, harmless(line))
 
         return write
+
+
+def arguments(trigger: BaseTrigger, *names: str) -> dict[str, Any]:
+    """What Airflow stores of a trigger: the arguments with these names, which are those of its attributes."""
+    return {name: getattr(trigger, name) for name in names}
 
 
 def jobset_event(

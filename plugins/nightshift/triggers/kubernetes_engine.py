@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nightshift.triggers.jobset import KubernetesJobSetTrigger
+from nightshift.triggers.jobset import WAITING, KubernetesJobSetTrigger, arguments
 
 if TYPE_CHECKING:
     from nightshift.hooks.kubernetes_engine import GKEAsyncJobSetHook
@@ -43,14 +43,8 @@ class GKEJobSetTrigger(KubernetesJobSetTrigger):
         self.impersonation_chain = impersonation_chain
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return "nightshift.triggers.kubernetes_engine.GKEJobSetTrigger", {
-            **self._common(),
-            "cluster_url": self.cluster_url,
-            "ssl_ca_cert": self.ssl_ca_cert,
-            "use_dns_endpoint": self.use_dns_endpoint,
-            "gcp_conn_id": self.gcp_conn_id,
-            "impersonation_chain": self.impersonation_chain,
-        }
+        own = ("cluster_url", "ssl_ca_cert", "use_dns_endpoint", "gcp_conn_id", "impersonation_chain")
+        return "nightshift.triggers.kubernetes_engine.GKEJobSetTrigger", arguments(self, *WAITING, *own)
 
     @cached_property
     def gke_hook(self) -> GKEAsyncJobSetHook:

@@ -14,7 +14,7 @@ from nightshift.hooks.runtime import NoSuchRuntime
 from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.triggers.ended import ended_by_a_person
 from nightshift.triggers.first_ending import first_ending
-from nightshift.triggers.jobset import jobset_event
+from nightshift.triggers.jobset import arguments, jobset_event
 from nightshift.triggers.night_gauges import NightGauges
 from nightshift.triggers.polling import DeadlinePassed, poll
 from nightshift.triggers.shielded import run_shielded
@@ -74,15 +74,8 @@ class LocalJobSetTrigger(BaseTrigger):
             self._counts[each["name"]] = {"running": 0, "worked_s": earlier["counts"]["worked_s"]}
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        return "nightshift.triggers.local.LocalJobSetTrigger", {
-            "jobsets": self.jobsets,
-            "deadline": self.deadline,
-            "owner": self.owner,
-            "get_logs": self.get_logs,
-            "poll_interval": self.poll_interval,
-            "look": self.look,
-            "before": self.before,
-        }
+        names = ("jobsets", "deadline", "owner", "get_logs", "poll_interval", "look", "before")
+        return "nightshift.triggers.local.LocalJobSetTrigger", arguments(self, *names)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         from nightshift.hooks.credentials import open_bucket
@@ -148,11 +141,13 @@ class LocalJobSetTrigger(BaseTrigger):
         await run_shielded(self._end(), self.log)
 
     async def _end(self) -> None:
-        await ended_by_a_person(self)
+        # At the same time: Airflow may take minutes to answer, and pods cost money.
+        told = asyncio.create_task(ended_by_a_person(self))
         for each in self.jobsets:
             name = each["name"]
             self.log.info("Deleting JobSet %s: a user ended its task", name)
             await asyncio.to_thread(lambda name: _runtime().stop(name), name)
+        await told
 
     def _ask(self, runtime: LocalRuntime) -> tuple[dict[str, Any], Observation] | None:
         """The first JobSet that has ended, if there is one."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from nightshift.preview.compare import alike
 from nightshift.spec.vllm_flags import affects_answers
@@ -114,16 +114,8 @@ class Found:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Found:
-        """Raises KeyError, TypeError, ValueError."""
-        same = value["same"]
-        return cls(
-            Setting(value["setting"]["name"], value["setting"]["value"]),
-            value["ratio"],
-            value["low"],
-            value["high"],
-            None if value["cause"] is None else Cause(value["cause"]),
-            None if same is None else Same(same["rows"], same["equal"], tuple(same["cosine"]) if same["cosine"] else None),
-        )
+        """Raises ValueError."""
+        return TypeAdapter(cls).validate_python(value)
 
 
 def compared(own: Sequence[Computed], other: Sequence[Computed]) -> Same:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from nightshift.jobset.verdict import cannot_start, stages
 from nightshift.preview.names import EngineFolder
 from nightshift.preview.outcome import EngineGone, EngineTaken, Outcome
 from nightshift.preview.warm import NoEngine, WarmEngine, last_words, taken_away
-from nightshift.run.names import canonical_json
+from nightshift.run.names import digest_of
 from nightshift.tuner.points import Cause
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ class JobSetEngines:
 
 def _folder(job: str, name: str) -> EngineFolder:
     """Of one attempt alone: in that of another there may be questions that nobody waits for."""
-    return EngineFolder(job, hashlib.sha256(canonical_json(["tune", job, name])).hexdigest()[:16])
+    return EngineFolder(job, digest_of(["tune", job, name]))
 
 
 def cause_of(words: str, otherwise: Cause) -> Cause:

@@ -23,19 +23,15 @@ def changed(text: str, changes: Mapping[str, Any]) -> str:
     return text
 
 
-def patch(text: str, other: str, name: str) -> str:
-    """As `diff -u` shows it."""
-    lines = difflib.unified_diff(text.splitlines(), other.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=2)
-    return "\n".join(lines)
-
-
 def of_file(file: Path, changes: Mapping[str, Any]) -> str:
-    """For a job's file, as `patch` takes it; the changes themselves if it cannot be changed line by line; "" for none."""
+    """For a job's file, as `diff -u` shows it; the changes themselves if it cannot be changed line by line; "" for none."""
     if not changes:
         return ""
     text = file.read_text(encoding="utf-8-sig")
     try:
-        return patch(text, changed(text, changes), file.name if file.is_absolute() else str(file))
+        other, name = changed(text, changes), file.name if file.is_absolute() else str(file)
+        lines = difflib.unified_diff(text.splitlines(), other.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=2)
+        return "\n".join(lines)
     except (ValueError, yaml.YAMLError):
         return f"Write into {file}:\n{yaml.safe_dump(dict(changes), sort_keys=False)}".rstrip()
 

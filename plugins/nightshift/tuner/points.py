@@ -98,15 +98,6 @@ class Space:
     def __contains__(self, point: Point) -> bool:
         return valid(point) and all(getattr(point, axis) in self.values(axis) for axis in AXES)
 
-    def __iter__(self) -> Iterator[Point]:
-        """All of its points, in one order."""
-        for values in itertools.product(*map(self.values, AXES)):
-            if valid(point := Point(*values)):
-                yield point
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
     def around(self, point: Point, axes: tuple[str, ...]) -> Iterator[Point]:
         """The points that differ from `point` in these axes alone, itself included."""
         for values in itertools.product(*map(self.values, axes)):

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 from typing import Any, Final
 
 from nightshift.tuner.points import AXES, STAGES, Cause, Point, Space, needs_no_more, ruled_out, steps_over
@@ -100,10 +101,6 @@ class Searcher:
         self._told = 0
         self._fitted: tuple[int, Surrogate] | None = None
 
-    @property
-    def told(self) -> int:
-        return self._told
-
     def tell(self, question: Question, outcome: Outcome) -> None:
         """Raises ValueError for a point that is not in the space."""
         if question.point not in self._space:
@@ -152,7 +149,7 @@ class Searcher:
         return self._ratio([math.log(rate)], self._rates[point])
 
     def _ratio(self, own: list[float], other: list[float]) -> tuple[float, float, float]:
-        gap = _mean(own) - _mean(other)
+        gap = fmean(own) - fmean(other)
         noise, freedom = self._noise_and_freedom()
         half = _student(freedom) * noise * math.sqrt(1 / len(own) + 1 / len(other))
         return math.exp(gap), math.exp(gap - half), math.exp(gap + half)
@@ -174,7 +171,7 @@ class Searcher:
         squares = NOISE_WEIGHT * NOISE**2
         freedom = NOISE_WEIGHT
         for rates in self._rates.values():
-            squares += sum((rate - _mean(rates)) ** 2 for rate in rates)
+            squares += sum((rate - fmean(rates)) ** 2 for rate in rates)
             freedom += len(rates) - 1
         return math.sqrt(squares / freedom), freedom
 
@@ -284,10 +281,6 @@ class Searcher:
         compared = [best] if self._space.default in self._failed else [best, self._space.default]
         fewest = min(compared, key=lambda point: len(self._rates.get(point, ())))
         return Question(fewest, Measure.SPEED) if len(self._rates.get(fewest, ())) < REPEATS else None
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _student(freedom: float) -> float:

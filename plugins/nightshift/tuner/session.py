@@ -12,37 +12,34 @@ import pyarrow as pa
 
 from nightshift.fields.text import n
 from nightshift.planner.inputs import known_of
-from nightshift.planner.record import Record
+from nightshift.planner.record import Record, workload_of
 from nightshift.planner.roofline import CannotStart, estimate
 from nightshift.planner.speed import Known, api_servers_of
 from nightshift.planner.speeds import path_of
-from nightshift.planner.workload import workload_of
 from nightshift.preview.outcome import EngineTaken
 from nightshift.preview.rows import NoRows, kept_rows, read_rows, to_parquet
-from nightshift.run.names import canonical_json
+from nightshift.run.names import canonical_json, digest_of
 from nightshift.run.parquet_rows import whole
 from nightshift.run.pins import UNPINNED
 from nightshift.store import create_or_read, reaching
 from nightshift.tasks.base import load_kind
 from nightshift.tuner import sample, text
 from nightshift.tuner.also import Found, Setting, compared
-from nightshift.tuner.engines import EngineFailed
+from nightshift.tuner.engines import EngineFailed, Engines, JobSetEngines
 from nightshift.tuner.patch import of_file
-from nightshift.tuner.points import Cause
+from nightshift.tuner.points import Cause, Point, Space
 from nightshift.tuner.search import Choice, Measure, Outcome, Question, Searcher
 from nightshift.tuner.space import COMPUTE, SEQS_MOST, accelerators, at, changes_of, patched, space_of
-from nightshift.tuner.trials import Kept, Trial, tune_name
+from nightshift.tuner.trials import Kept, Trial
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from obstore.store import GCSCredentialProvider, ObjectStore
+    from obstore.store import ObjectStore
 
-    from nightshift.preview import outcome, session
-    from nightshift.preview.rows import Source
+    from nightshift.preview import outcome
+    from nightshift.preview.session import Surroundings
     from nightshift.spec import JobSpec
-    from nightshift.tuner.engines import Engines
-    from nightshift.tuner.points import Point, Space
 
 T = TypeVar("T")
 
@@ -77,34 +74,8 @@ class Task:
     also: tuple[Setting, ...] = ()
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """warehouse(job, step): only called if no run has the rows. told(number, trial, default's rate): after each trial."""
-
-    store: ObjectStore
-    project: str
-    warehouse: Callable[..., Source]
-    engines: Engines
-    environment: Mapping[str, str]
-    say: Callable[[str], None]
-    told: Callable[[int, Trial, Space, float | None], None]
-    credentials: GCSCredentialProvider | None = None
-
-
-def beside(
-    world: session.Surroundings, engines: Engines, told: Callable[[int, Trial, Space, float | None], None]
-) -> Surroundings:
-    """Those of a preview, for a tune."""
-    return Surroundings(
-        world.store,
-        world.settings.project,
-        world.warehouse,
-        engines,
-        world.environment,
-        world.say,
-        told,
-        world.credentials,
-    )
+Told = Callable[[int, Trial, Space, float | None], None]
+"""Gets the number of a trial, the trial, what is searched, and the default's rate in rows a second."""
 
 
 @dataclass(frozen=True)
@@ -149,20 +120,21 @@ class Result:
         }
 
 
-def tune(task: Task, world: Surroundings) -> Result:
-    """Runs trials until nothing is to be gained or the budget is used up.
+def tune(task: Task, world: Surroundings, told: Told, engines: Engines | None = None) -> Result:
+    """Runs trials until nothing is to be gained or the budget is used up. engines: by default JobSets of the runtime.
 
     Raises NoRows, UnfitRows, Elsewhere, NotReadable, EngineTaken, StoreUnavailable, and what engines and warehouse raise.
     """
-    kind = load_kind(task.spec)
-    kept = Kept(world.store, task.spec.job, _name(task, world.project))
+    kind, engines = load_kind(task.spec), engines or JobSetEngines(world.store, world.settings, world.runtime)
+    named = [task.spec.model_dump(mode="json"), task.partition, task.rows, world.settings.project]
+    kept = Kept(world.store, task.spec.job, digest_of(named))
     table = _rows(task, world, kept, kind.columns)
     space = kept.space(lambda: _space(task.spec, world, table, kind.server_args))
     trials = kept.trials()
     searcher = Searcher(space)
     for number, trial in enumerate(trials, 1):
         searcher.tell(trial.question, trial.outcome)
-        world.told(number, trial, space, _default_rate(trials[:number], space))
+        told(number, trial, space, _default_rate(trials[:number], space))
     if trials:
         world.say(f"{len(trials)} trials of an earlier call are kept in {kept.folder}; it goes on with the next")
     warm_up, measured = table.slice(0, WARM_UP), table.slice(min(WARM_UP, len(table) - 1))
@@ -174,16 +146,16 @@ def tune(task: Task, world: Surroundings) -> Result:
         number = len(trials) + 1
 
         def ask(names: list[str], question: Question = question, rows: pa.Table = rows) -> Trial:
-            return _trial(task.spec, space, question, (warm_up, rows), world.engines, names)
+            return _trial(task.spec, space, question, (warm_up, rows), engines, names)
 
         trial = _repeated(ask, world, kept, number)
         kept.keep(number, trial)
         trials.append(trial)
         searcher.tell(question, trial.outcome)
-        world.told(number, trial, space, _default_rate(trials, space))
+        told(number, trial, space, _default_rate(trials, space))
     choice = searcher.choice()
     _keep_records(world.store, task.spec, space, trials, choice, kept.folder)
-    also = Also(task.spec, world, kept, space, searcher, (warm_up, measured), texts, len(trials) + 1)
+    also = Also(task.spec, world, engines, kept, space, searcher, (warm_up, measured), texts, len(trials) + 1)
     found = tuple(also.tried(choice.point, setting) for setting in task.also) if choice.point else ()
     return Result(space, tuple(trials), choice, _changes(task.spec, space, trials, choice), kept.folder, found)
 
@@ -195,6 +167,7 @@ class Also:
 
     spec: JobSpec
     world: Surroundings
+    engines: Engines
     kept: Kept
     space: Space
     searcher: Searcher
@@ -224,7 +197,7 @@ class Also:
 
     def _answers(self, job: JobSpec, rows: pa.Table) -> outcome.Outcome:
         def ask(names: list[str]) -> outcome.Outcome:
-            return self.world.engines.trial(job, names, self.tables[0], rows, answers=True)
+            return self.engines.trial(job, names, self.tables[0], rows, answers=True)
 
         return _repeated(ask, self.world, self.kept, self.number)
 
@@ -317,7 +290,7 @@ def _pool(task: Task, world: Surroundings, columns: tuple[str, ...]) -> pa.Table
         run, table = found
         world.say(f"{n(len(table), 'row')} of run {run.prefix}, of which {task.rows:,} are taken for each trial")
         return table
-    asked = (task.spec, task.partition, wanted, world.project)
+    asked = (task.spec, task.partition, wanted, world.settings.project)
     rows = kept_rows(world.store, *asked)
     if rows is None:
         source = world.warehouse(job=task.spec.job, step="tune")
@@ -325,10 +298,6 @@ def _pool(task: Task, world: Surroundings, columns: tuple[str, ...]) -> pa.Table
         world.say(f"no run of {task.partition} has the rows, so the query is read once, whole, for {wanted:,} of them")
         rows = read_rows(world.store, source, *asked, bytes_)
     return rows.table
-
-
-def _name(task: Task, project: str) -> str:
-    return tune_name([task.spec.model_dump(mode="json"), task.partition, task.rows, project])
 
 
 def _space(spec: JobSpec, world: Surroundings, table: pa.Table, server_args: tuple[str, ...]) -> Space:

@@ -42,12 +42,13 @@ def space_of(spec: JobSpec, server_args: tuple[str, ...] = (), seats: int | None
         most = max(default.max_num_seqs, min(most, 2 * _power(seats)))
     # A pooling model without chunked prefill does not start with fewer tokens a step than its longest row.
     floor = max(TOKENS_LEAST, spec.engine.max_model_len or 0) if _POOLING in server_args else TOKENS_LEAST
+    own = default.tensor_parallel
     axes = {
         "max_num_batched_tokens": _powers(default.max_num_batched_tokens, floor, TOKENS_MOST),
         "max_num_seqs": _powers(default.max_num_seqs, SEQS_LEAST, most),
         "api_servers": _servers(spec, default.api_servers),
         "engines": _engines(spec, default),
-        "tensor_parallel": _parallel(spec, default.tensor_parallel),
+        "tensor_parallel": tuple(each for each in PARALLEL if each == own or _fits(spec, tensor_parallel=each)),
     }
     return Space(default, {axis: values if values else (getattr(default, axis),) for axis, values in axes.items()})
 
@@ -115,10 +116,6 @@ def _servers(spec: JobSpec, default: int) -> tuple[int, ...]:
     worker = spec.compute.worker()
     most = max(default, api_servers_most(worker) // worker.engines)
     return tuple(sorted({default} | {each for each in SERVERS if default > 1 and each <= most}))
-
-
-def _parallel(spec: JobSpec, default: int) -> tuple[int, ...]:
-    return tuple(each for each in PARALLEL if each == default or _fits(spec, tensor_parallel=each))
 
 
 def _engines(spec: JobSpec, default: Point) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from nightshift.fields.text import n
-from nightshift.tuner.points import Point, Space
+from nightshift.tuner.points import AXES, STAGES, Point, Space
 from nightshift.tuner.search import Choice, Measure
 
 if TYPE_CHECKING:
@@ -22,14 +22,7 @@ SHORT_S: Final = 5.0
 
 def point_words(point: Point, space: Space) -> str:
     """Only what the tune may change."""
-    found = [f"max_num_seqs {point.max_num_seqs:,}", f"{point.max_num_batched_tokens:,} tokens a step"]
-    if len(space.values("api_servers")) > 1:
-        found.append(n(point.api_servers, "API server"))
-    if len(space.values("engines")) > 1:
-        found.append(n(point.engines, "engine"))
-    if len(space.values("tensor_parallel")) > 1:
-        found.append(f"tensor_parallel {point.tensor_parallel}")
-    return ", ".join(found)
+    return ", ".join(_words(point, {*STAGES[0], *(axis for axis in AXES if len(space.values(axis)) > 1)}))
 
 
 def trial_line(number: int, trial: Trial, space: Space, default_rate: float | None) -> str:
@@ -84,19 +77,19 @@ def default_failure(space: Space, trials: Sequence[Trial]) -> str:
 
 
 def _chosen_words(point: Point, space: Space) -> str:
-    default = space.default
-    found = []
-    if point.max_num_seqs != default.max_num_seqs:
-        found.append(f"max_num_seqs {point.max_num_seqs:,}")
-    if point.max_num_batched_tokens != default.max_num_batched_tokens:
-        found.append(f"{point.max_num_batched_tokens:,} tokens a step")
-    if point.api_servers != default.api_servers:
-        found.append(n(point.api_servers, "API server"))
-    if point.engines != default.engines:
-        found.append(n(point.engines, "engine"))
-    if point.tensor_parallel != default.tensor_parallel:
-        found.append(f"tensor_parallel {point.tensor_parallel}")
-    return " and ".join(found) or "The job's own settings"
+    changed = {axis for axis in AXES if getattr(point, axis) != getattr(space.default, axis)}
+    return " and ".join(_words(point, changed)) or "The job's own settings"
+
+
+def _words(point: Point, axes: set[str]) -> list[str]:
+    words = {
+        "max_num_seqs": f"max_num_seqs {point.max_num_seqs:,}",
+        "max_num_batched_tokens": f"{point.max_num_batched_tokens:,} tokens a step",
+        "api_servers": n(point.api_servers, "API server"),
+        "engines": n(point.engines, "engine"),
+        "tensor_parallel": f"tensor_parallel {point.tensor_parallel}",
+    }
+    return [each for axis, each in words.items() if axis in axes]
 
 
 def plot(space: Space, trials: Sequence[Trial], choice: Choice) -> Iterator[str]:

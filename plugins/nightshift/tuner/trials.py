@@ -11,13 +11,12 @@ No partition of a job has the name ``_tune``. TUNE is a digest of the job, of th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from nightshift.formats import TRIAL, loaded
-from nightshift.run.names import canonical_json
+from nightshift.run.names import canonical_json, digest_of
 from nightshift.store import create_numbered, create_or_read, get_bytes, reaching
 from nightshift.tuner.also import Found, Setting
 from nightshift.tuner.points import Cause, Point, Space
@@ -25,6 +24,8 @@ from nightshift.tuner.search import Measure, Outcome, Question
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+T = TypeVar("T")
 
 TUNES: Final = "_tune"
 
@@ -94,12 +95,7 @@ class Kept:
         """In their order. Raises StoreUnavailable, and NotReadable for what is no trial."""
         found: list[Trial] = []
         while (body := self._get(path := self.trial_path(len(found) + 1))) is not None:
-            try:
-                value = loaded(body)
-                TRIAL.check(value, path)
-                found.append(Trial.from_json(value))
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise NotReadable(f"{path} is not a trial: {error}. Delete {self.folder} to begin again.") from error
+            found.append(_read(path, body, Trial.from_json, "a trial", f"{self.folder} to begin again"))
         return found
 
     def begin(self, number: int) -> int:
@@ -121,26 +117,20 @@ class Kept:
             space = wanted()
             axes = {axis: list(values) for axis, values in space.axes.items()}
             body = self._create(path, canonical_json({**TRIAL.stamp(), "default": space.default.to_json(), "axes": axes}))
-        try:
-            value = loaded(body)
-            TRIAL.check(value, path)
+
+        def made(value: dict[str, Any]) -> Space:
             return Space(Point.from_json(value["default"]), {axis: tuple(each) for axis, each in value["axes"].items()})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise NotReadable(f"{path} is not what is searched: {error}. Delete {self.folder} to begin again.") from error
+
+        return _read(path, body, made, "what is searched", f"{self.folder} to begin again")
 
     def also(self, point: Point, setting: Setting, wanted: Callable[[], Found]) -> Found:
         """What a setting brought at a point. wanted(): called if that is not kept yet. Raises StoreUnavailable, NotReadable."""
-        digest = tune_name([point.to_json(), setting.name, setting.value])
+        digest = digest_of([point.to_json(), setting.name, setting.value])
         path = f"{self.folder}/also/{digest}.json"
         body = self._get(path)
         if body is None:
             body = self._create(path, canonical_json({**TRIAL.stamp(), **wanted().to_json()}))
-        try:
-            value = loaded(body)
-            TRIAL.check(value, path)
-            return Found.from_json(value)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise NotReadable(f"{path} is not what a setting brought: {error}. Delete it to try again.") from error
+        return _read(path, body, Found.from_json, "what a setting brought", "it to try again")
 
     def rows(self) -> bytes | None:
         return self._get(self.rows_path)
@@ -158,6 +148,11 @@ class Kept:
             return get_bytes(self.store, path)
 
 
-def tune_name(named: Any) -> str:
-    """named: as JSON, all that decides what a trial of it means."""
-    return hashlib.sha256(canonical_json(named)).hexdigest()[:16]
+def _read(path: str, body: bytes, made: Callable[[dict[str, Any]], T], what: str, again: str) -> T:
+    """What an object holds. what: it should be. again: what to delete, and what for."""
+    try:
+        value = loaded(body)
+        TRIAL.check(value, path)
+        return made(value)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NotReadable(f"{path} is not {what}: {error}. Delete {again}.") from error

@@ -13,10 +13,9 @@ from nightshift.run.names import RunRef
 from nightshift.warehouse import audit, dead_letters, ordered, publications, publish, query, schema
 from nightshift.warehouse.errors import WarehouseError, translated
 from nightshift.warehouse.failed_nights import FailedNights
-from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry
+from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, JobState, bounded_retry, job_id
 from nightshift.warehouse.keys import Keys
 from nightshift.warehouse.samples import dry_run
-from nightshift.warehouse.staging import Staging
 from nightshift.warehouse.statements import Statements
 from nightshift.warehouse.tables import Tables
 
@@ -45,7 +44,6 @@ class Warehouse:
         self.jobs = Jobs(client, settings)
         self._statements = Statements(client, settings)
         self._tables = Tables(client, settings)
-        self._staging = Staging(client, settings)
         self.failed_nights = FailedNights(client, settings)
         self.keys = Keys(self._statements)
 
@@ -167,7 +165,8 @@ class Warehouse:
 
     def _failed_in_order(self, run: RunRef, attempts: int) -> bool:
         """Whether one of the export's first attempts failed as an export in an order."""
-        return any(self.jobs.state(self.jobs.name_of(run, "extract", number)).cannot_be_ordered for number in range(attempts))
+        names = (job_id(self._settings.deployment, run, "extract", number) for number in range(attempts))
+        return any(self.jobs.state(name).cannot_be_ordered for name in names)
 
     def start_staging(
         self,
@@ -203,11 +202,11 @@ class Warehouse:
                     self._tables.create_staging(name, fields)
                 continue
             rows = sum(rows_of[uri] for uri in uris)
-            started.append(self._staging.start(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
+            started.append(self._tables.stage(run, _step(f"stage{number}", manifest), name, fields, uris, rows=rows))
         if prompts:
             name, uri = dead_letters.prompts_table(run, self._settings), f"gs://{self._settings.bucket}/{prompts.path}"
             fields = schema.scalar_fields(dead_letters.PROMPT_FIELDS)
-            started.append(self._staging.start(run, _step("prompts", manifest), name, fields, [uri], rows=prompts.rows))
+            started.append(self._tables.stage(run, _step("prompts", manifest), name, fields, [uri], rows=prompts.rows))
         return started
 
     def start_publish(

@@ -77,7 +77,7 @@ def of_partition(settings: Settings) -> str:
 
 def prompts_table(run: RunRef, settings: Settings) -> str:
     """The staging table of a run's prompts."""
-    return schema.own_table(settings, f"{schema.STAGING}{settings.deployment}_{run.run_id.replace('-', '_')}_prompts")
+    return schema.staging_table(settings, run, "_prompts")
 
 
 def insert(spec: JobSpec, settings: Settings, staged: str, prompts: str | None, state: str) -> str:

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from google.api_core.exceptions import GoogleAPICallError
@@ -127,20 +127,21 @@ def refused(what: str, message: str, reason: str | None) -> WarehouseError:
 
 def words(error: GoogleAPICallError) -> str:
     """BigQuery's own message, including the position in the SQL, without the request's method, URL and job id."""
-    for item in error.errors or ():
-        if isinstance(item, dict) and item.get("message"):
-            # One about types has several lines.
-            return " ".join(str(item["message"]).split())
+    if said := _said(error, "message"):
+        return " ".join(said.split())  # One about types has several lines.
     return re.sub(r"^(?:GET|POST|PUT|PATCH|DELETE) \S+: ", "", str(error.message)).split("\n\nLocation:")[0].strip()
+
+
+def _said(error: GoogleAPICallError, key: str) -> str:
+    """The first such entry of its details; '' if there is none."""
+    return next((str(item[key]) for item in error.errors or () if isinstance(item, dict) and item.get(key)), "")
 
 
 def _reason(error: GoogleAPICallError) -> str | None:
     from google.api_core.exceptions import Forbidden, NotFound
 
-    for item in error.errors or ():
-        if isinstance(item, dict) and item.get("reason"):
-            reason: Any = item["reason"]
-            return str(reason)
+    if reason := _said(error, "reason"):
+        return reason
     if isinstance(error, NotFound):
         return "notFound"
     return "accessDenied" if isinstance(error, Forbidden) else None

@@ -50,11 +50,9 @@ def build_plan(
     that lacks a column, is not Parquet, cannot be read by a worker or changes meanwhile, and for files that do not hold those
     rows; StoreUnavailable.
     """
-    import obstore
+    from nightshift.store import reaching
 
-    from nightshift.store import StoreUnavailable
-
-    try:
+    with reaching(f"plan the inputs of {run.prefix}"):
         planned = load_plan(store, run)
         if planned is not None:
             return planned
@@ -72,24 +70,20 @@ def build_plan(
         uid = new_uid() if opening else ""
         plan = Plan(run.run_id, found, chunk_rows, workers, tuple(files), reasons, source, decision, uid, opening, order)
         return save_plan(store, run, plan)
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"plan the inputs of {run.prefix}: {error}") from error
 
 
 def exported(store: ObjectStore, run: RunRef, attempt: int) -> list[str]:
     """Paths of the files of an export attempt, sorted by name."""
-    import obstore
+    from nightshift.store import list_numbered
 
-    paths = (meta["path"] for page in obstore.list(store, run.inputs_folder) for meta in page)
-    return sorted(path for path in paths if run.parse_export(path) == attempt)
+    return sorted(path for number, path, _ in list_numbered(store, run.inputs_folder, run.parse_export) if number == attempt)
 
 
 def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> InputFile:
     import obstore
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from nightshift.run.parquet_rows import cannot_be_read
+    from nightshift.run.parquet_rows import RowGroups, cannot_be_read
     from nightshift.store import ObjectChanged, ObjectFile
     from nightshift.tasks import base
 
@@ -97,15 +91,15 @@ def _input_file(store: ObjectStore, run: RunRef, spec: JobSpec, path: str) -> In
     etag = str(meta["e_tag"])
     try:
         # The version whose rows are counted is the one that is recorded.
-        parquet = pq.ParquetFile(ObjectFile(store, path, meta["size"], etag))
+        parquet = RowGroups(ObjectFile(store, path, meta["size"], etag))
     except ObjectChanged as error:
         raise PlanError(f"{error}. Trigger the DAG with fresh.") from error
     except (pa.ArrowException, OSError) as error:  # The store's own errors come under names of their own.
         raise PlanError(f"{path} is not readable Parquet: {error}. Trigger the DAG with fresh.") from error
-    missing = [name for name in (*spec.source.carried, *base.load_kind(spec).columns) if name not in parquet.schema_arrow.names]
-    if missing:
-        raise PlanError(f"{path} lacks the columns {missing}; it has {parquet.schema_arrow.names}")
-    if problem := cannot_be_read(parquet.metadata, (*spec.source.carried, *base.load_kind(spec).columns)):
+    read, metadata = (*spec.source.carried, *base.load_kind(spec).columns), parquet.metadata
+    if missing := [name for name in read if name not in parquet.schema.names]:
+        raise PlanError(f"{path} lacks the columns {missing}; it has {parquet.schema.names}")
+    if problem := cannot_be_read(metadata, read):
         raise PlanError(f"{path}: {problem}. Leave the column out, or let the query divide it over several rows.")
-    groups = tuple(parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups))
-    return InputFile(path.removeprefix(f"{run.prefix}/"), parquet.metadata.num_rows, groups, meta["size"], etag)
+    groups = tuple(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    return InputFile(path.removeprefix(f"{run.prefix}/"), metadata.num_rows, groups, meta["size"], etag)

@@ -11,7 +11,6 @@ from nightshift.run.names import canonical_json
 from nightshift.warehouse import dead_letters, publish, schema
 from nightshift.warehouse.dead_letters import Prompts
 from nightshift.warehouse.errors import WarehouseUnavailable
-from nightshift.warehouse.staging import Staging
 from nightshift.warehouse.statements import Statements
 from nightshift.warehouse.tables import Tables
 
@@ -47,7 +46,6 @@ class FailedNights:
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._settings = settings
-        self._staging = Staging(client, settings)
         self._statements = Statements(client, settings)
         self._tables = Tables(client, settings)
 
@@ -60,12 +58,12 @@ class FailedNights:
         started = []
         for number, (table, chunks) in enumerate(self._tables_of(run, dead)):
             uris, rows = [self._uri(path) for path, _ in chunks], sum(rows for _, rows in chunks)
-            started.append(self._staging.start(run, f"failed{dead.name}-stage{number}", table, fields, uris, rows=rows))
+            started.append(self._tables.stage(run, f"failed{dead.name}-stage{number}", table, fields, uris, rows=rows))
         if dead.prompts:
             table, prompts = self._prompts_table(run, dead), dead.prompts
             fields = schema.scalar_fields(dead_letters.PROMPT_FIELDS)
             step = f"failed{dead.name}-prompts"
-            started.append(self._staging.start(run, step, table, fields, [self._uri(prompts.path)], rows=prompts.rows))
+            started.append(self._tables.stage(run, step, table, fields, [self._uri(prompts.path)], rows=prompts.rows))
         return started
 
     def keep(self, spec: JobSpec, run: RunRef, dead: DeadChunks) -> int:
@@ -111,14 +109,11 @@ class FailedNights:
         """Staging tables with their chunks, one for each load job."""
         most = publish.URIS_PER_LOAD
         parts = [dead.chunks[start : start + most] for start in range(0, len(dead.chunks), most)]
-        return [(self._named(run, f"failed_{dead.name}_{number}"), part) for number, part in enumerate(parts)]
+        stem = f"_failed_{dead.name}"
+        return [(schema.staging_table(self._settings, run, f"{stem}_{number}"), part) for number, part in enumerate(parts)]
 
     def _prompts_table(self, run: RunRef, dead: DeadChunks) -> str:
-        return self._named(run, f"failed_{dead.name}_prompts")
-
-    def _named(self, run: RunRef, ending: str) -> str:
-        stem = f"{schema.STAGING}{self._settings.deployment}_{run.run_id.replace('-', '_')}"
-        return schema.own_table(self._settings, f"{stem}_{ending}")
+        return schema.staging_table(self._settings, run, f"_failed_{dead.name}_prompts")
 
     def _uri(self, path: str) -> str:
         return f"gs://{self._settings.bucket}/{path}"

@@ -164,9 +164,6 @@ class Jobs:
                     name, project=self._project, location=self._location, retry=bounded_retry(), timeout=CALL_TIMEOUT_S
                 )
 
-    def name_of(self, run: RunRef, step: str, attempt: int) -> str:
-        return job_id(self._deployment, run, step, attempt)
-
     def find(self, name: str) -> AnyJob | None:
         """The job as it is now, None if BigQuery answers 404."""
         from google.api_core.exceptions import NotFound

@@ -59,15 +59,14 @@ def parts(run: RunRef, manifest: RunManifest, settings: Settings) -> list[Part]:
     One table for each load job, so that every job truncates the table that it loads and a repeat changes nothing. A run has at
     least one, so one without rows is published like any other. Tables are named by the published run, whose own they are.
     """
-    stem = f"{schema.STAGING}{settings.deployment}_{run.run_id.replace('-', '_')}"
     found: list[Part] = []
     number = 0
     for position, each in enumerate((manifest, *manifest.earlier)):
         uris = [f"gs://{settings.bucket}/{chunk.path}" for chunk in each.chunks]
         tables = []
         for start in range(0, max(len(uris), 1), URIS_PER_LOAD):
-            name = stem if number == 0 else f"{stem}_{number}"
-            tables.append((schema.own_table(settings, name), uris[start : start + URIS_PER_LOAD]))
+            name = schema.staging_table(settings, run, f"_{number}" if number else "")
+            tables.append((name, uris[start : start + URIS_PER_LOAD]))
             number += 1
         found.append(Part(f"_{position}" if position else "", each, tuple(tables)))
     return found
@@ -227,43 +226,34 @@ def publish_parameters(
     prompts: int = 0,
 ) -> list[ScalarQueryParameter]:
     """asked_at, completes: as in `nightshift.warehouse.publications.parameters`. prompts: how many are staged."""
-    from google.cloud.bigquery import ScalarQueryParameter
-
-    return [
-        *publications.parameters(spec, run, settings, asked_at, completes),
-        ScalarQueryParameter("rows", "INT64", manifest.rows),
-        ScalarQueryParameter("planned", "INT64", manifest.rows),
-        ScalarQueryParameter("predictions", "INT64", manifest.predictions),
-        ScalarQueryParameter("prompts", "INT64", prompts),
-        ScalarQueryParameter("merkle_root", "STRING", manifest.merkle_root),
+    return publications.parameters(spec, run, settings, asked_at, completes) + schema.scalar_parameters(
+        ("rows", "INT64", manifest.rows),
+        ("planned", "INT64", manifest.rows),
+        ("predictions", "INT64", manifest.predictions),
+        ("prompts", "INT64", prompts),
+        ("merkle_root", "STRING", manifest.merkle_root),
         *_earlier_ids(manifest),
         *(
-            ScalarQueryParameter(f"{name}_{number}", kind, getattr(each, name))
+            (f"{name}_{number}", kind, value)
             for number, each in enumerate(manifest.earlier, 1)
-            for name, kind in (("predictions", "INT64"), ("merkle_root", "STRING"))
+            for name, kind, value in (
+                ("predictions", "INT64", each.predictions),
+                ("merkle_root", "STRING", each.merkle_root),
+                ("rows", "INT64", each.committed_rows),
+                ("planned", "INT64", each.rows),
+            )
         ),
-        *(
-            ScalarQueryParameter(f"{name}_{number}", "INT64", rows)
-            for number, each in enumerate(manifest.earlier, 1)
-            for name, rows in (("rows", each.committed_rows), ("planned", each.rows))
-        ),
-    ]
+    )
 
 
-def _earlier_ids(manifest: RunManifest) -> list[ScalarQueryParameter]:
-    from google.cloud.bigquery import ScalarQueryParameter
-
-    earlier = enumerate(manifest.earlier, 1)
-    return [ScalarQueryParameter(f"run_id_{number}", "STRING", each.run_id) for number, each in earlier]
+def _earlier_ids(manifest: RunManifest) -> list[tuple[str, str, str]]:
+    return [(f"run_id_{number}", "STRING", each.run_id) for number, each in enumerate(manifest.earlier, 1)]
 
 
 def count_parameters(run: RunRef, settings: Settings, manifest: RunManifest | None = None) -> list[ScalarQueryParameter]:
-    from google.cloud.bigquery import ScalarQueryParameter
-
-    return [
-        ScalarQueryParameter("bucket", "STRING", settings.bucket),
-        ScalarQueryParameter("job", "STRING", run.job),
-        *schema.partition_parameters(run.partition),
-        ScalarQueryParameter("run_id", "STRING", run.run_id),
+    return schema.partition_parameters(run.partition) + schema.scalar_parameters(
+        ("bucket", "STRING", settings.bucket),
+        ("job", "STRING", run.job),
+        ("run_id", "STRING", run.run_id),
         *(_earlier_ids(manifest) if manifest else ()),
-    ]
+    )

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from google.cloud.bigquery import ScalarQueryParameter, SchemaField, Table
 
+    from nightshift.run.names import RunRef
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -192,6 +193,11 @@ def full_name(table: str, settings: Settings) -> str:
 def own_table(settings: Settings, name: str) -> str:
     """``project.dataset.table`` of a table in nightshift's own dataset."""
     return f"{settings.project}.{settings.dataset}.{name}"
+
+
+def staging_table(settings: Settings, run: RunRef, ending: str = "") -> str:
+    """``project.dataset.table`` of a staging table of a run's."""
+    return own_table(settings, f"{STAGING}{settings.deployment}_{run.run_id.replace('-', '_')}{ending}")
 
 
 def check_compatible(table: Table, wanted: Sequence[SchemaField], answers: Container[str], partition_column: str) -> None:

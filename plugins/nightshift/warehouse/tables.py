@@ -1,4 +1,4 @@
-"""The tables that a publication needs: found, created and dropped."""
+"""The tables that a publication needs: found, created, loaded and dropped."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.warehouse import publish, schema
 from nightshift.warehouse.errors import WarehouseError, WarehouseUnavailable, translated
-from nightshift.warehouse.jobs import CALL_TIMEOUT_S, bounded_retry
+from nightshift.warehouse.jobs import CALL_TIMEOUT_S, Jobs, bounded_retry
 from nightshift.warehouse.statements import Statements
 
 if TYPE_CHECKING:
     from google.cloud.bigquery import Client, Table
 
+    from nightshift.run.names import RunRef
     from nightshift.settings import Settings
 
 STAGING_LIFE: Final = timedelta(days=7)
@@ -26,6 +27,7 @@ class Tables:
     def __init__(self, client: Client, settings: Settings) -> None:
         self._client = client
         self._settings = settings
+        self._jobs = Jobs(client, settings)
         self._statements = Statements(client, settings)
         self._own_are_there = False
 
@@ -40,6 +42,23 @@ class Tables:
         except NotFound as error:
             # It existed, and another try of this task dropped it before the client could look at it.
             raise WarehouseUnavailable(f"Staging table {name}: {error.message}") from error
+
+    def stage(self, run: RunRef, step: str, name: str, fields: Sequence[Any], uris: Sequence[str], *, rows: int) -> str:
+        """The id of the job that loads Parquet files into a staging table, in place of what it holds; a repeat finds the same.
+
+        rows: how many rows these are. A table that has others by now is loaded again.
+        """
+
+        def start(job_id: str, attempt: int) -> None:
+            self.load(name, fields, uris, job_id=job_id)
+
+        def holds(_attempt: int) -> bool:
+            # Another try of this task may publish the run, and drop the table, at any moment.
+            counted = f"SELECT COUNT(*) FROM {schema.quoted(name)}"
+            found = self._statements.rows_if_there(f"Staging table {name}", counted, [])
+            return found is not None and found[0][0] == rows
+
+        return self._jobs.find_or_start(run, step, start, holds=holds)
 
     def load(self, name: str, fields: Sequence[Any], uris: Sequence[str], *, job_id: str) -> None:
         """Starts to load Parquet files into a staging table, in place of what it holds. Raises google.api_core's errors."""

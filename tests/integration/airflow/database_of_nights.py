@@ -106,6 +106,9 @@ def _end(dag: Any, run_id: str, way: tuple[dict[str, str], str | None, str], ses
     if marked:
         MARK[marked](dag=dag, run_id=run_id, commit=True, session=session)
         session.flush()
+        # Airflow 3.3.1 marks a task in a session of its own, which leaves nothing in this one.
+        run = session.scalars(select(DagRun).where(DagRun.dag_id == run.dag_id, DagRun.run_id == run_id)).one()
+        run.dag, tasks = dag, tasks_of(run, session)
     seen = None
     for _ in range(len(CHAIN) + 2):
         able, _callback = run.update_state(session=session, execute_callbacks=False)

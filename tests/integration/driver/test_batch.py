@@ -459,6 +459,8 @@ class TestRetry:
         before = read_lines(out)
         failed = [text for text, line in zip(texts(100), before, strict=False) if line["error"]]
         assert failed == [f"text {n}" for n in range(100) if n % 7 == 0 or n < 8]
+        away = BatchProcess(*arguments, server.url, "--retry-failed", "--wait", 0.01)
+        assert (away.finish(), "does not answer" in away.said) == (75, True), "a finished run is done, but not these lines"
 
         with ChatServer() as server:
             batch = BatchProcess(*arguments, server.url, "--retry-failed")

@@ -167,6 +167,36 @@ async def test_another_engine_behind_the_address_gets_no_row(what: str) -> None:
     assert server.rows == 1
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/version"])
+@pytest.mark.parametrize(
+    "status", [b"503 Busy", b"502 Bad Gateway", b"500 Internal Server Error", b"429 Too Many", b"504 Late"]
+)
+@on_both_loops
+async def test_a_page_that_fails_for_a_moment_is_not_another_engine(path: str, status: bytes) -> None:
+    """A storm, or an engine that ends behind a proxy, may begin between the two questions."""
+    server, failing = Changing(closes=True), [True]
+
+    async def at_times(peer: Peer) -> None:
+        if not failing:
+            return await server(peer)
+        while True:
+            head, _ = await peer.request()
+            asked = head.split()[1].decode()
+            body = json.dumps({"data": [{"id": "m", "root": "org/m", "max_model_len": 64}]}).encode()
+            peer.send(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n" % (status if asked == path else b"200 OK", len(body)))
+            peer.send(body)
+
+    async with serving(server) as url, EngineClient(url, "m", request_timeout_s=LONG_S) as engine:
+        await version_of([engine], "m")
+        serving_still = engine._serving
+    assert serving_still is not None
+    async with serving(at_times) as url, EngineClient(url, "m", request_timeout_s=LONG_S) as engine:
+        engine.keep(serving_still)
+        assert not isinstance(await engine.send("/x", b"{}"), Replied)
+        failing.clear()
+        assert await engine.send("/x", b"{}") == Replied({"answer": "org/m"})
+
+
 @on_both_loops
 async def test_a_streams_engine_may_change_all_but_its_models_name() -> None:
     server = Changing()
@@ -287,6 +317,27 @@ async def test_a_reply_that_names_another_model_is_no_answer() -> None:
         assert isinstance(await engine.send("/x", b"{}"), Replied)
         with pytest.raises(WrongEngine, match="Found: an answer by 'n'"):
             await engine.send("/x?by=n", b"{}")
+
+
+@on_both_loops
+async def test_where_requests_name_their_model_a_new_name_in_a_reply_has_the_engine_asked_again() -> None:
+    """A gateway that changes what is behind it keeps its connections."""
+    served, asked = "m", 0
+
+    async def handler(request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += request.path == "/v1/models"
+        return web.json_response({"data": [{"id": served}], "model": request.query.get("by", served)})
+
+    async with well_behaved(handler) as url, EngineClient(url, "", request_timeout_s=LONG_S) as engine:
+        engine.keep(Serving(lambda models, _: models["data"][0]["id"], first="m"))
+        for name in ("m", "m-2026-11-29", "adapter", "m"):
+            assert isinstance(await engine.send(f"/x?by={name}", b"{}"), Replied)
+        found, served = asked, "n"
+        assert isinstance(await engine.send("/x?by=adapter", b"{}"), Replied)
+        assert asked == found
+        with pytest.raises(WrongEngine, match=r"Expected: m. Found: n"):
+            await engine.send("/x", b"{}")
 
 
 @on_both_loops

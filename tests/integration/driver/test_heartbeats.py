@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from nightshift import exits
-from nightshift.planner.costs.bill import Delivered, bill
+from nightshift.planner.bills import seal_measured
+from nightshift.planner.costs.bill import bill
 from nightshift.planner.costs.prices import Prices
 from nightshift.planner.costs.split import PARTS
 from nightshift.planner.measured import look
-from nightshift.planner.sealing import seal_measured
 from nightshift.planner.speeds import nearest, records_of
 from nightshift.run import chunks
 from nightshift.run.heartbeats import Ended, Heartbeat
@@ -198,7 +198,7 @@ def test_what_kills_cost_is_known_to_within_5_percent(tmp_path: Path) -> None:
     assert 0.1 < 1 - useful_s / sum(lived_s) < 0.9
     assert profile["machine_s"]["lost"] == pytest.approx(sum(lived_s) - useful_s, rel=0.05)
     # Its parts add up to paid machine time x price.
-    found = bill(manifest.measured, Delivered(), Prices("EUR", {"cpu": 0.36}))
+    found = bill(manifest.measured, Prices("EUR", {"cpu": 0.36}))
     assert found is not None
     costs = found.rungs[0].cost(found.rungs[0].parts)
     assert costs is not None

@@ -416,6 +416,23 @@ async def test_a_reply_in_tiny_pieces_takes_little_more_memory_than_in_one() -> 
 
 
 @on_both_loops
+async def test_an_idle_connection_keeps_nothing_of_its_last_reply() -> None:
+    sent = b"HTTP/1.1 200 OK\r\nContent-Length: 8000000\r\n\r\n" + b"x" * 8_000_000
+    async with serving(replying(sent)) as url, HttpClient(url) as client:
+        tracemalloc.start()
+        try:
+            size = len((await get(client)).body)
+            assert len(client.idle) == 1
+            await asyncio.sleep(0)  # Until then the loop has the reply.
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert size == 8_000_000
+    assert held < 4_000_000
+
+
+@on_both_loops
 async def test_a_reply_that_trickles_for_ever_ends_with_the_requests_time() -> None:
     """Each byte comes before the connection would count as silent."""
 

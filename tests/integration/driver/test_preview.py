@@ -99,6 +99,7 @@ class Tried:
 
     def __init__(self, folder: Path, store: ObjectStore, runtime: Callable[[], Any]) -> None:
         self.folder, self.store, self.warehouse, self.said = folder, store, Warehouse(), list[str]()
+        self.environment: dict[str, str] = {}
         self._runtime = runtime
 
     def file(self, name: str = "tickets.yaml", **changes: Any) -> Path:
@@ -115,7 +116,7 @@ class Tried:
 
     def run(self, file: Path, **options: Any) -> int:
         given = {"rows": 20, "partition": DAY, "against": None, "engine": None, "as_json": False, **options}
-        return command.run(command.Options(file, **given), {}, self._world)
+        return command.run(command.Options(file, **given), self.environment, self._world)
 
     def _world(self, environment: Mapping[str, str]) -> Surroundings:
         return Surroundings(
@@ -191,6 +192,7 @@ def test_a_row_that_would_be_a_dead_letter_is_shown_with_its_reason(
     ("changes", "code", "words"),
     [
         ({"model__name": "another"}, exits.CONFIG, "another"),
+        ({"model__uri": "hf://org/tuned"}, exits.CONFIG, "serves 'm' from 'org/m', but must serve it from 'org/tuned'"),
         ({"request__user": "{{ boddy }}"}, exits.BAD_INPUT, "Did you mean 'body'?"),
     ],
 )
@@ -207,6 +209,18 @@ def test_what_is_wrong_is_said(
 
     assert tried.run(tried.file(**changes), engine=engine.url) == code
     assert words in capsys.readouterr().err
+
+
+def test_a_server_may_have_the_models_files_from_where_the_person_says(
+    tmp_path: Path, store: ObjectStore, engine: ChatEngine
+) -> None:
+    engine.model["root"] = "/weights/m"
+    tried = Tried(tmp_path, store, none_is_needed)
+
+    assert tried.run(tried.file(), engine=engine.url) == exits.CONFIG
+    assert engine.seen == []
+    tried.environment = {"NIGHTSHIFT_MODEL_ROOT": "/weights/m"}
+    assert tried.run(tried.file(), engine=engine.url) == exits.DONE
 
 
 class Runtime:

@@ -22,14 +22,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.gate]
 
 TEXTS: list[str | None] = [f"text number {n}" for n in range(240)]
 SERVER = """
-import asyncio, itertools, os, sys, time
+import asyncio, itertools, sys, time
 from tests.integration.driver.canned import CannedEngine
 
 number = itertools.count()
 
 async def slowly(_):
     await asyncio.sleep(0.2)
-    while next(number) >= 150 and not os.path.exists(sys.argv[2]):
+    mine = next(number)
+    while mine >= int(open(sys.argv[2]).read() or 0):
         await asyncio.sleep(0.05)
 
 with CannedEngine(slowly, port=int(sys.argv[1])):
@@ -38,9 +39,9 @@ with CannedEngine(slowly, port=int(sys.argv[1])):
 
 
 @contextlib.contextmanager
-def server(port: int, on: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An engine in a process of its own, which takes 0.2 s for a request, and after 150 waits for the file `on`."""
-    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port), str(on)])
+def server(port: int, most: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """An engine in a process of its own, which takes 0.2 s for a request, and answers as many as the file `most` says."""
+    process = subprocess.Popen([sys.executable, "-c", SERVER, str(port), str(most)])
     try:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -64,17 +65,19 @@ def logged(driver: DriverProcess, message: str) -> list[dict[str, object]]:
 
 def test_one_of_two_engines_is_killed_and_comes_back(tmp_path: Path) -> None:
     prepared = prepared_run(tmp_path)
-    first, second, on = new_port(), new_port(), tmp_path / "on"
+    first, second, most = new_port(), new_port(), tmp_path / "most"
+    most.write_text("60")  # Neither ends the work: of 240 rows the two answer half.
 
-    with server(first, on) as engine, server(second, on):
+    with server(first, most) as engine, server(second, most):
         driver = DriverProcess(prepared, f"http://127.0.0.1:{first},http://127.0.0.1:{second}")
         driver.wait_for("committed")
         engine.kill()
         lost = driver.wait_for("engine lost")
-        driver.wait_for("committed")  # The other one goes on.
-        with server(first, on):
+        most.write_text("150")  # Of the 180 that are left at least, the other one answers 90.
+        driver.wait_for("committed")
+        with server(first, most):
             driver.wait_for("engine back")
-            on.touch()
+            most.write_text("240")
             code = driver.finish()
 
     assert code == exits.DONE

@@ -95,7 +95,8 @@ import json
 from vllm.entrypoints.launchers.cli_args import make_arg_parser
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 options = make_arg_parser(FlexibleArgumentParser())._option_string_actions
-print(json.dumps({name[2:]: (each.dest, each.nargs) for name, each in options.items() if name.startswith("--")}))
+print(json.dumps({name[2:]: (each.dest, each.nargs, sorted(map(str, each.choices or ()))) for name, each in options.items()
+                  if name.startswith("--")}))
 """
 
 CHANGED = """
@@ -149,18 +150,20 @@ def own_words(args: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def options() -> dict[str, tuple[str, Any]]:
-    """All flags of vLLM: which setting each sets, and how many values it takes, as argparse says it."""
+def options() -> dict[str, tuple[str, Any, list[str]]]:
+    """All flags of vLLM: which setting each sets, how many values it takes, and its words, as argparse says it."""
     return {name: tuple(each) for name, each in told(KNOWN, []).items()}
 
 
-def test_the_names_that_a_job_file_is_held_against_are_those_of_this_release(options: dict[str, tuple[str, Any]]) -> None:
+def test_the_names_that_a_job_file_is_held_against_are_those_of_this_release(
+    options: dict[str, tuple[str, Any, list[str]]],
+) -> None:
     """After a new release of vLLM: replace its names in plugins/nightshift/spec/vllm_flags.json by those of `KNOWN`."""
     assert told("import json, vllm; print(json.dumps(vllm.__version__))", []).partition("+")[0] == next(iter(NAMES))
-    assert sorted(options) == [*NAMES["0.32.0"]]
+    assert {name: words for name, (_, _, words) in options.items()} == NAMES["0.32.0"]
 
 
-def test_every_flag_that_does_not_affect_answers_is_one_of_vllm(options: dict[str, tuple[str, Any]]) -> None:
+def test_every_flag_that_does_not_affect_answers_is_one_of_vllm(options: dict[str, tuple[str, Any, list[str]]]) -> None:
     """A name with a mistake in it would be one that nobody can set."""
     assert [flag for family in PERFORMANCE for flag in family.flags if flag not in options] == []
 
@@ -196,7 +199,7 @@ def may_be(args: dict[str, Any]) -> bool:
     return True
 
 
-def test_a_text_is_never_another_flag(options: dict[str, tuple[str, Any]]) -> None:
+def test_a_text_is_never_another_flag(options: dict[str, tuple[str, Any, list[str]]]) -> None:
     """Any flag of vLLM that a job may set, with any text, alone or in a list: vLLM refuses it, or sets that flag alone."""
     values = [*ATTACKS, *([text] for text in ATTACKS), ["1", "evil/other"], ["evil/other"], True, False, ""]
     cases = [(option, value) for option in options for value in values if may_be({option: value})]
@@ -211,11 +214,11 @@ def test_a_text_is_never_another_flag(options: dict[str, tuple[str, Any]]) -> No
     assert not dests & {options[name][0] for name in ENGINE_FLAGS}
 
 
-def test_the_flags_that_take_a_list_are_those_of_vllm(options: dict[str, tuple[str, Any]]) -> None:
-    assert {*SEVERAL} == {name for name, (_, many) in options.items() if many == "+" and name not in ENGINE_FLAGS}
+def test_the_flags_that_take_a_list_are_those_of_vllm(options: dict[str, tuple[str, Any, list[str]]]) -> None:
+    assert {*SEVERAL} == {name for name, (_, many, _) in options.items() if many == "+" and name not in ENGINE_FLAGS}
 
 
-def test_nothing_that_nightshift_sets_can_be_set_by_another_spelling(options: dict[str, tuple[str, Any]]) -> None:
+def test_nothing_that_nightshift_sets_can_be_set_by_another_spelling(options: dict[str, tuple[str, Any, list[str]]]) -> None:
     """argparse takes any beginning of a name that is only one flag's, vLLM underscores for dashes, and JSON after a dot."""
     spellings = {
         spelt

@@ -187,7 +187,7 @@ def texts(count: int, *, bad: int = 0) -> list[str | None]:
 
 
 class Scene:
-    """Four runs and a stream, and what ails them."""
+    """Four runs and two streams, and what ails them."""
 
     def __init__(
         self, folder: Path, stack: ExitStack, vllm: Vllm, pubsub_emulator: PubSubEmulator, server: PostgresServer
@@ -207,12 +207,15 @@ class Scene:
         job = {"latency": {"target": f"{TARGET_S}s", "flush": "50ms"}}
         stage = Stage(pubsub, server, folder, self.engines["texts"], job)
         subscriber = stack.enter_context(stage.subscriber())
+        self.orphan = Stage(pubsub, server, folder, self.engines["texts"], job)
+        self.orphaned = stack.enter_context(self.orphan.subscriber())
         self.load = Load(stage)
         stack.callback(self.load.stop)
         self.targets = [
             (f"127.0.0.1:{self.played.port}", {}),
             (urlsplit(pubsub_emulator.control).netloc, {}),
             (f"127.0.0.1:{subscriber.metrics_port()}", {"nightshift_job": "texts", "pod": "texts-subscriber-0"}),
+            (f"127.0.0.1:{self.orphaned.metrics_port()}", {"nightshift_job": "orphan", "pod": "orphan-subscriber-0"}),
             (f"127.0.0.1:{vllm.port}", {"nightshift_job": "night", "nightshift_run": "night", "pod": "night-worker-0-0-aaaaa"}),
             *(
                 (f"127.0.0.1:{port}", {"nightshift_job": name, "nightshift_run": name, "pod": f"{name}-worker-0-0-aaaaa"})
@@ -234,6 +237,7 @@ class Scene:
 
     def fall_ill(self, asked: Asked) -> None:
         """One cause for each alert."""
+        self.orphan.pubsub.publisher.delete_topic(topic=self.orphan.topic)
         failed = next(sample for sample in HEALTHY if "workflow_run_count" in sample)
         self.played.lines |= {**ILL, failed: 1}
         self.paces["texts"].seconds = self.paces["late"].seconds = SLOW_S
@@ -261,6 +265,7 @@ class Scene:
 
     def be_mended(self) -> None:
         self.load.broken = False
+        self.orphaned.kill()
         for pace in self.paces.values():
             pace.seconds = 0.01
             pace.go.set()

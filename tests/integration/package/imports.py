@@ -18,7 +18,7 @@ sys.modules.update(dict.fromkeys(["httptools", "prometheus_client", "uvloop"]))
 import nightshift
 found = {}
 for name in ["nightshift", *(module.name for module in pkgutil.walk_packages(nightshift.__path__, "nightshift."))]:
-    if name.split(".")[1:2] in (["driver"], ["batch"], ["stream"]) or name.endswith("__main__"):
+    if name.split(".")[1:2] in (["driver"], ["batch"], ["stream"], ["batcher"]) or name.endswith("__main__"):
         continue
     if name in ("nightshift.preview.compute", "nightshift.preview.keeper"):
         continue

@@ -57,7 +57,7 @@ COMMANDS = {
         "stream.yaml", "stream redrive", "psycopg", "stream", NIGHTSHIFT_SINK_URL="postgresql://a@h/b", **DEPLOYMENT
     ),
     "stream load": lacks("files.yaml", "stream load", "google", "airflow", **DEPLOYMENT),
-    "batcher": lacks("--upstream http://127.0.0.1:1", "batcher", "uvicorn", "driver,stream"),
+    "batcher": lacks("--upstream http://127.0.0.1:1", "batcher", "uvloop", "driver,stream"),
 }
 
 

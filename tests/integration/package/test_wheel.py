@@ -46,6 +46,9 @@ def test_a_changed_file_is_another_wheel(tmp_path: Path, monkeypatch: pytest.Mon
     shutil.copytree(ROOT / "plugins", tmp_path / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(package, "ROOT", tmp_path)
     before = package.wheel()
+    (tmp_path / "plugins/nightshift/__pycache__").mkdir()
+    (tmp_path / "plugins/nightshift/__pycache__/exits.cpython-311.pyc").write_bytes(b"Python's own")
+    assert package.wheel() == before
     (tmp_path / "plugins/nightshift/exits.py").write_text("CHANGED = True\n")
 
     after = package.wheel()

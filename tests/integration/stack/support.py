@@ -41,11 +41,11 @@ class Airflow:
         self._token = ""
         self._token = str(self("/auth/token", {"username": login["user"], "password": login["password"]})["access_token"])
 
-    def __call__(self, path: str, body: Any = None) -> Any:
-        """The reply to a GET, or to a POST of a body."""
+    def __call__(self, path: str, body: Any = None, method: str | None = None) -> Any:
+        """The reply to a GET, or to a body that is sent by POST or another method."""
         headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {self._token}"} if self._token else {})
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._stack.airflow()["url"] + path, data, headers)
+        request = urllib.request.Request(self._stack.airflow()["url"] + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=AIRFLOW_PATIENCE_S) as reply:
             return json.load(reply)
 

@@ -17,7 +17,9 @@ from local.stack import Stack, StackError, shell
 from local.stack.airflow import COMPONENTS
 from local.stack.folder import Folder
 from tests.airflow_cli import airflow
+from tests.builders import a_spec
 from tests.integration.stack.support import AIRFLOW_PATIENCE_S, Airflow, wait_until
+from tests.jobsets import Agent
 
 pytestmark = pytest.mark.integration
 
@@ -62,6 +64,22 @@ cron = "{minute} {hour} * * *"
 with DAG("due", schedule=nightly(cron), start_date=datetime(2026, 1, 1), catchup=False):
     Due(task_id="plan", spec={{"schedule": cron}})
 """
+# The task infer without what comes before its wait: a job whose DAG has an alert for `notify.late`.
+NIGHT = """
+import time
+from airflow.sdk import DAG, BaseOperator
+from nightshift.operators.notify import when_late
+from nightshift.spec import JobSpec
+from nightshift.triggers.local import LocalJobSetTrigger
+class Infer(BaseOperator):
+    def execute(self, context):
+        trigger = LocalJobSetTrigger(jobsets=[{{"name": "night", "uid": ""}}], deadline=time.time() + 3600)
+        self.defer(trigger=trigger, method_name="execute_complete")
+    def execute_complete(self, context, event):
+        return event["ending"]
+with DAG("night", schedule=None, deadline=when_late(JobSpec.model_validate({spec}))):
+    Infer(task_id="infer")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +89,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (folder / "dags" / "chain.py").write_text(DAG)
     (folder / "dags" / "daily.py").write_text(DAILY)
     (folder / "dags" / "where.py").write_text(WHERE)
+    late = a_spec(notify={"late": {"notifier": "nobody"}}).model_dump(mode="json")
+    (folder / "dags" / "night.py").write_text(NIGHT.format(spec=late))
     with Stack(folder / "state", parts=("airflow",), dags=folder / "dags", by_the_clock=True) as stack:
         yield stack
     assert stack.processes() == []
@@ -185,6 +205,35 @@ def test_a_scheduled_run_waits_in_the_triggerer_until_it_is_due(stack: Stack) ->
     assert [event["event"] for event in events] == ["running", "deferred", "running", "success"]
     path = f"/api/v2/dags/due/dagRuns/{run()['dag_run_id']}/taskInstances/plan/xcomEntries/return_value?deserialize=true"
     assert datetime.fromisoformat(api(path)["value"]) >= moment
+
+
+def test_a_person_stops_a_night_and_clears_it(stack: Stack) -> None:
+    """The stop ends its pods and leaves why; the cleared DAG run, which has an alert for `late`, runs again and ends well."""
+    api, agent = Airflow(stack), Agent(stack.state / "runtime")
+    agent.create("night")
+    api.wait_for_dag("night")
+    run = f"/api/v2/dags/night/dagRuns/{api('/api/v2/dags/night/dagRuns', {'logical_date': None})['dag_run_id']}"
+
+    def infer() -> Any:
+        return api(f"{run}/taskInstances/infer")["state"]
+
+    # What is stopped before the triggerer has begun to wait gets no call of `on_kill`.
+    wait_until(lambda: any(stack.state.rglob("dag_id=night/**/*.trigger.*.log")), "its trigger waits", AIRFLOW_PATIENCE_S)
+    api(run, {"state": "failed"}, "PATCH")
+    wait_until(lambda: agent.was_asked_to_stop("night"), "its JobSet is deleted", AIRFLOW_PATIENCE_S)
+
+    def said() -> list[Any]:
+        return [each["key"] for each in api(f"{run}/taskInstances/infer/xcomEntries")["xcom_entries"]]
+
+    wait_until(lambda: said() == ["error"], "the task keeps why it ended", AIRFLOW_PATIENCE_S)
+    assert "A person stopped the night" in api(f"{run}/taskInstances/infer/xcomEntries/error?deserialize=true")["value"]
+
+    agent.remove("night")
+    agent.create("night")
+    api(f"{run}/clear", {"dry_run": False, "only_failed": False})
+    wait_until(lambda: infer() == "deferred", "the cleared task waits", AIRFLOW_PATIENCE_S)
+    agent.says("night", "Completed")
+    wait_until(lambda: api(run)["state"] == "success", "the cleared DAG run has ended well", AIRFLOW_PATIENCE_S)
 
 
 def test_a_backfill_of_a_year_is_made_while_airflow_is_at_work(stack: Stack) -> None:

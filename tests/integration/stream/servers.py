@@ -27,10 +27,9 @@ from tests.integration.driver.serving import ThreadedServer
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 
 HURRIED = (
-    "from nightshift.stream.batcher import app, server\n"
-    "from nightshift.stream.batcher import admission, connections\n"
-    "admission.SLOW_S = connections.SLOW_S = 0.2\n"
-    "app.BODY_TIMEOUT_S = app.ANSWER_TIMEOUT_S = connections.HEAD_TIMEOUT_S = connections.LINGER_S = 0.5\n"
+    "from nightshift.batcher import connections, server\n"
+    "connections.SLOW_S = 0.2\n"
+    "connections.LINGER_S = 0.5\n"
     "server.ACCEPTING_S, server.ANSWERING_S, server.GONE_S = 0.2, 0.6, 2.0\n"
     "from nightshift.cli import entry\n"
     "entry()\n"
@@ -78,6 +77,8 @@ class Upstream(ThreadedServer):
         self.left = threading.Event()
         self.piece = threading.Event()
         self.health = 404
+        self.shape = [-1, 1]
+        """Of the tensors of its V2 models, as their metadata say it."""
 
     @property
     def url(self) -> str:
@@ -89,8 +90,10 @@ class Upstream(ThreadedServer):
             web.post("/v1/completions", self._completions),
             web.post("/v1/models/{name}:predict", self._predict),
             web.post("/v2/models/{name}/infer", self._infer),
+            web.get("/v2/models/{name}", self._metadata),
             web.post("/v1/chat/completions", self._stream),
             web.get("/broken", self._broken),
+            web.get("/unchanged", self._unchanged),
             web.get("/health", self._health),
             web.route("*", "/echo/{rest:.*}", self._echo),
         ]
@@ -130,6 +133,10 @@ class Upstream(ThreadedServer):
         output = {"name": "y", "datatype": "FP32", "shape": tensor["shape"], "data": [2 * value for value in tensor["data"]]}
         return web.json_response({"model_name": "m", "id": "made-up", "outputs": [output]})
 
+    async def _metadata(self, _: web.Request) -> web.Response:
+        tensors = [[{"name": name, "datatype": "FP32", "shape": self.shape}] for name in "xy"]
+        return web.json_response({"name": "m", "inputs": tensors[0], "outputs": tensors[1]})
+
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Two events; the second when `piece` is set. Notes in `left` whether the caller has left before."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -154,6 +161,14 @@ class Upstream(ThreadedServer):
         request.transport.close()
         return response
 
+    async def _unchanged(self, request: web.Request) -> web.StreamResponse:
+        """A 304 with the length that a 200 would have."""
+        assert request.transport is not None
+        request.transport.write(b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\nContent-Length: 1000\r\n\r\n')
+        await asyncio.sleep(0.05)
+        request.transport.close()
+        return web.Response()
+
     async def _echo(self, request: web.Request) -> web.Response:
         """What it got, as headers and body."""
         body = await request.read()
@@ -168,13 +183,15 @@ class Upstream(ThreadedServer):
 class BatcherProcess:
     """``nightshift batcher`` in front of a server, with these arguments besides.
 
-    hurried: it is not patient. trusted: a file with the certificate that it trusts.
+    hurried: it is not patient. trusted: a file with the certificate that it trusts. key: the server's.
     """
 
-    def __init__(self, upstream: str, *arguments: object, hurried: bool = False, trusted: Path | None = None) -> None:
+    def __init__(
+        self, upstream: str, *arguments: object, hurried: bool = False, trusted: Path | None = None, key: str = ""
+    ) -> None:
         program = ("-c", HURRIED) if hurried else ("-m", "nightshift.cli")
         command = [sys.executable, *program, "batcher", "--upstream", upstream, "--port", "0", *map(str, arguments)]
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PLUGINS)}
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PLUGINS), "NIGHTSHIFT_ENGINE_KEY": key}
         if trusted is not None:
             environment["SSL_CERT_FILE"] = str(trusted)
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)

@@ -98,7 +98,7 @@ def test_every_message_is_in_a_file_once_and_the_poisoned_in_others(staged: Stag
     dead = bucket.rows("dead_letters")
     assert Counter(row["message_id"] for row in dead) == Counter(poisoned)
     assert {row["text"] for row in dead} == {"I do not like it"}
-    announced = [received.message for received in stage.pubsub.pull(stage.dead_subscription)]
+    announced = [received.message for received in stage.pubsub.pull_all(stage.dead_subscription)]
     assert {message.attributes["nightshift_message_id"] for message in announced} == poisoned
     assert stage.delivered_once(ids)
     assert code == 0

@@ -226,7 +226,7 @@ class TestVectors:
         with caplog.at_level("INFO", "nightshift.stream.table_checks"):
             async with place.opened():
                 statements = [each.fields["statement"] for each in caplog.records if "no index" in each.message]  # type: ignore[attr-defined]
-        assert statements == [f'CREATE INDEX CONCURRENTLY ON "{place.table}" USING hnsw ("answer" vector_cosine_ops)']
+        assert statements == [f'CREATE INDEX CONCURRENTLY ON "public"."{place.table}" USING hnsw ("answer" vector_cosine_ops)']
 
         with psycopg.connect(place.server.url, autocommit=True) as connection:
             connection.execute(statements[0].encode())

@@ -16,7 +16,7 @@ from typing import ClassVar
 import psycopg
 import pytest
 
-from nightshift.stream import postgres
+from nightshift.stream import postgres, session
 from nightshift.stream.messages import Dead, Message
 from nightshift.stream.ports import BadUrl, Locked, Standing, Unavailable, Unwritable
 from nightshift.stream.postgres import PostgresSink
@@ -107,6 +107,62 @@ class TestTheNewestCounts:
 
             assert place.ask("SELECT *, xmin::text FROM {}") == before
 
+    @pytest.mark.gate
+    @pytest.mark.parametrize("ordering", [False, True])
+    @pytest.mark.parametrize("keys", [(), ("name",)], ids=["by id", "by key"])
+    async def test_a_batch_leaves_what_the_same_answers_leave_one_by_one(
+        self, placed: Placed, keys: tuple[str, ...], ordering: bool
+    ) -> None:
+        """Whichever of them have died meanwhile, and whatever is there already."""
+        rng = random.Random(11)
+        columns = "SELECT nightshift_message_id, answer, nightshift_tries FROM {} ORDER BY 1"
+        places = [placed(*keys, ordering=ordering and bool(keys)) for _ in range(2)]
+        names = [f"{n}{end}" for n in (8, 9, 10, 11) for end in ("", ".r1", ".r2")]
+        async with places[0].opened() as together, places[1].opened() as alone:
+            for turn in range(25):
+                for place in places:
+                    place.do("DELETE FROM {}; DELETE FROM {}_dead_letters")
+                batches = [
+                    [
+                        an_answer(
+                            a_message(name, rng.randrange(2)), f"{turn} {n}", *rng.choices(["a", "b"], k=len(keys)), tries=n
+                        )
+                        for n, name in enumerate(rng.sample(names, 6))
+                    ]
+                    for _ in range(2)
+                ]
+                dead = [a_death(name) for name in rng.sample(names, 3)]
+                for sink in (together, alone):
+                    await sink.write_dead_letters(dead)
+                for batch in batches:
+                    assert await together.write(batch) == frozenset()
+                    for each in sorted(batch, key=lambda each: each.key):
+                        await alone.write([each])
+                assert places[0].ask(columns) == places[1].ask(columns), (turn, batches, dead)
+
+    @pytest.mark.gate
+    async def test_texts_that_are_one_key_to_their_column_are_written_one_after_the_other(self, placed: Placed) -> None:
+        place = placed("name")
+        async with place.opened():
+            place.do("ALTER TABLE {} ALTER name TYPE bigint USING 0")
+        async with place.opened() as sink:
+            keys = ["7", "07", "8", "007", "+7", "9"]
+            await sink.write([an_answer(a_message(f"{n}", n), f"v{n}", key) for n, key in enumerate(keys)])
+
+        assert place.answers() == {"4": "v4", "2": "v2", "5": "v5"}
+
+    @pytest.mark.gate
+    async def test_a_write_of_many_bytes_goes_in_parts(self, placed: Placed, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(postgres, "COLLECT", replace(postgres.COLLECT, size=1000))
+        place = placed()
+        async with place.opened() as sink:
+            place.do("ALTER TABLE {} ADD part xid8 DEFAULT pg_current_xact_id()")
+            await sink.write([an_answer(f"{n}", "x" * size) for n, size in enumerate((400, 400, 400, 5000, 1))])
+            await sink.write([])
+
+        parts = place.ask("SELECT count(*) FROM {} GROUP BY part ORDER BY part::text::bigint")
+        assert parts == [(2,), (1,), (1,), (1,)]
+
 
 class TestTheFirstOutcomeCounts:
     @pytest.mark.gate
@@ -153,9 +209,12 @@ class TestTheFirstOutcomeCounts:
         async with place.opened() as sink:
             await sink.write([an_answer(a_message("new", 1), "x", "7")])
             keys = {"old": "7", "odd": "no number", "1": "1", "2": "2", "huge": "9" * 30}
-            others = await sink.write_dead_letters([replace(a_death(name), key=(key,)) for name, key in keys.items()])
+            dead = [replace(a_death(name), key=(key,)) for name, key in keys.items()]
+            with pytest.raises(Unwritable):
+                await sink.write_dead_letters(dead)
+            others = [await sink.write_dead_letters([each]) for each in dead]
 
-        assert others == {"old"}
+        assert others == [{"old"}, *[set()] * 4]
         assert place.dead().keys() == {"odd", "1", "2", "huge"}
 
     @pytest.mark.gate
@@ -211,11 +270,26 @@ class TestTheFirstOutcomeCounts:
         assert len(place.answers()) == 30
 
     @pytest.mark.gate
+    async def test_rows_are_written_in_the_order_of_their_keys_whatever_the_plan(self, placed: Placed) -> None:
+        """That order keeps writers from waiting for each other in a circle; a merge join would have that of the ids."""
+        place = placed("name")
+        merging = "-c enable_hashjoin=off -c enable_nestloop=off"
+        sink = place.sink(psycopg.conninfo.make_conninfo(place.server.url, options=merging))
+        await sink.open()
+        await sink.write_dead_letters([a_death(f"d{n}") for n in range(50)])
+        place.do("ANALYZE {}_dead_letters")
+        await sink.write([an_answer(f"m{100 - n:03}", "a", f"k{n:03}") for n in random.Random(1).sample(range(100), 100)])
+        await sink.close()
+
+        names = [name for (name,) in place.ask("SELECT name FROM {} ORDER BY ctid")]
+        assert names == [f"k{n:03}" for n in range(100)]
+
+    @pytest.mark.gate
     async def test_a_sink_that_opens_waits_for_those_that_open_before_it(
         self, placed: Placed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Longer than a statement waits for a row; later statements of the same transaction wait no longer than before."""
-        monkeypatch.setattr(postgres, "_LIMITS", {**postgres._LIMITS, "lock_timeout": "50ms"})
+        monkeypatch.setattr(session, "_LIMITS", {**session._LIMITS, "lock_timeout": "50ms"})
         place = placed()
         with psycopg.connect(place.server.url) as other:
             other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [place.table])
@@ -306,11 +380,106 @@ class TestWhatCannotBeWritten:
             pass
         place.do(f"ALTER TABLE {{}} ALTER answer TYPE {column} USING answer::{column}")
         async with place.opened() as sink:
-            with pytest.raises(Unwritable):
+            with pytest.raises(Unwritable, match='the column "answer" has a NUL character'):
                 await sink.write([an_answer("1", "fine"), an_answer("2", "a\0b")])
             await sink.write([an_answer("1", "fine")])
 
         assert len(place.answers()) == 1
+
+    @pytest.mark.gate
+    async def test_what_cannot_be_held_is_named_with_its_column(self, placed: Placed) -> None:
+        place = placed("name", work={"task": "classify", "request": {"input": "{{ text }}"}})
+        fine = {"label": "\\u0000", "score": 0.5, "scores": [0.5]}
+        async with place.opened() as sink:
+            for key, label, said in [
+                ("a", "b\0", '"answer" has a NUL character'),
+                ("a", "\\\0", '"answer" has a NUL character'),
+                ("a\0", "b", '"name" has a NUL character'),
+                ("a\ud800", "b", '"name" has half a surrogate pair'),
+            ]:
+                with pytest.raises(Unwritable, match=said):
+                    await sink.write([an_answer("1", fine, "fine"), an_answer("2", {**fine, "label": label}, key)])
+            await sink.write([an_answer("1", fine, "ä")])
+
+        assert len(place.answers()) == 1
+
+    @pytest.mark.gate
+    async def test_a_row_that_a_trigger_swallows_is_unwritable_and_the_others_are_written(self, placed: Placed) -> None:
+        place = placed("name")
+        batch = [an_answer(f"{n}", "bad" if n == 2 else "good", f"k{n}") for n in range(4)]
+        async with place.opened() as sink:
+            await sink.write([an_answer("0", "good", "k0")])
+            place.do(
+                "CREATE FUNCTION f_{}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN "
+                "RETURN CASE WHEN NEW.answer = ''bad'' THEN NULL ELSE NEW END; END'; "
+                "CREATE TRIGGER t BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION f_{}()"
+            )
+            with pytest.raises(Unwritable, match="has no row of it, and no error says why"):
+                await sink.write(batch)
+            assert place.answers().keys() == {"0"}
+            await sink.write([each for each in batch if each.prediction == "good"])
+            with pytest.raises(Unwritable):
+                await sink.write(batch[2:3])
+            assert await sink.sound(), "it takes others"
+            place.do(
+                "CREATE FUNCTION g_{}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+                "CREATE TRIGGER u BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION g_{}()"
+            )
+            assert not await sink.sound(), "it takes none: no answer is to blame"
+        async with place.opened() as another:
+            assert not await another.sound(), "by a row of its model"
+        assert place.answers().keys() == {"0", "1", "3"}
+
+    @pytest.mark.gate
+    @pytest.mark.parametrize("does", ["RETURN NULL", "RAISE EXCEPTION ''rows are only added''"])
+    async def test_a_table_to_which_rows_are_only_added_is_sound_while_ids_are_keys(self, placed: Placed, does: str) -> None:
+        place = placed()
+        async with place.opened() as sink:
+            place.do(
+                f"CREATE FUNCTION f_{{}}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN {does}; END'; "
+                "CREATE TRIGGER t BEFORE UPDATE OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION f_{}()"
+            )
+            await sink.write([an_answer("1")])
+            with pytest.raises(Unwritable, match="NUL"):
+                await sink.write([an_answer("2", "a\0")])
+            assert await sink.sound(), "it takes others"
+            place.do("CREATE TRIGGER u AFTER INSERT ON {} FOR EACH ROW EXECUTE FUNCTION f_{}()")
+            assert await sink.sound() is (does == "RETURN NULL"), "nothing comes of what is returned after the row is there"
+        assert place.answers() == {"1": "yes"}
+
+    @pytest.mark.gate
+    async def test_newer_answers_of_keys_are_held_while_a_trigger_keeps_rows_as_they_are(self, placed: Placed) -> None:
+        """The row that is there is older, and whichever message comes, its change is kept out: none of them is to blame."""
+        place = placed("name")
+        async with place.opened() as sink:
+            await sink.write([an_answer(a_message("1"), "old", "a")])
+            place.do(
+                "CREATE FUNCTION f_{}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+                "CREATE TRIGGER t BEFORE UPDATE ON {} FOR EACH ROW EXECUTE FUNCTION f_{}()"
+            )
+            with pytest.raises(Unwritable, match="has no row of it"):
+                await sink.write([an_answer(a_message("2", 1), "new", "a")])
+            assert not await sink.sound()
+            await sink.write([an_answer("3", "yes", "b")])
+            assert await sink.known([(a_message("2", 1), ("a",))]) == [Standing.NEW]
+            place.do("DROP TRIGGER t ON {}")
+            await sink.write([an_answer(a_message("2", 1), "new", "a")])
+        assert place.answers() == {"2": "new", "3": "yes"}
+
+    @pytest.mark.gate
+    async def test_a_dead_letter_that_a_trigger_swallows_is_not_taken_for_one_that_has_another_outcome(
+        self, placed: Placed
+    ) -> None:
+        place = placed("name")
+        async with place.opened() as sink:
+            await sink.write([an_answer("1", "yes", "a")])
+            place.do(
+                "CREATE FUNCTION f_{}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+                "CREATE TRIGGER t BEFORE INSERT ON {}_dead_letters FOR EACH ROW EXECUTE FUNCTION f_{}()"
+            )
+            assert await sink.write_dead_letters([a_death("1")]) == {"1"}
+            with pytest.raises(Unwritable, match="has no row of it"):
+                await sink.write_dead_letters([a_death("1"), a_death("2")])
 
     async def test_a_key_that_is_too_long_for_its_index_is_unwritable(self, placed: Placed) -> None:
         place = placed("name")
@@ -458,7 +627,7 @@ class TestABrokenConnection:
     async def test_one_that_dies_without_a_word_is_given_up_and_replaced(
         self, placed: Placed, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(postgres, "TRANSACTION_S", 1.0)
+        monkeypatch.setattr(session, "TRANSACTION_S", 1.0)
         place = placed()
         async with silenced(place.server.url) as (url, silence):
             sink = place.sink(url)
@@ -466,7 +635,7 @@ class TestABrokenConnection:
             silence()
             with pytest.raises(Unavailable, match="the server has not answered"):
                 await sink.write([an_answer("1")])
-            monkeypatch.setattr(postgres, "TRANSACTION_S", 30.0)
+            monkeypatch.setattr(session, "TRANSACTION_S", 30.0)
             await sink.write([an_answer("1")])
             await sink.close()
 
@@ -481,7 +650,7 @@ class TestABrokenConnection:
                 "CREATE TRIGGER t BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION f_{}()"
             )
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(postgres, "TRANSACTION_S", 1.5)
+            patched.setattr(session, "TRANSACTION_S", 1.5)
             async with place.opened() as sink:
                 await until_available(lambda: sink.write([an_answer(f"{n}") for n in range(60)]))
 

@@ -143,7 +143,7 @@ def test_one_that_dies_again_is_another_dead_letter(staged: Staged) -> None:
         (f"{bad}.r1", f"{bad}.r2"),
         (f"{bad}.r2", None),
     ]
-    announced = [received.message for received in stage.pubsub.pull(stage.dead_subscription)]
+    announced = [received.message for received in stage.pubsub.pull_all(stage.dead_subscription)]
     assert sorted(message.attributes["nightshift_message_id"] for message in announced) == [bad, f"{bad}.r1", f"{bad}.r2"]
     assert {message.attributes["tenant"] for message in announced} == {"t"}
     assert [message for message in announced if "nightshift_redriven" in message.attributes] == []
@@ -276,6 +276,7 @@ class TestTheTable:
 
         assert [each.message_id for each in selected] == published == order
 
+    @pytest.mark.gate
     async def test_what_pubsub_does_not_take_stays(self, placed: Callable[[], Place], pubsub: PubSub) -> None:
         place, (_, subscription) = placed(), pubsub.pair()
         full = Message("1", b"x", {f"a{n}": "" for n in range(100)}, "", BEGAN)
@@ -287,6 +288,17 @@ class TestTheTable:
         assert list(done.refused) == ["1"]
         assert "101 attributes" in done.refused["1"]
         assert place.ask("SELECT message_id FROM {}_dead_letters WHERE redriven_at IS NULL") == [("1",)]
+
+    async def test_a_mark_that_a_trigger_swallows_is_said(self, placed: Callable[[], Place], pubsub: PubSub) -> None:
+        place, (_, subscription) = placed(), pubsub.pair()
+        async with place.opened() as sink:
+            await sink.write_dead_letters([a_death("1")])
+        place.do(
+            "CREATE FUNCTION f_{}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+            "CREATE TRIGGER f BEFORE UPDATE ON {}_dead_letters FOR EACH ROW EXECUTE FUNCTION f_{}()"
+        )
+        with pytest.raises(SinkRefused, match="does not let a dead letter be marked as redriven: a trigger keeps"):
+            await redrive(place.server.url, place.spec, Redrive(subscription))
 
     async def test_a_message_of_ten_megabytes_goes_alone(self, placed: Callable[[], Place], pubsub: PubSub) -> None:
         place, (_, subscription) = placed(), pubsub.pair()

@@ -49,7 +49,7 @@ def test_every_message_is_answered_once_and_the_poisoned_are_dead_letters(staged
     assert len(stage.rows()) == len(good)
     poisoned = {name for name, text in zip(ids, texts, strict=True) if "poison" in text}
     assert set(stage.dead()) == {(name, "rejected") for name in poisoned}
-    announced = [received.message for received in stage.pubsub.pull(stage.dead_subscription)]
+    announced = [received.message for received in stage.pubsub.pull_all(stage.dead_subscription)]
     assert sorted(message.attributes["nightshift_message_id"] for message in announced) == sorted(poisoned)
     assert {message.attributes["nightshift_text"] for message in announced} == {"I do not like it"}
     assert {message.attributes["kind"] for message in announced} == {"test"}
@@ -85,7 +85,7 @@ def test_each_message_that_cannot_be_read_is_one_dead_letter_with_its_reason(sta
     assert "the message is empty" in said
     assert "the message lacks the attribute 'tenant'" in said
     assert len(found) == len(bad) + 2
-    assert len(stage.pubsub.pull(stage.dead_subscription)) == len(found)
+    assert len(stage.pubsub.pull_all(stage.dead_subscription)) == len(found)
 
 
 @pytest.mark.gate
@@ -97,7 +97,7 @@ def test_a_dead_letter_of_ten_megabytes_is_announced_without_its_data(staged: St
         stage.await_all_acknowledged()
 
     assert [(len(kept), reason) for kept, reason in stage.dead("data, reason")] == [(len(data), "bad_input")]
-    (announced,) = stage.pubsub.pull(stage.dead_subscription)
+    (announced,) = stage.pubsub.pull_all(stage.dead_subscription)
     assert announced.message.data == b""
     assert announced.message.attributes["kind"] == "large"
     assert announced.message.attributes["nightshift_left_out"] == (
@@ -168,7 +168,7 @@ def test_exactly_once_delivery_goes_on_after_the_leases_of_all_that_is_held_are_
     stage = staged(behaviour=slow, exactly_once=True, engine={"max_num_seqs": 256})
     ids = stage.publish(*({"text": f"text {n}"} for n in range(1000)))
     with stage.subscriber() as subscriber:
-        wait_until(lambda: stage.pubsub.statistics(stage.subscription)["outstanding"] == 1000, "all are held")
+        wait_until(lambda: stage.pubsub.statistics(stage.subscription)["outstanding"] > 600, "most are held")
         stage.pubsub.order(kind="unavailable", resource=stage.subscription, for_s=30)
         stage.pubsub.advance(700)
         release.set()
@@ -330,6 +330,22 @@ def test_a_subscription_that_is_detached_ends_the_process_with_the_words_of_pubs
     assert code == 78
     words = "FailedPrecondition: 400 The subscription is detached from its topic."
     assert ended(subscriber) == f"PubSubRefused: {stage.subscription} cannot be pulled from: {words}"
+
+
+@pytest.mark.gate
+def test_that_the_topic_of_the_subscription_is_deleted_is_said_at_the_start_and_what_is_there_is_answered(
+    staged: Staged,
+) -> None:
+    stage = staged()
+    stage.publish({"text": "left"})
+    stage.pubsub.publisher.delete_topic(topic=stage.topic)
+    with stage.subscriber() as subscriber:
+        stage.await_all_acknowledged()
+        (line,) = [line for line in subscriber.lines() if line["severity"] == "ERROR"]
+
+    assert line["message"] == "the topic is deleted"
+    assert line["error"] == f"the topic of {stage.subscription} has been deleted"
+    assert "make it again" in line["remedy"]
 
 
 @pytest.mark.gate

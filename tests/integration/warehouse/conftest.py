@@ -20,7 +20,7 @@ from obstore.store import ObjectStore
 
 from nightshift import exits
 from nightshift.operators import bigquery_jobs
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.manifest import RunManifest

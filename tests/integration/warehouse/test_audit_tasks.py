@@ -20,8 +20,8 @@ from nightshift import exits
 from nightshift.hooks import warehouse as hook
 from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.operators.failures import Entry, NightFailed
+from nightshift.planner.bills import seal_measured
 from nightshift.planner.costs.report import by_job
-from nightshift.planner.sealing import seal_measured
 from nightshift.run import endings, shown
 from nightshift.run.endings import Ending
 from nightshift.run.names import RunRef

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nightshift.operators import dead_letters
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
 from tests.integration.emulators import PROJECT

@@ -14,7 +14,7 @@ import pytest
 from obstore.store import ObjectStore
 
 from nightshift import exits
-from nightshift.planner.sealing import seal_measured
+from nightshift.planner.bills import seal_measured
 from nightshift.run import chunks
 from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef, run_digest

@@ -273,6 +273,14 @@ def short_retention(made: Deployment) -> None:
     made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["messageRetentionDuration"] = "3600s"
 
 
+def retention_of_almost_a_day(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["messageRetentionDuration"] = "86399s"
+
+
+def policy_leads_back(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["deadLetterPolicy"]["deadLetterTopic"] = TOPIC
+
+
 def no_dead_letter_policy(made: Deployment) -> None:
     del made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["deadLetterPolicy"]
 
@@ -429,6 +437,8 @@ STREAM: list[tuple[Callable[[Deployment], None], str, str]] = [
     (to_bigquery, "subscription", "gcloud pubsub subscriptions create ANOTHER"),
     (no_order, "subscription", "--enable-message-ordering"),
     (short_retention, "retention", "--message-retention-duration=7d"),
+    (retention_of_almost_a_day, "retention", "--message-retention-duration=7d"),
+    (policy_leads_back, "dead-letter policy", "--dead-letter-topic=TOPIC --max-delivery-attempts=50"),
     (no_dead_letter_policy, "dead-letter policy", "--dead-letter-topic=TOPIC --max-delivery-attempts=50"),
     (dead_letters_unread, "dead-letter policy", "gcloud pubsub subscriptions create texts-dead --project=acme"),
     (dead_letters_with_schema, "dead-letter policy", "--clear-schema-settings"),
@@ -488,6 +498,12 @@ def test_a_fault_is_named_alone_and_with_its_fix(
     assert fix in problem.fix, problem
     assert problem.affects
     assert report.exit_code == 1
+
+
+def test_a_retention_of_a_day_will_do(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["messageRetentionDuration"] = "86400s"
+
+    assert examine(made, stream=True).problems == ()
 
 
 def test_addresses_count_the_nodes_that_are_always_there(made: Deployment) -> None:

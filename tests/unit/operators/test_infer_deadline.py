@@ -47,7 +47,7 @@ class Watched:
     def __init__(self, night: Night) -> None:
         self.night = night
         spec = a_spec(compute__rows_per_worker_per_second=2.0)
-        decision = weigh(spec, 16, Known(tokens_of(spec)))[0]
+        _, decision, _ = weigh(spec, 16, Known(tokens_of(spec)))
         obstore.put(night.store, f"{RUN.prefix}/spec.json", a_record(spec))
         plan = {
             **with_rows(night.store, a_plan(rows=16, workers=2)).to_json(),

@@ -19,6 +19,7 @@ from local.runtime.objects import container_status, terminated
 from local.runtime.records import PodRecord
 from nightshift import exits
 from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
+from nightshift.jobset.fleet.shown import save_now
 from nightshift.jobset.kubernetes.follow import WaitEnd
 from nightshift.jobset.labels import JUDGED_ANNOTATION
 from nightshift.jobset.local.client import LocalRuntime
@@ -37,7 +38,7 @@ from nightshift.operators.jobset_errors import (
 )
 from nightshift.run.pod_startup import Starts
 from nightshift.run.pods_kept import load
-from nightshift.run.pods_now import Stage
+from nightshift.run.pods_now import JobSetNow, PodNow, Stage
 from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_chunk, a_record, a_spec
@@ -174,11 +175,14 @@ class TestEnds:
     def test_the_deadline_stops_the_jobset_and_fails_the_task_for_good(self, night: Night) -> None:
         name = night.execute()
         night.agent.says(name, "Running")
+        at = "2026-11-21T02:00:00+00:00"
+        pods = (PodNow("a", 0, Stage.WEIGHTS, at), PodNow("b", 0, Stage.ENDED, at))
+        save_now(night.store, RUN, JobSetNow(name, at, 1, pods=pods))
 
         with pytest.raises(JobSetDeadlineExceeded, match=r"deadline passed.*2 of 2 chunks are missing") as raised:
             night.resume(name, ending="deadline")
         assert night.agent.names() == []
-        assert "If an engine ran and never answered, read its log" in str(raised.value)
+        assert f"until then: 1 pod waiting for its engine since {at}. More time" in str(raised.value)
         assert "later deadline" not in str(raised.value), "an engine that never answers would use up that, too"
 
     def test_a_deadline_before_which_some_was_done_may_be_too_early(self, night: Night) -> None:

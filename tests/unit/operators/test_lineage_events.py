@@ -127,7 +127,9 @@ def test_the_task_plan_has_no_run_to_tell_of_at_its_start() -> None:
     with DAG("job", schedule=None):
         task = PlanOperator(task_id="plan", spec={})
 
-    assert task.get_openlineage_facets_on_start().run_facets == {}
+    said = task.get_openlineage_facets_on_start()
+    assert said is not None
+    assert said.run_facets == {}
 
 
 def test_lineage_that_cannot_be_made_fails_nothing() -> None:

@@ -18,10 +18,9 @@ from obstore.store import MemoryStore
 from nightshift.hooks.connections import AirflowConnections
 from nightshift.operators.plan import PlanOperator
 from nightshift.planner.decisions import load_decision
-from nightshift.planner.record import Record
+from nightshift.planner.record import Record, workload_of
 from nightshift.planner.speed import Basis
 from nightshift.planner.speeds import path_of
-from nightshift.planner.workload import workload_of
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.plan import ExportedSource, save_plan
 from nightshift.settings import Settings
@@ -67,7 +66,7 @@ class Planner:
             settings=Settings("runs", "acme", **settings),
             store=self.store,
             storage_credentials=None,
-            _warehouse=warehouse,
+            warehouse=warehouse,
             _cached_logger=said,
         )
         began = SimpleNamespace(run_id="manual", run_type="manual", start_date=datetime.now(UTC))

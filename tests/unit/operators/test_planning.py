@@ -18,8 +18,10 @@ from nightshift.planner.inputs import IMAGE_TOKENS, known_of
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import CHARS_PER_TOKEN, INPUT_TOKENS, SPECIAL_TOKENS, Basis, speed_of
 from nightshift.run.model_files import BYTES_MAX, CONFIG, TOKENIZER, NoFile, read_file
+from nightshift.run.order import Counts
 from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
+from nightshift.tasks.base import SlowTemplate, Text
 from tests.builders import a_spec
 from tests.unit import model_configs as configs
 
@@ -138,6 +140,29 @@ def test_an_image_is_not_fetched(hub: dict[str, str]) -> None:
 
     assert list(rows.columns) == ["id", "text"]
     assert known.tokens.input == 3 + IMAGE_TOKENS
+
+
+def test_after_a_row_whose_template_takes_too_long_no_other_is_tried(
+    hub: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each such row takes seconds of the task plan: once for the tokens, once for NULLs and once for an order."""
+    tried: list[str] = []
+
+    def of(_: Text, row: Mapping[str, Any]) -> str:
+        tried.append(row["text"])
+        if row["text"] == "slow":
+            raise SlowTemplate("the template failed on this row: it took more than 5 s of processor time")
+        return str(row["text"])
+
+    monkeypatch.setattr(Text, "of", of)
+    rows = [{"id": number, "text": "a" if number < 2 else "slow", "extra": None} for number in range(20)]
+    spec = a_spec(task="chat", request={"user": "{{ text }}", "max_tokens": 10})
+    counts = Counts(20, ("text",), (2,), (18,))
+
+    known = known_of(spec, Pins(), sample=Rows(*rows), counts=counts, environment=hub)
+
+    assert "a sample of 2 rows" in known.tokens.source
+    assert tried.count("slow") == 3
 
 
 def test_what_is_copied_into_chunks_is_measured_in_the_sampled_rows(hub: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from nightshift.operators import engine_work
 from nightshift.operators.preview import PreviewOperator
 from nightshift.preview import session
 from nightshift.preview.outcome import EngineGone
@@ -54,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
         return FOUND
 
     monkeypatch.setattr(session, "preview", preview)
-    monkeypatch.setattr(PreviewOperator, "_world", lambda self, settings: None)
+    monkeypatch.setattr(engine_work, "surroundings", lambda settings, say: None)
     monkeypatch.setenv("NIGHTSHIFT_BUCKET", "b")
     monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
     return found

@@ -17,8 +17,8 @@ import pytest
 from airflow.sdk import DAG
 from obstore.store import MemoryStore
 
+from nightshift.driver.attribution import Canary
 from nightshift.driver.codec import ParquetCodec
-from nightshift.driver.faults import Canary
 from nightshift.driver.known_good_rows import Completed, answered_row, recalled
 from nightshift.operators.extract import ExtractOperator
 from nightshift.operators.redo import open_again, take_rows

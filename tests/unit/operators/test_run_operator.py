@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowInactiveAssetInI
 from nightshift.doctor import bucket
 from nightshift.doctor.findings import Failed
 from nightshift.formats import XCOM
+from nightshift.operators.audit import AuditFailureOperator
 from nightshift.operators.bigquery_jobs import BigQueryJobFailed, finished_jobs
 from nightshift.operators.failures import Entry, NightFailed, told
 from nightshift.operators.links import RunFolderLink
@@ -42,6 +43,14 @@ def test_what_a_repeat_cannot_mend_fails_for_good_in_its_own_words(error: type[E
 def test_what_may_pass_is_left_to_the_retries(error: type[Exception]) -> None:
     with pytest.raises(error), permanent_failures():
         raise error("out of reach")
+
+
+def test_the_queries_of_a_night_that_failed_before_it_had_a_run_are_labelled_too() -> None:
+    task = AuditFailureOperator(task_id="audit_failure", spec={"job": "tickets"}, tasks=["plan"])
+
+    assert task.labels == {"job": "tickets", "step": "audit_failure"}
+    task.run_prefix = "tickets/2026-11-20/0123456789abcdef"
+    assert task.labels == {"job": "tickets", "run": "0123456789abcdef", "step": "audit_failure"}
 
 
 class TestWhatTheAuditRowSays:

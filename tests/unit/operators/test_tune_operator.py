@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from nightshift.operators import engine_work
 from nightshift.operators.tune import TuneOperator
 from nightshift.preview.outcome import EngineTaken
+from nightshift.tuner import session
 from nightshift.tuner.points import Cause
 from tests.unit.test_tune_command import DAY, PlantedEngines, Tuned, by_seqs
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.unit
 def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
     made = Tuned(tmp_path, PlantedEngines(by_seqs))
     monkeypatch.setattr(engine_work, "surroundings", lambda settings, say: made.world({"HF_HUB_OFFLINE": "1"}))
-    monkeypatch.setattr(TuneOperator, "_engines", lambda self, world: made.engines)
+    monkeypatch.setattr(session, "JobSetEngines", lambda *_: made.engines)
     monkeypatch.setenv("NIGHTSHIFT_BUCKET", "b")
     monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
     return made

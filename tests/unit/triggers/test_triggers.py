@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import os
@@ -17,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import BaseSerialization
 from airflow.triggers.base import BaseTrigger
 
+from nightshift.triggers import local
 from nightshift.triggers.bigquery import BigQueryJobsTrigger
 from nightshift.triggers.doctor import DoctorTrigger
 from nightshift.triggers.files import FilesTrigger
@@ -205,6 +207,19 @@ class TestLocalJobSetTrigger:
         await a_local_trigger(time.time() + 60).on_kill()
 
         assert agent.was_asked_to_stop(NAME)
+
+    async def test_an_airflow_that_does_not_answer_keeps_no_machine(
+        self, agent: Agent, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        agent.create(NAME)
+
+        async def until_the_jobset_ends(_: BaseTrigger) -> bool:
+            while not agent.was_asked_to_stop(NAME):  # noqa: ASYNC110 - another thread asks
+                await asyncio.sleep(0.01)
+            return True
+
+        monkeypatch.setattr(local, "ended_by_a_person", until_the_jobset_ends)
+        await asyncio.wait_for(a_local_trigger(time.time() + 60).on_kill(), timeout=30)
 
     async def test_the_end_of_a_triggerer_leaves_the_jobset_alone(self, agent: Agent) -> None:
         agent.create(NAME)

@@ -10,26 +10,17 @@ if TYPE_CHECKING:
 
 
 class Failure(StrEnum):
-    """What went wrong."""
+    """What went wrong. The exceptions of `nightshift.operators.jobset_errors`, one for each, say what it means."""
 
     PREEMPTED = "preempted"
-    """Pods were taken away more often than the task continues by itself."""
     STARTUP = "startup"
-    """Its pods were not placed or not started in time; a later attempt may succeed."""
     LOST = "lost"
-    """The JobSet was deleted from outside repeatedly."""
     UNAVAILABLE = "unavailable"
-    """The cluster cannot be reached. The JobSet, if it exists, keeps running, and the next attempt finds it."""
     RESUMABLE = "resumable"
-    """The program ended without success; another attempt may succeed."""
     UNKNOWN = "unknown"
-    """It failed for an unknown reason; the log has all conditions."""
     APPLICATION = "application"
-    """The program itself failed; another attempt would fail the same way."""
     DEADLINE = "deadline"
-    """The task's deadline passed."""
     REFUSED = "refused"
-    """The cluster refuses the JobSet, or a JobSet with its name belongs to another task."""
 
 
 PERMANENT: Final = frozenset({Failure.APPLICATION, Failure.DEADLINE, Failure.REFUSED})

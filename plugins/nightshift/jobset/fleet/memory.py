@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
 from nightshift.jobset.fleet.errors import Failure, JobSetFailed
+from nightshift.run.names import entries_of
 
 GENERATIONS_MAX: Final = 1000
 
@@ -50,8 +51,8 @@ class FleetState:
     def of(cls, value: Any) -> FleetState:
         if not isinstance(value, Mapping):
             return cls()
-        live = tuple(FleetMember(**_known(FleetMember, each)) for each in value["live"])
-        return cls(**{**_known(cls, value), "live": live})
+        live = tuple(FleetMember(**entries_of(FleetMember, each)) for each in value["live"])
+        return cls(**{**entries_of(cls, value), "live": live})
 
     def over(self) -> FleetState:
         """The memory after the last attempt. A new start of the task has the full time again."""
@@ -86,11 +87,6 @@ class FleetState:
         if self.next > GENERATIONS_MAX:
             raise JobSetFailed(Failure.REFUSED, f"{GENERATIONS_MAX} finished JobSets of this task are kept. Delete them.")
         return self.without(live).with_all((*self.without(live).live, replace(live, generation=self.next)))
-
-
-def _known(kind: type[FleetMember] | type[FleetState], value: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of a later release are ignored; missing ones get their defaults."""
-    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
 
 
 class StateStore(Protocol):

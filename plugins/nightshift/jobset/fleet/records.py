@@ -12,6 +12,7 @@ from typing import Any, Final
 from nightshift.jobset.fleet.deadline import Terms
 from nightshift.jobset.fleet.forecast import WatchState
 from nightshift.jobset.verdict.cannot_start import CannotStart
+from nightshift.run.names import entries_of
 
 VERSION: Final = 2
 
@@ -66,10 +67,10 @@ class WatchTerms:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> WatchTerms:
         return cls(
-            **_known(cls, {name: each for name, each in value.items() if name not in ("jobsets", "terms")}),
-            state=WatchState(**_known(WatchState, value)),
-            jobsets={name: WatchedJobSet(**_known(WatchedJobSet, each)) for name, each in value["jobsets"].items()},
-            terms=Terms(**_known(Terms, value["terms"])),
+            **entries_of(cls, {name: each for name, each in value.items() if name not in ("jobsets", "terms")}),
+            state=WatchState(**entries_of(WatchState, value)),
+            jobsets={name: WatchedJobSet(**entries_of(WatchedJobSet, each)) for name, each in value["jobsets"].items()},
+            terms=Terms(**entries_of(Terms, value["terms"])),
         )
 
 
@@ -89,7 +90,7 @@ class WatchReport:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> WatchReport:
-        found = cls(**{**_known(cls, value), "watch": WatchState(**_known(WatchState, value["watch"]))})
+        found = cls(**{**entries_of(cls, value), "watch": WatchState(**entries_of(WatchState, value["watch"]))})
         return replace(found, drop=tuple(found.drop))
 
 
@@ -129,8 +130,4 @@ class JobSetEvent:
             "look": None if look is None else WatchReport.from_json(look),
             "stuck": None if stuck is None else CannotStart.from_json(stuck),
         }
-        return cls(**{**_known(cls, value), **known})
-
-
-def _known(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
+        return cls(**{**entries_of(cls, value), **known})

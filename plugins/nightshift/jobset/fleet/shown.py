@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
@@ -17,8 +16,8 @@ from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import jobset_now, pod_now, with_log
 from nightshift.run.names import RunRef
 from nightshift.run.pods_kept import load_one
-from nightshift.run.pods_now import JobSetNow, PodNow, Stage, merged
-from nightshift.store import StoreUnavailable
+from nightshift.run.pods_now import JobSetNow, PodNow, Stage, merged, waited_s
+from nightshift.store import reaching
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -128,10 +127,7 @@ def _doing(pod: PodNow) -> str:
 
 
 def _for(since: str, now: float) -> str:
-    try:
-        minutes = (now - datetime.fromisoformat(since).timestamp()) / 60
-    except ValueError:
-        return ""
+    minutes = waited_s(since, now) / 60
     return f" for {minutes:.0f} min" if minutes >= 1 else ""
 
 
@@ -149,7 +145,5 @@ def save_now(store: ObjectStore, run: RunRef, now: JobSetNow) -> None:
     if len(now.pods) > PODS_MOST:
         alive_first = sorted(now.pods, key=lambda pod: (pod.stage is Stage.ENDED, pod.index))
         now = replace(now, pods=tuple(alive_first[:PODS_MOST]))
-    try:
+    with reaching(f"write {run.now_path(now.name)}"):
         obstore.put(store, run.now_path(now.name), now.to_bytes())
-    except (obstore.exceptions.BaseError, OSError) as error:
-        raise StoreUnavailable(f"write {run.now_path(now.name)}: {error}") from error

@@ -151,17 +151,9 @@ class JobSetApi:
                 return found
             page["continue"] = token
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        what: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: Any = None,
-        content: str = "application/json",
-    ) -> dict[str, Any]:
-        reply: dict[str, Any] = json.loads(self._ask(method, path, what, query=query, body=body, content=content))
+    def _json(self, method: str, path: str, what: str, **asked: Any) -> dict[str, Any]:
+        """asked: as of `_ask`."""
+        reply: dict[str, Any] = json.loads(self._ask(method, path, what, **asked))
         return reply
 
     def _ask(

@@ -61,16 +61,12 @@ def _ask(
         # The cluster's client comes with Airflow, and `nightshift plan` also runs without Airflow.
         from nightshift.jobset.kubernetes import kueue
 
-        api = connect()
-    except ImportError as error:
-        raise _Unknown(f"reading it needs Airflow, which is not installed here ({error})") from error
-    except Exception as error:  # Whatever keeps Airflow from the cluster, on any of three ways to it.
-        raise _Unknown(f"{type(error).__name__}: {error}") from error
-    try:
-        if api is None:
+        if (api := connect()) is None:
             return None
         way = kueue.read_way(api, settings.namespace, spec.queue or "")
         return way.name, kueue.quotas(spec, settings, partition, way)
+    except ImportError as error:
+        raise _Unknown(f"reading it needs Airflow, which is not installed here ({error})") from error
     except RequestRefused as error:
         raise _Unknown(f"Airflow's account may not read it ({error}); to allow it: kubectl apply -f {kueue.READERS}") from error
     except kueue.NotUsable as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.jobset.labels import INDEX_ANNOTATION
-from nightshift.jobset.observation import slim_pod
+from nightshift.jobset.observation import containers, slim_pod
 from nightshift.jobset.verdict.pod_ends import disruption_of
 from nightshift.jobset.verdict.stages import pod_now, vanished
 from nightshift.run.pods_now import PodNow, Stage
@@ -117,8 +117,7 @@ class Pods:
 
 def container_lives(pod: Mapping[str, Any]) -> Iterator[Life]:
     """The starts whose logs can be read: the present one of each container, and the one before it."""
-    status = pod.get("status", {})
-    for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+    for each in containers(pod):
         before = each.get("lastState", {}).get("terminated") or {}
         if before.get("containerID") and before["containerID"] != each.get("containerID"):
             yield Life(before["containerID"], each["name"], running=False, previous=True)

@@ -87,10 +87,7 @@ class JobSetFolder:
         write_atomic(self.path / "judged", by)
 
     def judge(self) -> str:
-        try:
-            return str(json.loads((self.path / "judged").read_text("utf-8")))
-        except FileNotFoundError:
-            return ""
+        return self._noted("judged")
 
     def pause(self, note: str) -> None:
         self.created_at()
@@ -102,8 +99,11 @@ class JobSetFolder:
 
     def paused(self) -> str:
         """Who paused it and when; '' if it is not paused."""
+        return self._noted("paused")
+
+    def _noted(self, name: str) -> str:
         try:
-            return str(json.loads((self.path / "paused").read_text("utf-8")))
+            return str(json.loads((self.path / name).read_text("utf-8")))
         except FileNotFoundError:
             return ""
 

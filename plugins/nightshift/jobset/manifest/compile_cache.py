@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 from nightshift.jobset.manifest import disk
@@ -11,7 +10,7 @@ from nightshift.jobset.manifest.pod_template import SERVER_IDENTITY, client_of
 from nightshift.jobset.manifest.render_request import RenderRequest
 from nightshift.jobset.manifest.server import image, launch
 from nightshift.run.compile_cache import KEY_VARIABLE, ROOT_VARIABLE
-from nightshift.run.names import canonical_json
+from nightshift.run.names import digest_of
 from nightshift.settings import JOB_MARK
 
 _CONTAINER: Final = "compile-cache"
@@ -69,4 +68,4 @@ def _key(request: RenderRequest) -> str:
     """
     worker, hardware = request.worker, request.worker.profile.hardware
     started = {"image": image(request), **launch(request), "accelerators": worker.accelerators}
-    return hashlib.sha256(canonical_json({**started, "of": hardware.label if hardware else ""})).hexdigest()[:16]
+    return digest_of({**started, "of": hardware.label if hardware else ""})

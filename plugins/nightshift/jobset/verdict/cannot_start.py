@@ -17,13 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from nightshift.fields.text import n
 from nightshift.jobset.verdict.exit_codes import in_words
-from nightshift.run.pods_now import LastWords, PodEnding, PodNow, Stage
+from nightshift.run.pods_now import LastWords, PodEnding, PodNow, Stage, waited_s
 
 TRIES: Final = 3
 """A kubelet waits 10 s and 20 s between them: with an engine that exits after a minute, about four minutes."""
@@ -43,6 +42,7 @@ class Cause(StrEnum):
     PROGRAM = "program"
     IMAGE = "image"
     UNREACHABLE = "unreachable"
+    KILLED = "killed"
     OTHER = "other"
 
 
@@ -54,6 +54,7 @@ WHAT_TO_DO: Final = {
     Cause.PROGRAM: "Correct the deployment's setting server_image: the program of that image cannot be started.",
     Cause.IMAGE: "Correct what the pod needs: its image, or a secret or volume that it names. Waiting does not help.",
     Cause.UNREACHABLE: "Let the pods reach the server that does not answer, or copy the model into the bucket.",
+    Cause.KILLED: "Its own log does not know why: look at the events of the pod and at its node, and repeat the task.",
     Cause.OTHER: "Its last lines say why; correct the job or the image.",
 }
 
@@ -116,12 +117,12 @@ def cannot_start(pods: Sequence[PodNow], now: float) -> CannotStart | None:
     tried = [pod for pod in placed if pod.stage is Stage.WEIGHTS]
     if not tried:
         stuck = [pod for pod in placed if pod.stuck]
-        if placed and len(stuck) == len(placed) and all(_age(pod, now) >= IMAGE_S for pod in stuck):
+        if placed and len(stuck) == len(placed) and all(waited_s(pod.since, now) >= IMAGE_S for pod in stuck):
             return CannotStart(Cause.IMAGE, len(stuck), len(placed), stuck[0].why, stuck[0].name)
         return None
     if not all(pod.words for pod in tried):
         return None
-    over = [pod for pod in tried if pod.words and _is_over(pod.words, _age(pod, now))]
+    over = [pod for pod in tried if pod.words and _is_over(pod.words, waited_s(pod.since, now))]
     if not over:
         return None
     pod = max(over, key=lambda each: (bool(each.words and each.words.cause), each.name))
@@ -137,7 +138,7 @@ def cause_of(words: LastWords) -> Cause:
         return Cause.PROGRAM
     if words.may_pass:
         return Cause.UNREACHABLE
-    return cause_in(words.said)
+    return Cause.KILLED if words.killed else cause_in(words.said)
 
 
 def cause_in(said: str) -> Cause:
@@ -152,14 +153,6 @@ def _is_over(words: LastWords, age_s: float) -> bool:
 
 def _passes(words: LastWords) -> bool:
     return words.may_pass or (words.exit_code in _SIGNALS and words.reason != "OOMKilled")
-
-
-def _age(pod: PodNow, now: float) -> float:
-    """Seconds of its stage; 0 if unknown."""
-    try:
-        return now - datetime.fromisoformat(pod.since).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _pods(some: int, every: int) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.fields.text import n
 from nightshift.jobset.labels import QUEUE_LABEL
-from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.observation import Observation, condition, containers
 from nightshift.jobset.verdict import indexes
 from nightshift.jobset.verdict.exit_codes import in_words
 from nightshift.jobset.verdict.pod_ends import EndCause, FailedContainer, PodEnd, failed_container
@@ -79,7 +79,7 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
         if each["state"] != "Ready"
     )
     evicted = condition(workload, "Evicted")
-    unmet = [each for kind in ("QuotaReserved", "Admitted") for each in _false(workload, kind)]
+    unmet = [each for kind in ("QuotaReserved", "Admitted") if (each := condition(workload, kind, "False"))]
     # An eviction explains more than the quota that has been missing since.
     first = evicted or (unmet[0] if unmet else {"type": "Admitted", "reason": "Pending"})
     facts = [*([evicted] if evicted else []), *unmet]
@@ -91,17 +91,11 @@ def _suspended(jobset: Mapping[str, Any], workload: Mapping[str, Any] | None) ->
     )
 
 
-def _false(thing: Mapping[str, Any], kind: str) -> Iterator[Mapping[str, Any]]:
-    for each in thing.get("status", {}).get("conditions") or ():
-        if each["type"] == kind and each["status"] == "False":
-            yield each
-
-
 def _broken(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
     found = [
         (pod, container, waits)
         for pod in pods
-        for container in _containers(pod)
+        for container in containers(pod)
         if (waits := (container.get("state") or {}).get("waiting") or {}).get("reason") in _BROKEN
     ]
     if not found:
@@ -128,7 +122,7 @@ def _broken(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
 
 
 def _unplaced(pods: Sequence[Mapping[str, Any]], subject: str) -> Waiting | None:
-    found = [(pod, each) for pod in pods for each in _false(pod, "PodScheduled")]
+    found = [(pod, each) for pod in pods if (each := condition(pod, "PodScheduled", "False"))]
     if not found:
         return None
     return Waiting(
@@ -172,14 +166,14 @@ def _starting(seen: Observation, pods: Sequence[Mapping[str, Any]], subject: str
     lines = tuple(f"pod/{pod['metadata']['name']}: {_progress(pod)}" for pod in pods)
     if event:
         return Waiting(event["reason"], f"{subject} to start", shorten(event.get("message", "")), lines)
-    reasons = [waits["reason"] for each in _containers(pods[0]) if (waits := (each.get("state") or {}).get("waiting"))]
+    reasons = [waits["reason"] for each in containers(pods[0]) if (waits := (each.get("state") or {}).get("waiting"))]
     return Waiting(reasons[-1] if reasons else "Pending", f"{subject} to start", _progress(pods[0]), lines)
 
 
 def _progress(pod: Mapping[str, Any]) -> str:
     """How far the containers are: "server runs, startup probe not yet passed; driver PodInitializing"."""
     parts = []
-    for each in _containers(pod):
+    for each in containers(pod):
         state = each.get("state") or {}
         if "running" in state:
             parts.append(f"{each['name']} runs" + ("" if each.get("started") else ", startup probe not yet passed"))
@@ -188,11 +182,6 @@ def _progress(pod: Mapping[str, Any]) -> str:
         else:
             parts.append(f"{each['name']} {state.get('waiting', {}).get('reason', 'waits')}")
     return "; ".join(parts) or "no kubelet has reported on its containers yet"
-
-
-def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in ("initContainerStatuses", "containerStatuses"):
-        yield from pod.get("status", {}).get(part) or ()
 
 
 def latest(events: Sequence[Mapping[str, Any]], reasons: Sequence[str]) -> Mapping[str, Any] | None:

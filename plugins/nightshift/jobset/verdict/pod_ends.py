@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from nightshift.jobset.labels import INDEX_ANNOTATION, JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, RESTART_LABEL
-from nightshift.jobset.observation import condition
+from nightshift.jobset.observation import condition, containers
 
 _TERMINATION_CODES: Final = frozenset({137, 143})
 """The exit codes of a program that ignores SIGTERM until its grace period ends, or has no handler for it."""
@@ -191,7 +191,7 @@ def disruption_of(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
     status = pod.get("status", {})
     reason, message = status.get("reason", ""), status.get("message", "")
     blame = _blame(reason, message) if reason else Blame.POD
-    never_began = status.get("phase") == "Failed" and not any(map(_begun, _containers(status)))
+    never_began = status.get("phase") == "Failed" and not any(map(_begun, containers(pod)))
     if blame is Blame.NODE or (blame is None and never_began):
         return {"reason": reason, "message": message}
     return None
@@ -202,11 +202,6 @@ def _blame(reason: str, message: str) -> Blame | None:
     if reason == _EVICTED:
         return Blame.NODE if any(words in message for words in _NODES_WORDS) else Blame.POD
     return Blame.NODE if reason.startswith(_REFUSED_PREFIX) else REASONS.get(reason)
-
-
-def _containers(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in ("initContainerStatuses", "containerStatuses"):
-        yield from status.get(part) or ()
 
 
 def index_of(pod: Mapping[str, Any]) -> int:
@@ -232,8 +227,8 @@ def _begun(container: Mapping[str, Any]) -> bool:
     return bool({"running", "terminated"}.intersection(container.get("state") or {}))
 
 
-def _failures(pod: Mapping[str, Any], containers: Collection[Mapping[str, Any]]) -> Iterator[tuple[FailedContainer, str]]:
-    for container in containers:
+def _failures(pod: Mapping[str, Any], among: Collection[Mapping[str, Any]]) -> Iterator[tuple[FailedContainer, str]]:
+    for container in among:
         # With restartPolicy OnFailure a container fails without its pod, which may be ended later.
         states = ("lastState", "state") if container.get("restartCount") else ("state",)
         for state in states:

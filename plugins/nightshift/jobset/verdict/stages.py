@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final
 
 from nightshift import exits
 from nightshift.jobset.labels import PAUSED_ANNOTATION, PROFILE_LABEL
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
-from nightshift.jobset.observation import Observation, condition, finished, moment
+from nightshift.jobset.observation import Observation, condition, containers, finished, moment
 from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.pending import POD_EVENTS, latest
 from nightshift.jobset.verdict.pod_ends import EndCause, end_of, index_of
 from nightshift.jobset.verdict.text import shorten
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage
+from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage, waited_s
 
 PATIENCE_S: Final = 600.0
 """Quota and machines often come within minutes, and then nobody has to act."""
@@ -50,12 +49,8 @@ def _held(seen: Observation, now: float) -> tuple[Stage | None, str, Acts, str]:
         return Stage.PAUSED, moment(now), Acts.USER, str(paused)
     workload = seen.workload or {}
     created = str(workload.get("metadata", {}).get("creationTimestamp") or jobset["metadata"].get("creationTimestamp") or "")
-    unmet = [
-        each
-        for each in workload.get("status", {}).get("conditions") or ()
-        if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False"
-    ]
-    why = shorten(unmet[0].get("message", "")) if unmet else ""
+    unmet = condition(workload, "QuotaReserved", "False") or condition(workload, "Admitted", "False")
+    why = shorten(unmet.get("message", "")) if unmet else ""
     return Stage.QUEUE, created or moment(now), _after_patience(created, now), why
 
 
@@ -71,7 +66,7 @@ def pod_now(pod: Mapping[str, Any], now: float, *, deleted: bool = False, events
     """pod: slim or whole. deleted: it no longer exists. now: Unix time. events: of its JobSet's pods, as far as known."""
     meta = pod["metadata"]
     words = last_words(pod)
-    restarts = max((int(each.get("restartCount") or 0) for each in _containers(pod)), default=0)
+    restarts = max((int(each.get("restartCount") or 0) for each in containers(pod)), default=0)
     common = {
         "name": meta["name"],
         "index": index_of(pod),
@@ -104,7 +99,7 @@ def last_words(pod: Mapping[str, Any]) -> LastWords | None:
     """Of the container that failed last, by what its kubelet kept of its log."""
     found = [
         (ended.get("finishedAt") or "", container, ended)
-        for container in _containers(pod)
+        for container in containers(pod)
         for state in ("state", "lastState")
         if (ended := (container.get(state) or {}).get("terminated")) and ended.get("exitCode")
     ]
@@ -132,19 +127,15 @@ def _alive(
     if pod.get("status", {}).get("phase") == "Running" or "running" in (driver.get("state") or {}):
         return Stage.WORKING, _started(driver), Acts.NOBODY, ""
     created = meta.get("creationTimestamp", "")
-    if unplaced := _unplaced(pod):
-        return (
-            Stage.NODE,
-            created,
-            _after_patience(created, now),
-            shorten(unplaced.get("message") or unplaced.get("reason", "")),
-        )
+    if unplaced := condition(pod, "PodScheduled", "False"):
+        why = shorten(unplaced.get("message") or unplaced.get("reason", ""))
+        return Stage.NODE, created, _after_patience(created, now), why
     if not pod.get("spec", {}).get("nodeName"):
         return Stage.NODE, created, _after_patience(created, now), ""
     placed = (condition(pod, "PodScheduled") or {}).get("lastTransitionTime") or created
     if server.get("restartCount") or (server.get("lastState") or {}).get("terminated") or _ended(server):
         return Stage.WEIGHTS, placed, _who_mends(words), ""
-    for each in _containers(pod):
+    for each in containers(pod):
         waits = (each.get("state") or {}).get("waiting") or {}
         if waits.get("reason", "") not in _QUIET:
             # The driver's, too, whose image is pulled when the engine answers.
@@ -165,37 +156,19 @@ def _who_mends(words: LastWords | None) -> Acts:
 
 
 def _after_patience(since: str, now: float) -> Acts:
-    try:
-        waited = now - datetime.fromisoformat(since).timestamp()
-    except ValueError:
-        return Acts.NOBODY
-    return Acts.CLUSTER if waited > PATIENCE_S else Acts.NOBODY
+    return Acts.CLUSTER if waited_s(since, now) > PATIENCE_S else Acts.NOBODY
 
 
 def _trouble(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> str:
     """Why its volumes or its network cannot be made, for which a kubelet has no place but an event; '' if they can."""
-    ready = [each for each in pod.get("status", {}).get("conditions") or () if each["type"] == "PodReadyToStartContainers"]
-    if not ready or ready[0]["status"] != "False":
+    if condition(pod, "PodReadyToStartContainers", "False") is None:
         return ""
     event = latest([each for each in events if each["involvedObject"]["name"] == pod["metadata"]["name"]], POD_EVENTS)
     return f"{event['reason']}: {shorten(event.get('message', ''))}" if event else ""
 
 
-def _unplaced(pod: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    for each in pod.get("status", {}).get("conditions") or ():
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            found: Mapping[str, Any] = each
-            return found
-    return None
-
-
-def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in ("initContainerStatuses", "containerStatuses"):
-        yield from pod.get("status", {}).get(part) or ()
-
-
 def _container(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return next((each for each in _containers(pod) if each["name"] == name), {"name": name})
+    return next((each for each in containers(pod) if each["name"] == name), {"name": name})
 
 
 def _engine(pod: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -215,5 +188,5 @@ def _started(container: Mapping[str, Any]) -> str:
 
 def _finished(pod: Mapping[str, Any]) -> str:
     """When the last of its containers ended."""
-    ends = [((each.get("state") or {}).get("terminated") or {}).get("finishedAt") or "" for each in _containers(pod)]
+    ends = [((each.get("state") or {}).get("terminated") or {}).get("finishedAt") or "" for each in containers(pod)]
     return max(ends, default="")

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
-from nightshift.jobset.observation import Observation, condition
+from nightshift.jobset.observation import Observation, condition, containers
 from nightshift.jobset.verdict.pod_ends import EndCause, end_of
 from nightshift.run.pod_startup import RAN
 
@@ -38,12 +38,11 @@ def taken_of(seen: Observation) -> frozenset[str]:
 
 def _stages(pod: Mapping[str, Any], workload: Mapping[str, Any] | None) -> dict[str, float]:
     created = pod["metadata"].get("creationTimestamp")
-    times = {
-        "node": (created, (condition(pod, "PodScheduled") or {}).get("lastTransitionTime")),
-        "image": ((condition(pod, "PodScheduled") or {}).get("lastTransitionTime") or created, _started(pod, SERVER)),
-        "weights": (_started(pod, SERVER), _started(pod, DRIVER)),
-        RAN: (_started(pod, DRIVER), _ended(pod, DRIVER)),
-    }
+    placed = (condition(pod, "PodScheduled") or {}).get("lastTransitionTime")
+    states = [_once(pod, name) for name in (SERVER, DRIVER)]
+    server, driver = ((each.get("running") or each.get("terminated") or {}).get("startedAt") for each in states)
+    ended = (states[1].get("terminated") or {}).get("finishedAt")
+    times = {"node": (created, placed), "image": (placed or created, server), "weights": (server, driver), RAN: (driver, ended)}
     found = {stage: seconds for stage, (begin, end) in times.items() if (seconds := _between(begin, end)) is not None}
     if workload and not any(each["type"] == "Evicted" for each in workload.get("status", {}).get("conditions") or ()):
         admitted = (condition(workload, "Admitted") or {}).get("lastTransitionTime")
@@ -53,24 +52,10 @@ def _stages(pod: Mapping[str, Any], workload: Mapping[str, Any] | None) -> dict[
     return found
 
 
-def _started(pod: Mapping[str, Any], container: str) -> str | None:
-    """When a container was started for the first and only time."""
-    status = pod.get("status", {})
-    for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        if each["name"] == container and not each.get("restartCount"):
-            state = each.get("state") or {}
-            started: str | None = (state.get("running") or state.get("terminated") or {}).get("startedAt")
-            return started
-    return None
-
-
-def _ended(pod: Mapping[str, Any], container: str) -> str | None:
-    """When a container ended that was started once."""
-    for each in pod.get("status", {}).get("containerStatuses") or ():
-        if each["name"] == container and not each.get("restartCount"):
-            ended: str | None = ((each.get("state") or {}).get("terminated") or {}).get("finishedAt")
-            return ended
-    return None
+def _once(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The state of a container that was started once; {} of any other."""
+    found = (each for each in containers(pod) if each["name"] == name and not each.get("restartCount"))
+    return next(found, {}).get("state") or {}
 
 
 def _between(begin: str | None, end: str | None) -> float | None:

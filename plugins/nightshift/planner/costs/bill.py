@@ -66,7 +66,9 @@ class Rung:
 
     def to_json(self) -> dict[str, Any]:
         def side(parts: Parts | None) -> dict[str, Any] | None:
-            return None if parts is None else {"seconds": parts.to_json(), "cost": money(self.cost(parts))}
+            cost = self.cost(parts)
+            shown = {name: each / MILLION for name, each in cost.items()} if cost else None
+            return None if parts is None else {"seconds": parts.to_json(), "cost": shown}
 
         return {
             "profile": self.profile,
@@ -154,29 +156,22 @@ class Bill:
         return None if self.total is None or not count else float(Fraction(self.total * size, count * MILLION))
 
 
-@dataclass(frozen=True)
-class Delivered:
-    """What a run has in its ledger. tokens: prompts' and answers'."""
-
-    chunks: int = 0
-    rows: int = 0
-    tokens: int = 0
-
-
 def bill(
     measured: Mapping[str, Any] | None,
-    delivered: Delivered,
     prices: Prices,
     *,
+    chunks: int = 0,
+    rows: int = 0,
+    tokens: int = 0,
     own: tuple[str, Machine] | None = None,
     estimated: tuple[Decision, Machine] | None = None,
     bigquery_bytes: int | None = None,
 ) -> Bill | None:
     """None if it was not measured what the attempts were paid for.
 
-    measured: of `nightshift.planner.measured.measure`. own: the job's profile and its machine: nothing costs 0 on a machine
-    without a price, so until something was measured this one stands for it; None for a run that needs no machine. estimated:
-    what the task plan decided, and the machine of its profile.
+    measured: of `nightshift.planner.measured.measure`. chunks, rows, tokens: that the run has in its ledger. own: the job's
+    profile and its machine: nothing costs 0 on a machine without a price, so until something was measured this one stands for
+    it; None for a run that needs no machine. estimated: what the task plan decided, and the machine of its profile.
     """
     found = measured.get("profiles") if measured else None
     if measured is None or not isinstance(found, list) or not all("machine_s" in each for each in found):
@@ -186,12 +181,12 @@ def bill(
         rungs = [Rung(own[0], own[1], prices.machines.get(own[1].name), parts=Parts())]
     if estimated:
         rungs = _beside(rungs, *estimated, prices)
-    class_a, class_b = operations(delivered.chunks, measured["attempts"], measured["marks"])
+    class_a, class_b = operations(chunks, measured["attempts"], measured["marks"])
     return Bill(
         prices=prices,
         rungs=tuple(rungs),
-        rows=delivered.rows,
-        tokens=delivered.tokens,
+        rows=rows,
+        tokens=tokens,
         class_a=class_a,
         class_b=class_b,
         bigquery_bytes=bigquery_bytes,
@@ -224,10 +219,6 @@ def operations(chunks: int, attempts: int, marks: int) -> tuple[int, int]:
 def units(millionths: int | None) -> float | None:
     """In the currency."""
     return None if millionths is None else millionths / MILLION
-
-
-def money(costs: Mapping[str, int] | None) -> dict[str, float] | None:
-    return None if costs is None else {name: each / MILLION for name, each in costs.items()}
 
 
 def _rung(found: Mapping[str, Any], machine: Machine, prices: Prices) -> Rung:

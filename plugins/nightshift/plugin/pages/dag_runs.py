@@ -33,7 +33,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Night:
-    """A DAG run. run: what it works on, None before its task plan has ended. state: Airflow's word. link: its page."""
+    """A DAG run. run: what it works on, None before its task plan has ended. state: Airflow's word. link: its page.
+    said: the last words of a task plan that failed."""
 
     dag_id: str
     dag_run_id: str
@@ -41,8 +42,7 @@ class Night:
     run: RunRef | None
     tasks: tuple[Task, ...]
     link: str
-    started: datetime | None
-    ended: datetime | None
+    said: str
 
     @property
     def failed(self) -> tuple[Task, ...]:
@@ -118,9 +118,16 @@ def night(dag_id: str, dag_run_id: str) -> Night | None:
                 for name, state in sorted(tasks, key=lambda task: (_place(task[0]), task[0]))
             ),
             dag_run_address(dag_id, dag_run_id),
-            found.start_date,
-            found.end_date,
+            _why(session, dag_id, dag_run_id),
         )
+
+
+def _why(session: Any, dag_id: str, run_id: str) -> str:
+    """What the task plan of a DAG run said last."""
+    from airflow.models.xcom import XComModel
+
+    said = session.scalar(XComModel.get_many(run_id=run_id, key=ERROR_KEY, task_ids=PLAN, dag_ids=dag_id, limit=1))
+    return str(XComModel.deserialize_value(said)) if said is not None else "its log says why"
 
 
 def _place(task: str) -> int:
@@ -164,7 +171,6 @@ def without_run(dags: Collection[str]) -> list[Unopened]:
     from airflow.models.dag import DagModel, DagTag
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
-    from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
     from sqlalchemy import and_, func, select
 
@@ -185,11 +191,6 @@ def without_run(dags: Collection[str]) -> list[Unopened]:
         .where(DagModel.dag_id.in_(jobs), DagModel.is_stale.is_(False))
     )
     with create_session(scoped=False) as session:
-
-        def why(dag_id: str, run_id: str) -> str:
-            said = session.scalar(XComModel.get_many(run_id=run_id, key=ERROR_KEY, task_ids=PLAN, dag_ids=dag_id, limit=1))
-            return str(XComModel.deserialize_value(said)) if said is not None else "its log says why"
-
         found = [
             unopened(
                 Newest(
@@ -201,7 +202,7 @@ def without_run(dags: Collection[str]) -> list[Unopened]:
                     _iso(row.run_after),
                     str(row.plan or ""),
                 ),
-                partial(why, row.DagModel.dag_id, row.run_id),
+                partial(_why, session, row.DagModel.dag_id, row.run_id),
             )
             for row in session.execute(wanted).all()
         ]

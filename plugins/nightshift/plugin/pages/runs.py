@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Query
@@ -60,11 +61,5 @@ def of_a_dag_run(user: GetUserDep, dag_id: str, dag_run_id: Annotated[str, Query
     if night is None:
         raise NotThere("Airflow does not know this DAG run.")
     if night.run is not None:
-        return RedirectResponse(run_address(night.run.prefix) + f"?dag_run_id={_quoted(dag_run_id)}", 303)
+        return RedirectResponse(f"{run_address(night.run.prefix)}?dag_run_id={quote(dag_run_id, safe='')}", 303)
     return page("no_run.html", user, night=night)
-
-
-def _quoted(text: Any) -> str:
-    from urllib.parse import quote
-
-    return quote(str(text), safe="")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from nightshift.fields.text import n
 from nightshift.run.pods_now import Acts
+from nightshift.status.text import duration as lasted
 
 NOT_KNOWN: Final = "not known yet"
 NUMBERS_SHOWN: Final = 4
@@ -43,15 +44,7 @@ def percent(share: float | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """The two largest units, never negative."""
-    if seconds is None:
-        return NOT_KNOWN
-    whole = max(0, round(seconds))
-    days, hours, minutes = whole // 86_400, whole // 3_600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+    return NOT_KNOWN if seconds is None else lasted(seconds)
 
 
 def when(value: str | float | datetime | None) -> str:

@@ -15,6 +15,9 @@ from nightshift.spec import values
 from nightshift.spec.document import Document
 from nightshift.spec.sinks.base import DEAD_LETTERS, SinkSection
 
+_SYSTEM: Final = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
+"""Columns that every table has itself (PostgreSQL's documentation, "System Columns")."""
+
 SqlTable = Annotated[str, AfterValidator(values.sql_table), pattern(values.SQL_TABLE_PATTERN)]
 
 NAME_BYTES_MAX: Final = 63
@@ -72,6 +75,8 @@ class TableSink(SinkSection):
 
     @classmethod
     def unfit(cls, path: FieldPath, column: str) -> Finding | None:
+        if column in _SYSTEM:
+            return Finding(path, f"{column!r} is a column that every table in PostgreSQL has itself", "Choose another name")
         if len(column.encode()) <= NAME_BYTES_MAX:
             return None
         problem = f"{column!r} has more than {NAME_BYTES_MAX} characters, the most of a column in PostgreSQL"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import obstore
 
 from nightshift.spec import stream_files
-from nightshift.store import StoreUnavailable
+from nightshift.store import reaching
 from nightshift.stream.bigquery import merge
 from nightshift.stream.bigquery.tables import StreamTables
 from nightshift.warehouse import schema
@@ -220,10 +220,8 @@ class StreamLoader:
         for kind in KINDS:
             for number in range((last - first).days + 1):
                 folder = f"{kind}/{stream_files.DAY}={first + timedelta(days=number)}"
-                try:
+                with reaching(f"list {folder}"):
                     paths = [meta["path"] for page in obstore.list(self._store, folder) for meta in page]
-                except (obstore.exceptions.BaseError, OSError) as error:
-                    raise StoreUnavailable(f"list {folder}: {error}") from error
                 for path in paths:
                     if path.endswith(stream_files.SUFFIX) and _FOLDER.search(path):
                         yield kind, f"{self._tables_of_stream.folder}/{path}"

@@ -43,7 +43,7 @@ def of_subscribers(request: StreamRequest) -> list[dict[str, Any]]:
         triggers = [_backlog_trigger(request, backlog_per_subscriber(request))]
         # KEDA's own account asks Cloud Monitoring.
         body = {"spec": {"podIdentity": {"provider": "gcp"}}}
-        authentication = an_object(request, "TriggerAuthentication", KEDA, request.spec.job, SUBSCRIBER, body)
+        authentication = an_object(request, "TriggerAuthentication", KEDA, SUBSCRIBER, body, request.spec.job)
         return [authentication, _scaled_object(request, SUBSCRIBER, (least, most), triggers, _DOWN_SUBSCRIBERS_S)]
     project, name = request.subscription
     target = {"type": "AverageValue", "averageValue": quantity(backlog_per_subscriber(request))}
@@ -80,8 +80,7 @@ def _autoscaler(
         "metrics": metrics,
         "behavior": _behavior(down_s),
     }
-    name = request.name(component)
-    return an_object(request, "HorizontalPodAutoscaler", "autoscaling/v2", name, component, {"spec": spec})
+    return an_object(request, "HorizontalPodAutoscaler", "autoscaling/v2", component, {"spec": spec})
 
 
 def _behavior(down_s: int) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def _scaled_object(
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(down_s)}},
         "triggers": triggers,
     }
-    return an_object(request, "ScaledObject", KEDA, request.name(component), component, {"spec": spec})
+    return an_object(request, "ScaledObject", KEDA, component, {"spec": spec})
 
 
 def _backlog_trigger(request: StreamRequest, threshold: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ ACCOUNT: Final = ".iam.gserviceaccount.com"
 @dataclass(frozen=True)
 class Database:
     """ports: what is to be reached. addresses: where; empty if they are not known. service_account: the Google service account
-    that logs in with a token; url then holds no secret. person: any other Google account.
+    that logs in with a token. url: then, if it holds no secret. person: any other Google account.
     """
 
     ports: tuple[int, ...]
@@ -32,7 +32,10 @@ class Database:
         try:
             from nightshift.stream.sink_address import parse
         except ModuleNotFoundError as error:
-            raise ValueError(f"NIGHTSHIFT_SINK_URL cannot be read without {error.name}. Install the extra stream.") from None
+            raise ValueError(
+                f"NIGHTSHIFT_SINK_URL cannot be read without {error.name}. Install the extra stream where you render, or unset "
+                "it: subscribers then read the address from a Secret, and may reach every host at the ports of databases"
+            ) from None
         address = parse(url)
         open_ports = PROXIED if address.is_local else address.ports
         addresses = () if address.is_local else tuple(_networks(address.hosts))
@@ -41,7 +44,8 @@ class Database:
             return cls(open_ports, addresses)
         if not account.endswith(ACCOUNT):
             return cls(open_ports, addresses, person=account)
-        return cls(open_ports, addresses, account, None, url)
+        # Whoever may look at a Deployment sees what is in it.
+        return cls(open_ports, addresses, account, None, None if address.has_secret else url)
 
     @property
     def egress(self) -> dict[str, Any]:

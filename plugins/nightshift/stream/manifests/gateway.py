@@ -31,7 +31,6 @@ def objects(request: StreamRequest) -> list[dict[str, Any]]:
 
 
 def _pool(request: StreamRequest, component: str) -> dict[str, Any]:
-    name = request.name(component)
     spec = {
         "selector": {"matchLabels": request.labels(component)},
         "targetPorts": [{"number": ENGINE_PORT}],
@@ -42,15 +41,14 @@ def _pool(request: StreamRequest, component: str) -> dict[str, Any]:
             "failureMode": "FailOpen",
         },
     }
-    return an_object(request, "InferencePool", f"{POOL_GROUP}/v1", name, component, {"spec": spec})
+    return an_object(request, "InferencePool", f"{POOL_GROUP}/v1", component, {"spec": spec})
 
 
 def _gke_policies(request: StreamRequest, component: str) -> list[dict[str, Any]]:
     """Without the first, the load balancer asks for /, which vLLM does not have, and takes no server for healthy; without the
     second, it ends a request after 30 s.
     """
-    name = request.name(component)
-    target = {"group": POOL_GROUP, "kind": "InferencePool", "name": name}
+    target = {"group": POOL_GROUP, "kind": "InferencePool", "name": request.name(component)}
     health = {
         "checkIntervalSec": HEALTH["periodSeconds"],
         "timeoutSec": HEALTH["timeoutSeconds"],
@@ -60,7 +58,7 @@ def _gke_policies(request: StreamRequest, component: str) -> list[dict[str, Any]
     # Subscribers give a request up after this time themselves; the canary's file does not say.
     backend = {"timeoutSec": request.spec.request.timeout_seconds}
     return [
-        an_object(request, kind, GKE_POLICIES, name, component, {"spec": {"targetRef": target, "default": default}})
+        an_object(request, kind, GKE_POLICIES, component, {"spec": {"targetRef": target, "default": default}})
         for kind, default in (("HealthCheckPolicy", health), ("GCPBackendPolicy", backend))
     ]
 
@@ -86,7 +84,7 @@ def _route(request: StreamRequest) -> dict[str, Any]:
         **({} if _is_address(host) else {"hostnames": [host]}),
         "rules": [rule],
     }
-    return an_object(request, "HTTPRoute", ROUTE_VERSION, request.spec.job, SERVER, {"spec": spec})
+    return an_object(request, "HTTPRoute", ROUTE_VERSION, SERVER, {"spec": spec}, request.spec.job)
 
 
 def _is_address(host: str) -> bool:

@@ -12,10 +12,14 @@ COLLECTORS = ("gmp-system", "gke-gmp-system")
 
 
 def an_object(
-    request: StreamRequest, kind: str, version: str, name: str, component: str, body: dict[str, Any]
+    request: StreamRequest, kind: str, version: str, component: str, body: dict[str, Any], name: str | None = None
 ) -> dict[str, Any]:
-    """body: what follows the metadata, mostly ``spec``."""
-    metadata = {"name": name, "namespace": request.settings.namespace, "labels": request.labels(component)}
+    """body: what follows the metadata, mostly ``spec``. name: by default the component's."""
+    metadata = {
+        "name": name or request.name(component),
+        "namespace": request.settings.namespace,
+        "labels": request.labels(component),
+    }
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **body}
 
 
@@ -32,7 +36,7 @@ def deployment(
     own = request.labels(component)
     metadata = {"labels": {**own, **(labels or {})}, **({"annotations": annotations} if annotations else {})}
     body = {"selector": {"matchLabels": own}, **spec, "template": {"metadata": metadata, "spec": pod}}
-    return an_object(request, "Deployment", "apps/v1", request.name(component), component, {"spec": body})
+    return an_object(request, "Deployment", "apps/v1", component, {"spec": body})
 
 
 def budget(request: StreamRequest, component: str) -> dict[str, Any]:
@@ -45,7 +49,7 @@ def budget(request: StreamRequest, component: str) -> dict[str, Any]:
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": request.labels(component)},
     }
-    return an_object(request, "PodDisruptionBudget", "policy/v1", request.name(component), component, {"spec": spec})
+    return an_object(request, "PodDisruptionBudget", "policy/v1", component, {"spec": spec})
 
 
 def monitoring(request: StreamRequest, component: str, port: str) -> dict[str, Any]:
@@ -54,8 +58,7 @@ def monitoring(request: StreamRequest, component: str, port: str) -> dict[str, A
         "targetLabels": {"fromPod": [{"from": JOB_LABEL, "to": "nightshift_job"}]},
         "endpoints": [{"port": port, "path": "/metrics", "interval": "30s"}],
     }
-    name = request.name(component)
-    return an_object(request, "PodMonitoring", "monitoring.googleapis.com/v1", name, component, {"spec": spec})
+    return an_object(request, "PodMonitoring", "monitoring.googleapis.com/v1", component, {"spec": spec})
 
 
 def policy(
@@ -68,7 +71,7 @@ def policy(
         "ingress": ingress,
         **({"egress": egress} if egress else {}),
     }
-    return an_object(request, "NetworkPolicy", "networking.k8s.io/v1", request.name(component), component, {"spec": spec})
+    return an_object(request, "NetworkPolicy", "networking.k8s.io/v1", component, {"spec": spec})
 
 
 def from_collectors(port: int) -> dict[str, Any]:

@@ -63,11 +63,11 @@ def objects(request: StreamRequest, component: str) -> list[dict[str, Any]]:
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": request.settings.namespace}],
     }
     return [
-        an_object(request, "ServiceAccount", "v1", name, own, {"automountServiceAccountToken": False}),
-        an_object(request, "Role", f"{_RBAC}/v1", name, own, {"rules": rules}),
-        an_object(request, "RoleBinding", f"{_RBAC}/v1", name, own, binding),
+        an_object(request, "ServiceAccount", "v1", own, {"automountServiceAccountToken": False}),
+        an_object(request, "Role", f"{_RBAC}/v1", own, {"rules": rules}),
+        an_object(request, "RoleBinding", f"{_RBAC}/v1", own, binding),
         _deployment(request, component),
-        an_object(request, "Service", "v1", name, own, {"spec": service}),
+        an_object(request, "Service", "v1", own, {"spec": service}),
         _policy(request, component),
     ]
 

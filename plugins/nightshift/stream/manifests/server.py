@@ -61,7 +61,7 @@ def _deployment(request: StreamRequest, component: str) -> dict[str, Any]:
 
 def _service(request: StreamRequest, component: str) -> dict[str, Any]:
     spec = {"selector": request.labels(component), "ports": [{"name": "engine", "port": ENGINE_PORT, "targetPort": "engine"}]}
-    return an_object(request, "Service", "v1", request.name(component), component, {"spec": spec})
+    return an_object(request, "Service", "v1", component, {"spec": spec})
 
 
 def _policy(request: StreamRequest, component: str) -> dict[str, Any]:

@@ -39,9 +39,7 @@ def objects(request: StreamRequest) -> list[dict[str, Any]]:
 
 def _account(request: StreamRequest) -> dict[str, Any]:
     """AlloyDB and Cloud SQL know Google's service accounts only, so a subscriber that logs in as one acts as it altogether."""
-    account = an_object(
-        request, "ServiceAccount", "v1", request.name(SUBSCRIBER), SUBSCRIBER, {"automountServiceAccountToken": False}
-    )
+    account = an_object(request, "ServiceAccount", "v1", SUBSCRIBER, {"automountServiceAccountToken": False})
     if (database := request.database) and database.service_account:
         scopes = (*_SCOPES, *LOGIN_SCOPES)
         account["metadata"]["annotations"] = {
@@ -63,9 +61,8 @@ def _file_name(request: StreamRequest) -> str:
 
 
 def _file(request: StreamRequest) -> dict[str, Any]:
-    return an_object(
-        request, "ConfigMap", "v1", _file_name(request), SUBSCRIBER, {"immutable": True, "data": {FILE: request.text}}
-    )
+    body = {"immutable": True, "data": {FILE: request.text}}
+    return an_object(request, "ConfigMap", "v1", SUBSCRIBER, body, _file_name(request))
 
 
 def _deployment(request: StreamRequest) -> dict[str, Any]:

@@ -6,13 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from nightshift.stream.batcher.dispatch import Answer, Caller, Dispatcher
-from nightshift.stream.batcher.division import Separate
-from nightshift.stream.batcher.endpoint import WrongReply
-from nightshift.stream.batcher.upstream import CALLERS
+from nightshift.batcher.dispatch import Answer, Caller, Dispatcher
+from nightshift.batcher.endpoint import WrongReply
+from nightshift.batcher.readiness import Separate
+from nightshift.batcher.upstream import CALLERS
 
 AT_ONCE: Final = 2
 """Pieces of one caller that wait or are with the upstream: those who come later do not wait for all of them."""
+PIECES_MOST: Final = 64
+"""A list of more pieces goes as it is: no batch makes so many items faster than the server by itself."""
 
 
 async def in_pieces(caller: Caller, dispatcher: Dispatcher, separate: Separate, items_most: int) -> Answer:
@@ -45,7 +47,7 @@ async def in_pieces(caller: Caller, dispatcher: Dispatcher, separate: Separate, 
     try:
         body = endpoint.join([answer.body for answer in found], asked)
     except WrongReply:
-        separate.add(endpoint, caller.target, caller.asked, loop.time())
+        separate.add(caller, loop.time())
         return await dispatcher.ask(replace(caller, alone=True, since=loop.time()))
     most = max(found, key=lambda answer: int(answer.headers[CALLERS]))
     return Answer(found[0].status, {**found[0].headers, CALLERS: most.headers[CALLERS]}, body)

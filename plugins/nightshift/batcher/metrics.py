@@ -9,8 +9,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from nightshift.batcher.routes import NAMES
 from nightshift.driver.metrics import BuildInfo
-from nightshift.stream.batcher.routes import NAMES
 
 _PREFIX: Final = "nightshift_batcher_"
 _COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -19,7 +19,7 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 # What the labels may say, so that each has a series of 0 from the start: `rate()` misses a first event otherwise.
 PASSED: Final = ("other", "headers", "body")
-REJECTED: Final = ("queue", "memory", "body", "slow", "head", "connections", "heads", "pipelined", "connection", "invalid")
+REJECTED: Final = ("queue", "memory", "unread", "body", "head", "connections", "connection", "invalid")
 ERRORS: Final = ("busy", "failed", "timeout", "connection", "descriptors", "reply", "internal")
 GONE: Final = ("sending", "waiting", "sent")
 
@@ -45,6 +45,7 @@ class Metrics:
         self.gone = self._counter("disconnected", "Callers that left before their answer, by when.", when=GONE)
         self.waiting = self._gauge("waiting", "Callers whose request has not been sent.")
         self.in_hand = self._gauge("in_hand", "Callers from the beginning of their request to the end of their answer.")
+        self.held = self._gauge("held_bytes", "Bytes that are held for callers, with their copies.")
         self.in_flight = self._gauge("upstream_in_flight", "Requests that the upstream has not answered.")
         self.registry.register(BuildInfo("batcher"))
         ProcessCollector(registry=self.registry)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from nightshift.stream.batcher.endpoint import Endpoint, ErrorBody, kserve_error, openai_error
-from nightshift.stream.batcher.kserve import Infer, Predict
-from nightshift.stream.batcher.openai import list_endpoints
+from nightshift.batcher.endpoint import Endpoint, ErrorBody, kserve_error, openai_error
+from nightshift.batcher.kserve import Infer, Predict
+from nightshift.batcher.openai import list_endpoints
 
 NAMES: Final = ("embeddings", "completions", "classify", "pooling", "score", "predict", "infer")
 _PREDICT: Final = re.compile(r"/v1/models/[^/:]+(?:/versions/[^/:]+)?:predict")
@@ -17,7 +17,7 @@ _KSERVE: Final = re.compile(r"/v1/models/.+|/v2/.*")
 
 
 class Routes:
-    """The endpoints of these names. estimate: see `nightshift.stream.batcher.openai.ListEndpoint`."""
+    """The endpoints of these names. estimate: see `nightshift.batcher.endpoint.Endpoint`."""
 
     def __init__(self, names: Collection[str] = NAMES, *, estimate: bool = False) -> None:
         self._exact = {path: each for path, each in list_endpoints(estimate=estimate).items() if each.name in names}
@@ -31,6 +31,12 @@ class Routes:
         if (exact := self._exact.get(path)) is not None:
             return exact
         return next((each for pattern, each in self._patterns if pattern.fullmatch(path)), None)
+
+
+def model_of(target: str) -> str | None:
+    """The path of the metadata of a V2 model that is asked to infer; None for other paths and their queries."""
+    path = target.partition("?")[0]
+    return path.removesuffix("/infer") if _INFER.fullmatch(path) else None
 
 
 def error_body(path: str) -> ErrorBody:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final, TypeVar
 
+from nightshift.batcher.dispatch import Answer, Caller, Seat
+from nightshift.batcher.endpoint import WrongReply
+from nightshift.batcher.headers import end_to_end
+from nightshift.batcher.metrics import Metrics
+from nightshift.batcher.readiness import Separate
 from nightshift.driver.engine import Busy, Failed, Gone, judge
 from nightshift.driver.http import ConnectionLost, HttpClient, NoDescriptors, Response
-from nightshift.stream.batcher.dispatch import Answer, Caller, Seat
-from nightshift.stream.batcher.division import Separate, parts_of
-from nightshift.stream.batcher.endpoint import WrongReply
-from nightshift.stream.batcher.headers import end_to_end
-from nightshift.stream.batcher.metrics import Metrics
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 REPLY_MAX_BYTES: Final = 64 << 20
 CALLERS: Final = "x-nightshift-batch-callers"
@@ -30,20 +34,23 @@ _NO_ANSWER: Final = (429, 500, 502, 504)
 """What a caller gets when there is no answer; another part may still bring it one."""
 
 
+@dataclass(frozen=True)
 class Upstream:
-    """client: to the server. separate: which requests it cannot answer together; more are noted. timeout_s: of one request."""
+    """client: to the server. separate: which requests it cannot answer together; more are noted. timeout_s: of one request.
+    key: a header for callers who have none of that name. count: told the bytes of replies as they come and go."""
 
-    def __init__(self, client: HttpClient, metrics: Metrics, separate: Separate, timeout_s: float) -> None:
-        self._client = client
-        self._metrics = metrics
-        self._separate = separate
-        self._timeout_s = timeout_s
+    client: HttpClient
+    metrics: Metrics
+    separate: Separate
+    timeout_s: float
+    key: Mapping[str, str] = field(default_factory=dict)
+    count: Callable[[int], None] = lambda _: None
 
     async def send(self, bundle: list[Caller], seat: Seat) -> None:
         """Sends it, in parts if it is refused, and settles every caller in it. Each further request at once takes a seat."""
         failures = await self._send(bundle)
-        if failures is None and self._divisible(bundle):
-            self._metrics.refused.labels(bundle[0].endpoint.name).inc()
+        if failures is None and not self.separate.holds(bundle[0], asyncio.get_running_loop().time()):
+            self.metrics.refused.labels(bundle[0].endpoint.name).inc()
             failures = await self._send_all(parts_of(bundle), seat)
         _settle(failures or {})
         # Those that were refused beside others each time, or whose replies cannot be told apart.
@@ -89,24 +96,18 @@ class Upstream:
             log.warning(
                 "the reply to a request of %d callers cannot be divided, so each is sent alone: %s", len(callers), error
             )
-            self._metrics.errors.labels("reply").inc()
-            first = callers[0]
-            self._separate.add(first.endpoint, first.target, first.asked, asyncio.get_running_loop().time())
+            self.metrics.errors.labels("reply").inc()
+            self.separate.add(callers[0], asyncio.get_running_loop().time())
             return None
         except Exception:
             # A fault of this program must not leave callers without an answer.
             log.exception("a request to the upstream failed unexpectedly")
-            self._metrics.errors.labels("internal").inc()
+            self.metrics.errors.labels("internal").inc()
             answers = [error_answer(caller, 500, "the batcher failed; its log says how") for caller in callers]
         found = dict(zip(callers, answers, strict=True))
         failures = {caller: answer for caller, answer in found.items() if answer.status in _NO_ANSWER}
         _settle({caller: answer for caller, answer in found.items() if caller not in failures})
         return failures
-
-    def _divisible(self, bundle: list[Caller]) -> bool:
-        """Whether parts of it may be answered together."""
-        first, now = bundle[0], asyncio.get_running_loop().time()
-        return not self._separate.holds(first.endpoint, first.target, first.asked, now)
 
     async def _ask(self, callers: list[Caller]) -> list[Answer]:
         """One request, and the answer for each.
@@ -116,18 +117,27 @@ class Upstream:
         first, alone = callers[0], len(callers) == 1
         # Alone, it is sent as it came: the answer is what the upstream would have given without a batcher.
         body = first.body if alone else first.endpoint.merge([caller.asked for caller in callers])
-        headers = first.own if alone else dict(first.counting)
-        self._metrics.batch_callers.observe(len(callers))
-        self._metrics.batch_items.observe(sum(caller.asked.count for caller in callers))
+        headers = {**self.key, **(first.own if alone else dict(first.counting))}
+        self.metrics.batch_callers.observe(len(callers))
+        self.metrics.batch_items.observe(sum(caller.asked.count for caller in callers))
+        counted = 0
+
+        def count(size: int) -> None:
+            nonlocal counted
+            counted += size
+            self.count(size)
+
         try:
-            with self._metrics.upstream_seconds.time():
-                reply = await self._client.request("POST", first.target, body, headers, timeout_s=self._timeout_s)
+            with self.metrics.upstream_seconds.time():
+                reply = await self.client.request("POST", first.target, body, headers, timeout_s=self.timeout_s, count=count)
         except TimeoutError as error:
             return self._failed(callers, "timeout", 504, f"the server did not answer: {error}")
         except NoDescriptors as error:
             return self._failed(callers, "descriptors", 429, f"the batcher has no room for another connection: {error}")
         except ConnectionLost as error:
             return self._failed(callers, "connection", 502, f"the server did not answer: {error}")
+        finally:
+            self.count(-counted)
         if reply.status in REFUSED and not alone:
             raise _Refused
         return self._answers(callers, reply)
@@ -152,10 +162,29 @@ class Upstream:
     def _failed(
         self, callers: list[Caller], kind: str, status: int, message: str, headers: Mapping[str, str] | None = None
     ) -> list[Answer]:
-        self._metrics.errors.labels(kind).inc()
+        self.metrics.errors.labels(kind).inc()
         log.warning("no answer from the upstream for %d callers: %s", len(callers), message)
         headers = headers or ({"retry-after": "1"} if status == 429 else {})
         return [error_answer(caller, status, message, headers) for caller in callers]
+
+
+def parts_of(requests: Sequence[T]) -> list[list[T]]:
+    """Parts such that whichever one of `requests` is bad, each other one is in a part without it.
+
+    So one bad request delays the others by one further request, where halving would delay some by as many as it takes to find
+    it. Each request is in two parts, and no two are in the same two; few are in a part of their own. At 32 these are 9 parts of
+    7 or 8. They never are more than one less than the requests unless each is alone.
+    """
+    count = 3
+    while count * (count - 1) // 2 < len(requests):
+        count += 1
+    if count >= len(requests) - 1:
+        return [[each] for each in requests]
+    parts: list[list[T]] = [[] for _ in range(count)]
+    for each, (one, other) in zip(requests, combinations(range(count), 2), strict=False):
+        parts[one].append(each)
+        parts[other].append(each)
+    return parts
 
 
 class _Refused(Exception):

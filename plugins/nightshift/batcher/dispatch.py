@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 
-from nightshift.stream.batcher.endpoint import Asked, Endpoint
-from nightshift.stream.batcher.metrics import Metrics
+from nightshift.batcher.endpoint import Asked, Endpoint
+from nightshift.batcher.headers import Counting
+from nightshift.batcher.metrics import Metrics
 from nightshift.stream.bundling import Bundler
 
 
@@ -31,17 +32,18 @@ class Answer:
 @dataclass(eq=False, slots=True)
 class Caller:
     """One request that waits. target: its path and query as they are sent. counting, own: headers of a merged request, and of
-    this one alone. since: loop time. alone: it shares its request with no other."""
+    this one alone. since: loop time. alone: it shares its request with no other. hold: told the bytes of its answer."""
 
     endpoint: Endpoint
     target: str
-    counting: tuple[tuple[str, str], ...]
+    counting: Counting
     own: dict[str, str]
     body: bytes
     asked: Asked
     since: float
     answer: asyncio.Future[Answer]
     alone: bool = False
+    hold: Callable[[int], None] = lambda _: None
 
     @property
     def key(self) -> Hashable:
@@ -55,6 +57,7 @@ class Caller:
 
     def settle(self, answer: Answer) -> None:
         if self.waits:
+            self.hold(len(answer.body))
             self.answer.set_result(answer)
 
 
@@ -66,17 +69,17 @@ Send = Callable[[list[Caller], Seat], Awaitable[None]]
 
 @dataclass(eq=False)
 class _Lane:
+    """full: set when it need not wait for others. task: sends its next bundle, and waits for that until it is due."""
+
     bundles: Bundler[Caller]
-    timer: asyncio.TimerHandle | None = None
-
-
-@dataclass(eq=False)
-class _Flight:
-    """asking: for a place for one more request."""
-
-    bundle: list[Caller]
+    full: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] = field(init=False)
-    asking: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+
+@dataclass(frozen=True)
+class _Flight:
+    bundle: list[Caller]
+    task: asyncio.Task[None]
 
 
 class Dispatcher:
@@ -91,10 +94,13 @@ class Dispatcher:
         self._upstream_most = upstream_most
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[Hashable, _Lane] = {}
-        self._due: OrderedDict[Hashable, None] = OrderedDict()
         self._flights: dict[Caller, _Flight] = {}
+        # Who waits for one gets it in turn.
+        self._seats = asyncio.Semaphore(upstream_most)
         self.in_flight = 0
         self._draining = False
+        self._taken: asyncio.Future[Answer] = self._loop.create_future()
+        self._taken.cancel()
 
     def __repr__(self) -> str:
         waiting = sum(len(lane.bundles) for lane in self._lanes.values())
@@ -110,6 +116,8 @@ class Dispatcher:
         finally:
             if caller.waits:
                 self.leave(caller)
+            # Others of its bundle may wait for long, and until then the bundle keeps it: not its answer, too.
+            caller.answer = self._taken
 
     def submit(self, caller: Caller) -> None:
         """Its `Caller.answer` is settled later, whatever happens."""
@@ -117,12 +125,12 @@ class Dispatcher:
         if lane is None:
             # Sizes are items here: a caller with several takes the room of several.
             most = 1 if caller.alone else self._items_most
-            bundles = Bundler[Caller](items_most=most, size_most=most, wait_s=self._wait_s)
-            lane = self._lanes[caller.key] = _Lane(bundles)
+            lane = self._lanes[caller.key] = _Lane(Bundler(items_most=most, size_most=most, wait_s=self._wait_s))
+            lane.task = self._loop.create_task(self._fly(caller.key, lane))
         lane.bundles.add(caller, caller.asked.count, caller.since)
         self._metrics.waiting.inc()
-        self._arrange(caller.key, lane)
-        self._pump()
+        if lane.bundles.full:
+            lane.full.set()
 
     def leave(self, caller: Caller) -> None:
         """The caller has gone: it takes no place in a bundle any more. A request that no other waits for is broken off."""
@@ -131,7 +139,9 @@ class Dispatcher:
         if lane is not None and lane.bundles.remove(caller):
             self._metrics.waiting.dec()
             self._metrics.gone.labels("waiting").inc()
-            self._arrange(caller.key, lane)
+            if not len(lane.bundles):
+                lane.task.cancel()
+                del self._lanes[caller.key]
         elif (flight := self._flights.get(caller)) is not None:
             self._metrics.gone.labels("sent").inc()
             if not any(each.waits for each in flight.bundle):
@@ -140,102 +150,65 @@ class Dispatcher:
     def drain(self) -> None:
         """From now on no caller waits for others."""
         self._draining = True
-        for key, lane in list(self._lanes.items()):
-            self._arrange(key, lane)
-        self._pump()
+        for lane in self._lanes.values():
+            lane.full.set()
 
     def abandon(self, answer: Callable[[Caller], Answer]) -> int:
         """Gives everybody who still waits this answer, and breaks off every request. Returns how many that were."""
-        left = [caller for lane in self._lanes.values() for bundle in iter(lane.bundles.flush, None) for caller in bundle or ()]
-        self._metrics.waiting.dec(len(left))
-        for key, lane in list(self._lanes.items()):
-            self._arrange(key, lane)
-        left += [caller for caller in self._flights if caller.waits]
+        left = [caller for caller in self._flights if caller.waits]
+        for lane in self._lanes.values():
+            lane.task.cancel()
+            while bundle := lane.bundles.flush():
+                left += bundle
+                self._metrics.waiting.dec(len(bundle))
+        self._lanes.clear()
         for caller in left:
             caller.settle(answer(caller))
-        for flight in list(self._flights.values()):
+        for flight in self._flights.values():
             flight.task.cancel()
         return len(left)
 
-    def _arrange(self, key: Hashable, lane: _Lane) -> None:
-        """Puts a lane where it belongs: among those that are due, or behind a timer, or away if it is empty."""
-        if lane.timer is not None:
-            lane.timer.cancel()
-            lane.timer = None
-        at = lane.bundles.next_due
-        if at is None:
-            del self._lanes[key]
-            self._due.pop(key, None)
-        elif self._draining or at <= self._loop.time():
-            self._due[key] = None
-        else:
-            self._due.pop(key, None)
-            lane.timer = self._loop.call_at(at, self._ripe, key, lane)
+    async def _fly(self, key: Hashable, lane: _Lane) -> None:
+        """Sends the next bundle of a lane, once it is due and there is a seat."""
+        while True:
+            await self._until_due(lane)
+            async with self._seat():
+                bundle = lane.bundles.flush() if self._draining else lane.bundles.due(self._loop.time())
+                if bundle is None:
+                    continue  # Some of it have left meanwhile.
+                flight = _Flight(bundle, lane.task)
+                if len(lane.bundles):
+                    lane.task = self._loop.create_task(self._fly(key, lane))
+                else:
+                    del self._lanes[key]
+                now = self._loop.time()
+                self._metrics.waiting.dec(len(bundle))
+                for caller in bundle:
+                    self._flights[caller] = flight
+                    self._metrics.wait_seconds.observe(now - caller.since)
+                try:
+                    return await self._send(bundle, partial(self._seat, asyncio.Lock()))
+                finally:
+                    for caller in bundle:
+                        del self._flights[caller]
 
-    def _ripe(self, key: Hashable, lane: _Lane) -> None:
-        self._arrange(key, lane)
-        self._pump()
-
-    def _pump(self) -> None:
-        """Sends bundles that are due while there is room."""
-        while self._due and self.in_flight < self._upstream_most:
-            key, _ = self._due.popitem(last=False)
-            if isinstance(key, _Flight):
-                self._grant(key)
-                continue
-            lane = self._lanes[key]
-            bundle = lane.bundles.flush() if self._draining else lane.bundles.due(self._loop.time())
-            if bundle:
-                self._start(bundle)
-            self._arrange(key, lane)
-
-    def _start(self, bundle: list[Caller]) -> None:
-        flight = _Flight(bundle)
-        now = self._loop.time()
-        self._metrics.waiting.dec(len(bundle))
-        for caller in bundle:
-            self._flights[caller] = flight
-            self._metrics.wait_seconds.observe(now - caller.since)
-        self.in_flight += 1
-        self._metrics.in_flight.set(self.in_flight)
-        flight.task = self._loop.create_task(self._fly(flight))
-        # Not at the end of the task's own code: a task that is cancelled before its first step never gets there.
-        flight.task.add_done_callback(lambda _: self._landed(flight))
-
-    async def _fly(self, flight: _Flight) -> None:
-        await self._send(flight.bundle, lambda: self._seat(flight))
-
-    def _landed(self, flight: _Flight) -> None:
-        for caller in flight.bundle:
-            del self._flights[caller]
-        self._vacate()
+    async def _until_due(self, lane: _Lane) -> None:
+        while not self._draining and (at := lane.bundles.next_due) is not None and at > self._loop.time():
+            lane.full.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(at):
+                    await lane.full.wait()
 
     @contextlib.asynccontextmanager
-    async def _seat(self, flight: _Flight) -> AsyncIterator[None]:
-        given = self._loop.create_future()
-        flight.asking.append(given)
-        self._due[flight] = None
-        self._pump()
+    async def _seat(self, turn: asyncio.Lock | None = None) -> AsyncIterator[None]:
+        """turn: of a bundle's further requests: one of them at a time waits with the others."""
+        async with turn or contextlib.nullcontext():
+            await self._seats.acquire()
+        self.in_flight += 1
+        self._metrics.in_flight.set(self.in_flight)
         try:
-            await given
             yield
         finally:
-            if given.done() and not given.cancelled():
-                self._vacate()
-
-    def _grant(self, flight: _Flight) -> None:
-        """A place for one of a flight's further requests, if one still asks."""
-        while flight.asking:
-            given = flight.asking.popleft()
-            if not given.done():
-                given.set_result(None)
-                self.in_flight += 1
-                self._metrics.in_flight.set(self.in_flight)
-                break
-        if flight.asking:
-            self._due[flight] = None
-
-    def _vacate(self) -> None:
-        self.in_flight -= 1
-        self._metrics.in_flight.set(self.in_flight)
-        self._pump()
+            self.in_flight -= 1
+            self._metrics.in_flight.set(self.in_flight)
+            self._seats.release()
