@@ -16,7 +16,7 @@ from nightshift.driver.health import EngineBudget
 from nightshift.driver.worker import WorkerLimits
 from nightshift.tasks.base import Reason
 from tests.simulation.check import Violated
-from tests.simulation.engines import Failing, Fails, SimulatedEngine
+from tests.simulation.engines import FAILS, Failing, Fails, SimulatedEngine
 from tests.simulation.rows import Nature
 from tests.simulation.test_several_engines import NEVER, a_run
 
@@ -61,6 +61,23 @@ def test_engines_that_turn_every_row_away_are_a_mistake_of_the_configuration(eng
     first = caught.value.violations[0]
     assert "crashed: WrongEngine('the engine has answered no request, and turns every one away: 404" in first
     assert ALIKE_S <= float(first.rpartition("(at ")[2].removesuffix(" s)")) <= 2 * ALIKE_S
+
+
+@pytest.mark.parametrize("engines", [1, 2])
+def test_a_slow_refusal_of_every_row_is_concluded_from_as_a_quick_one_is(engines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the next requests always sent before the last ones are turned away, there was never a moment to judge in."""
+
+    def arrives(self: SimulatedEngine, request: Any) -> None:
+        self._loop.after(self._rng.uniform(1.0, 12.0), self._reply, request, FAILS[Fails.WRONG])
+
+    monkeypatch.setattr(SimulatedEngine, "_arrive", arrives)
+
+    with pytest.raises(Violated) as caught:
+        a_run(engines, calm_at=2 * ALIKE_S)
+
+    first = caught.value.violations[0]
+    assert "turns every one away: 404" in first
+    assert float(first.rpartition("(at ")[2].removesuffix(" s)")) <= 2 * ALIKE_S
 
 
 @pytest.mark.parametrize("engines", [1, 2])

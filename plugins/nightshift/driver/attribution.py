@@ -258,11 +258,9 @@ class Attribution:
             [(held, Verdict.HALVES if self.canary is None and len(held.group.rows) > 1 else Verdict.PROBE) for held in released]
         )
 
-    def find_alike(self, now: float) -> Fault | None:
-        """How every request was turned away, if nothing was ever answered, for long enough, and it is the rows' own mistake.
-
-        Raises WrongEngine if it is not.
-        """
+    def find_alike(self, now: float) -> Fault | WrongEngine | None:
+        """How every request was turned away, if nothing was ever answered, for long enough. A fault: it is the rows' own mistake;
+        an exception, for the caller to raise: it is not."""
         faults = list(self._ways.values())
         if self.heard_any or len(faults) != 1 or not faults[0].lasting or now - self.silent_since < ALIKE_S:
             return None
@@ -272,7 +270,7 @@ class Attribution:
         if len(self.failed_rows) < self._budget.enough and fault.status not in CREDENTIALS:
             return None
         said = fault.message if fault.status is None else f"{fault.status}: {fault.message}"
-        raise WrongEngine(f"the engine has answered no request, and turns every one away: {said}")
+        return WrongEngine(f"the engine has answered no request, and turns every one away: {said}")
 
     def blame_all(self, fault: Fault, now: float) -> Judged:
         judged = self._reopen(self._engines, lambda _: Verdict.FINAL, now)

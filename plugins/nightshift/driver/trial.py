@@ -18,6 +18,7 @@ from nightshift.driver.backoff import Backoff
 from nightshift.driver.engines import Engine, Engines
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
+from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Retry, Stats
 
 log = logging.getLogger(__name__)
@@ -173,8 +174,13 @@ class Trial:
         if self._is_idle(engine, others=others):
             self._tell(lambda: known.forgive([engine], _now()), [engine])
             return False
-        if rounds + 1 >= ROUNDS_LEAST and not self._sent() and (fault := known.find_alike(_now())) is not None:
-            self._blame_all(fault)
+        if rounds + 1 >= ROUNDS_LEAST and (alike := known.find_alike(_now())) is not None:
+            if self._sent():
+                # One of them may yet be answered. Nothing is added to them, or a slow refusal would never be concluded from.
+                return True
+            if isinstance(alike, WrongEngine):
+                raise alike
+            self._blame_all(alike)
             return False
         late, asked = self._is_over, 0
         if known.canary is None and others and not late:
