@@ -14,8 +14,8 @@ pytestmark = pytest.mark.unit
 QUESTIONS = yaml.safe_load((Path(__file__).parent / "where_is.yaml").read_text())
 
 
-def test_there_are_forty() -> None:
-    assert len({each["question"] for each in QUESTIONS}) == 40
+def test_there_are_sixty() -> None:
+    assert len({each["question"] for each in QUESTIONS}) == 60
 
 
 def test_each_answer_is_a_file() -> None:
