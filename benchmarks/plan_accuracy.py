@@ -33,10 +33,10 @@ from nightshift.planner.inputs import known_of
 from nightshift.planner.plan import Decision, decide, fixed
 from nightshift.planner.speeds import records_for
 from nightshift.run.names import RunRef
+from nightshift.run.observed.pod_startup import Starts, save_starts
 from nightshift.run.opening import open_run
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, save_plan
-from nightshift.run.pod_startup import Starts, save_starts
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store

@@ -22,9 +22,9 @@ from obstore.store import ObjectStore
 from nightshift.formats import CHUNK
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
-from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.manifest import RunManifest, SealedChunk
 from nightshift.run.names import RunRef, Work, canonical_json
+from nightshift.run.observed.heartbeats import Ended, Heartbeat
 from nightshift.run.plan import Plan
 from nightshift.run.seal import merkle_root
 from nightshift.spec import JobSpec

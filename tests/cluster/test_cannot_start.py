@@ -21,8 +21,8 @@ from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.verdict import cannot_start
 from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, Cause
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
-from nightshift.run.pods_kept import load
-from nightshift.run.pods_now import Stage
+from nightshift.run.observed.pods_kept import load
+from nightshift.run.observed.pods_now import Stage
 from tests.builders import a_spec
 from tests.chaos.inputs import Input
 from tests.cluster.kube import a_namespace

@@ -19,15 +19,15 @@ from local.cluster.cluster import Cluster
 from nightshift.hooks.runtime import runtime_for
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.planner.costs.prices import Prices
-from nightshift.preview.outcome import EngineTaken
-from nightshift.preview.session import Surroundings
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
-from nightshift.tuner import session
-from nightshift.tuner.engines import JobSetEngines
-from nightshift.tuner.points import Point, Space
-from nightshift.tuner.search import Measure
-from nightshift.tuner.trials import Trial
+from nightshift.trial.preview.outcome import EngineTaken
+from nightshift.trial.preview.session import Surroundings
+from nightshift.trial.tune import session
+from nightshift.trial.tune.engines import JobSetEngines
+from nightshift.trial.tune.points import Point, Space
+from nightshift.trial.tune.search import Measure
+from nightshift.trial.tune.trials import Trial
 from tests.builders import a_spec
 from tests.cluster.kube import a_namespace
 from tests.cluster.nights import BUCKET, ENGINE, PATIENCE_S, SMALL, Place, a_place
@@ -121,7 +121,7 @@ def test_a_pod_that_is_evicted_in_a_trial_costs_the_trial_and_the_next_attempt_m
 
 
 class Texts:
-    """The warehouse of `nightshift.preview.rows`."""
+    """The warehouse of `nightshift.trial.preview.rows`."""
 
     def query_bytes(self, spec: JobSpec, partition: str) -> int | None:
         return None

@@ -14,9 +14,9 @@ import pytest
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 
 from local.ports import new_port
-from nightshift.run import endings
-from nightshift.run.endings import Ending
 from nightshift.run.names import canonical_json
+from nightshift.run.observed import endings
+from nightshift.run.observed.endings import Ending
 from nightshift.run.opening import NoSuchRun
 from nightshift.status.explanation import explain
 from nightshift.status.overview import RunLook

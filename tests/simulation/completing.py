@@ -29,13 +29,14 @@ import pyarrow.parquet as pq
 
 from nightshift.operators.redo import CORRECTED, DEAD_LETTERS, open_again, take_rows
 from nightshift.planner.bills import seal_measured
-from nightshift.run import corrected_rows, opening
-from nightshift.run.corrected_rows import NotMatched
+from nightshift.run import opening
 from nightshift.run.manifest import load_completed, load_manifest
 from nightshift.run.names import RunRef, run_digest
 from nightshift.run.plan import InputFile, Plan, PlanError, load_plan, save_plan
-from nightshift.run.redo import NotRedone, Redo
-from nightshift.run.redo_rows import WRITTEN
+from nightshift.run.redo import corrected_rows
+from nightshift.run.redo.corrected_rows import NotMatched
+from nightshift.run.redo.redo import NotRedone, Redo
+from nightshift.run.redo.redo_rows import WRITTEN
 from nightshift.run.seal import ConservationError
 from nightshift.run.sealed_objects import SealBroken
 from nightshift.run.tolerance import ToleranceExceeded

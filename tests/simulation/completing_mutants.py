@@ -14,12 +14,13 @@ from typing import Any, Final
 import obstore
 
 from nightshift.operators import redo as redo_task
-from nightshift.run import corrected_rows, opening, redo_rows, seal, sealed_objects
+from nightshift.run import opening, seal, sealed_objects
 from nightshift.run.manifest import RunManifest, load_completed, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.opening import load_run
 from nightshift.run.plan import load_plan
-from nightshift.run.redo import Redo
+from nightshift.run.redo import corrected_rows, redo_rows
+from nightshift.run.redo.redo import Redo
 from nightshift.warehouse import publications, publish
 from tests.simulation.completing import simulate
 from tests.simulation.mutants import Mutant

@@ -51,7 +51,7 @@ from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.order import Counts
 from nightshift.run.plan import ExportedSource
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
 from nightshift.warehouse import JobState, WarehouseError

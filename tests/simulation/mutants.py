@@ -23,13 +23,13 @@ from nightshift.driver.codec import ParquetCodec
 from nightshift.driver.commits import Commits
 from nightshift.driver.engine import Gone, Refused, SendResult, Unsent
 from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.fault_search import FaultSearch
 from nightshift.driver.feeder import Feeder, Opened
 from nightshift.driver.health import EngineHealth
 from nightshift.driver.open_chunk import OpenChunk
 from nightshift.driver.request_loop import RequestLoop
 from nightshift.driver.scheduler import DeadLetterCause, Group, Scheduler
 from nightshift.driver.sender import Sender
-from nightshift.driver.trial import Trial
 from nightshift.driver.window import Window
 from nightshift.driver.work_stealing import Ranges
 from nightshift.driver.worker import Worker
@@ -339,17 +339,17 @@ def _partials_ignored() -> tuple[Change, ...]:
 
 
 def _rows_are_blamed() -> tuple[Change, ...]:
-    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
+    async def verdict(self: FaultSearch, group: Group, error: str) -> Verdict:
         return Verdict.ROWS
 
-    return ((Trial, "verdict", verdict),)
+    return ((FaultSearch, "verdict", verdict),)
 
 
 def _engine_is_blamed() -> tuple[Change, ...]:
-    async def verdict(self: Trial, group: Group, error: str) -> Verdict:
+    async def verdict(self: FaultSearch, group: Group, error: str) -> Verdict:
         return Verdict.ENGINE
 
-    return ((Trial, "verdict", verdict),)
+    return ((FaultSearch, "verdict", verdict),)
 
 
 def _given_up_for_a_descriptor() -> tuple[Change, ...]:
@@ -422,13 +422,13 @@ def _first_engine_drained() -> tuple[Change, ...]:
 
 
 def _engines_are_one() -> tuple[Change, ...]:
-    heard = Trial.heard
+    heard = FaultSearch.heard
 
-    def everywhere(self: Trial, sent: float, _: Engine) -> None:
+    def everywhere(self: FaultSearch, sent: float, _: Engine) -> None:
         for engine in self.engines:
             heard(self, sent, engine)
 
-    return ((Trial, "heard", everywhere),)
+    return ((FaultSearch, "heard", everywhere),)
 
 
 def _of(*names: str) -> frozenset[str]:

@@ -53,8 +53,8 @@ from nightshift.run import chunks, opening
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan, save_plan
-from nightshift.run.redo import NotRedone, Redo
-from nightshift.run.redo_rows import WRITTEN
+from nightshift.run.redo.redo import NotRedone, Redo
+from nightshift.run.redo.redo_rows import WRITTEN
 from nightshift.run.sealed_objects import SealBroken
 from nightshift.store import StoreUnavailable, create_or_read
 from nightshift.triggers.bigquery import jobs_event

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from nightshift.driver.fault_search import FaultSearch
 from nightshift.driver.health import EngineBudget
-from nightshift.driver.trial import Trial
 from nightshift.store import StoreUnavailable
 from nightshift.stream import files, folder_source
 from nightshift.stream.folder_source import Watched
@@ -138,7 +138,7 @@ def _keeps_all_at_the_end() -> tuple[Change, ...]:
 
 
 def _pulls_nothing_to_compare() -> tuple[Change, ...]:
-    return ((Trial, "needs_others", property(lambda self: False)),)
+    return ((FaultSearch, "needs_others", property(lambda self: False)),)
 
 
 def _a_batch_is_refused_whole() -> tuple[Change, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from nightshift.run import opening
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.run.sealed_objects import whole
 from nightshift.settings import Settings
 from nightshift.warehouse import Warehouse, publish

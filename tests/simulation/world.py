@@ -27,11 +27,11 @@ from nightshift.driver.scheduler import TRIES
 from nightshift.driver.stats import Stats
 from nightshift.driver.worker import Worker
 from nightshift.planner.bills import seal_measured
-from nightshift.run import heartbeats
 from nightshift.run.chunks import Result
-from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.ledger import Ledger
 from nightshift.run.names import WORKERS
+from nightshift.run.observed import heartbeats
+from nightshift.run.observed.heartbeats import Ended, Heartbeat
 from nightshift.run.tolerance import ToleranceExceeded
 from tests.builders import a_spec, write_input
 from tests.simulation.check import Audit, EngineAudit, MarkAudit, PodAudit, Violated

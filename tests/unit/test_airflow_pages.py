@@ -30,14 +30,14 @@ from nightshift.jobset.fleet.shown import save_now
 from nightshift.plugin.address import address, dag_run_address, run_address
 from nightshift.plugin.mounted import AT_ONCE, Mounted
 from nightshift.plugin.pages import actions, app, bucket, dag_runs, facts, files, job, plots, rights, runs, tokens, words
-from nightshift.preview.names import new_id
-from nightshift.preview.results import NightEstimate, Pair, Preview, PreviewRow, Variant, save
 from nightshift.run import pauses
-from nightshift.run.endings import Ending, record
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
+from nightshift.run.observed.endings import Ending, record
+from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
 from nightshift.status.overview import RunLook
 from nightshift.status.text import text as text_of
 from nightshift.store import StoreUnavailable
+from nightshift.trial.preview.names import new_id
+from nightshift.trial.preview.results import NightEstimate, Pair, Preview, PreviewRow, Variant, save
 from tests.chat_run import ChatRun, a_chat_run
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,7 @@ import pytest
 
 from nightshift.jobset.verdict.cannot_start import IMAGE_S, PASSING_S, TRIES, CannotStart, Cause, cannot_start, cause_of
 from nightshift.jobset.verdict.last_words import Words
-from nightshift.run.pods_now import Acts, LastWords, PodEnding, PodNow, Stage
+from nightshift.run.observed.pods_now import Acts, LastWords, PodEnding, PodNow, Stage
 from tests.unit import test_last_words as said
 
 pytestmark = pytest.mark.unit

@@ -18,7 +18,7 @@ from obstore.store import LocalStore, MemoryStore, ObjectStore
 
 from nightshift.driver import compile_cache
 from nightshift.driver.environment import DriverConfig
-from nightshift.run.compile_cache import BrokenArchive, NothingToPack, Place, cpu_digest, pack, unpack
+from nightshift.run.models.compile_cache import BrokenArchive, NothingToPack, Place, cpu_digest, pack, unpack
 from tests.builders import RUN
 
 pytestmark = pytest.mark.unit
@@ -127,11 +127,11 @@ class TestArchive:
 
     def test_nor_is_what_unpacks_larger_than_it_may(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         body = archive_of(made(tmp_path / "from"))
-        monkeypatch.setattr("nightshift.run.compile_cache.FILES_MOST", 2)
+        monkeypatch.setattr("nightshift.run.models.compile_cache.FILES_MOST", 2)
         with pytest.raises(BrokenArchive, match="too many"):
             unpack(io.BytesIO(body), tmp_path / "to")
 
-        monkeypatch.setattr("nightshift.run.compile_cache.BYTES_MOST", 1000)
+        monkeypatch.setattr("nightshift.run.models.compile_cache.BYTES_MOST", 1000)
         with pytest.raises(BrokenArchive):
             unpack(io.BytesIO(body), tmp_path / "again")
 
@@ -157,13 +157,13 @@ class TestArchive:
             return opened(name, *args, **more)
 
         folder = made(tmp_path / "from")
-        monkeypatch.setattr("nightshift.run.compile_cache.os.open", refuse)
+        monkeypatch.setattr("nightshift.run.models.compile_cache.os.open", refuse)
         with pytest.raises(PermissionError):
             pack(folder, io.BytesIO())
 
     @pytest.mark.parametrize(("limit", "value"), [("FILES_MOST", 2), ("BYTES_MOST", 5000)])
     def test_too_much_is_not_packed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-        monkeypatch.setattr(f"nightshift.run.compile_cache.{limit}", value)
+        monkeypatch.setattr(f"nightshift.run.models.compile_cache.{limit}", value)
 
         with pytest.raises(NothingToPack, match="more than"):
             pack(made(tmp_path / "from"), io.BytesIO())

@@ -24,8 +24,8 @@ from nightshift.planner.speed import Basis, Speed
 from nightshift.profiles import PROFILES, Profile, Provisioning, Span, fit, misfits
 from nightshift.profiles.hardware import Tpu
 from nightshift.run.chunks import Part
-from nightshift.run.heartbeats import Ended, Heartbeat
-from nightshift.run.pod_startup import RAN, Starts
+from nightshift.run.observed.heartbeats import Ended, Heartbeat
+from nightshift.run.observed.pod_startup import RAN, Starts
 from nightshift.status.text import cost_lines
 from nightshift.warehouse.audit import money
 

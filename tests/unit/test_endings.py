@@ -9,8 +9,8 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift.run import endings
-from nightshift.run.endings import Ending
+from nightshift.run.observed import endings
+from nightshift.run.observed.endings import Ending
 from tests.builders import RUN
 
 pytestmark = pytest.mark.unit

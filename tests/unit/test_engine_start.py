@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nightshift.jobset.verdict.engine_start import engine_start
-from nightshift.run.heartbeats import Heartbeat
-from nightshift.run.pod_startup import Starts, with_engine
+from nightshift.run.observed.heartbeats import Heartbeat
+from nightshift.run.observed.pod_startup import Starts, with_engine
 
 pytestmark = pytest.mark.unit
 

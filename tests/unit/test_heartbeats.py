@@ -18,7 +18,7 @@ from obstore.store import MemoryStore
 from nightshift.driver.heartbeats import LAST_S, Heartbeats
 from nightshift.driver.stats import Stats
 from nightshift.planner.measured import look
-from nightshift.run.heartbeats import Ended, Heartbeat, NotAHeartbeat, ended_at_age_s, period_s
+from nightshift.run.observed.heartbeats import Ended, Heartbeat, NotAHeartbeat, ended_at_age_s, period_s
 from nightshift.store import ObjectStorage, StoreUnavailable
 from tests.builders import PLAN_UID, RUN, WORK
 from tests.simulation.virtual import VirtualLoop
@@ -196,7 +196,7 @@ def test_a_store_that_hangs_holds_up_the_end_for_a_moment_at_most() -> None:
 
 
 async def test_what_was_not_saved_is_counted_in_the_next_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightshift.run.heartbeats.LEAST_S", 0.01)
+    monkeypatch.setattr("nightshift.run.observed.heartbeats.LEAST_S", 0.01)
     store = ObjectStorage(MemoryStore())
     away = Away()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nightshift.jobset.verdict.last_words import Words
-from nightshift.run.pods_now import CHARACTERS_MOST, LINES_MOST
+from nightshift.run.observed.pods_now import CHARACTERS_MOST, LINES_MOST
 
 pytestmark = pytest.mark.unit
 

@@ -612,7 +612,7 @@ class TestSettings:
         assert "only-dir=org/m" in volume["csi"]["volumeAttributes"]["mountOptions"].split(",")
         assert job_of(mounted)["template"]["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
         assert containers_of(mounted)[0]["args"][0] == "/weights"
-        # Its files are compared instead (`nightshift.run.weights`).
+        # Its files are compared instead (`nightshift.run.models.weights`).
         assert "NIGHTSHIFT_MODEL_REVISION" not in env_of(containers_of(mounted)[1])
         assert containers_of(streamed)[0]["args"][:2] == ["gs://models/org/m", "--load-format=runai_streamer"]
 

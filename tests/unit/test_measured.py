@@ -16,10 +16,10 @@ from nightshift.planner.bills import seal_measured
 from nightshift.planner.costs.bill import Machine
 from nightshift.planner.measured import Seen, look, measure
 from nightshift.run.chunks import Part
-from nightshift.run.heartbeats import Ended, Heartbeat
 from nightshift.run.ledger import Ledger
 from nightshift.run.manifest import RunManifest, load_manifest
-from nightshift.run.pod_startup import Starts
+from nightshift.run.observed.heartbeats import Ended, Heartbeat
+from nightshift.run.observed.pod_startup import Starts
 from nightshift.store import ObjectStorage, StoreUnavailable
 from tests.builders import PLAN_UID, RUN, WORK, a_chunk, a_plan, a_spec, with_rows
 

@@ -15,9 +15,9 @@ from obstore.store import MemoryStore
 
 from nightshift.cli import main
 from nightshift.jobset.manifest.model_copy import ACCOUNT, render_copy
-from nightshift.run import model_copy
-from nightshift.run.hub_revision import HubFile, HubUnavailable
-from nightshift.run.model_copy import DIGEST, OtherFile, copy, wanted
+from nightshift.run.models import model_copy
+from nightshift.run.models.hub_revision import HubFile, HubUnavailable
+from nightshift.run.models.model_copy import DIGEST, OtherFile, copy, wanted
 from nightshift.settings import Settings
 from tests.builders import a_spec
 

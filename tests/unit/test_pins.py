@@ -10,7 +10,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.operators.plan import loose_ends
-from nightshift.run import hub_revision, opening
+from nightshift.run import opening
+from nightshift.run.models import hub_revision
 from nightshift.run.names import run_digest
 from nightshift.run.pins import Pins, pin_model, why_unpinned
 from nightshift.run.record import RunRecord

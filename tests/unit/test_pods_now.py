@@ -17,9 +17,9 @@ from nightshift.jobset.labels import PAUSED_ANNOTATION
 from nightshift.jobset.observation import slim_pod
 from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import PATIENCE_S, jobset_now, pod_now, with_log
-from nightshift.run.heartbeats import Heartbeat
-from nightshift.run.pods_kept import load, load_one
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage, in_words, merged, refined
+from nightshift.run.observed.heartbeats import Heartbeat
+from nightshift.run.observed.pods_kept import load, load_one
+from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage, in_words, merged, refined
 from tests.builders import RUN
 from tests.unit.recorded import CASES, recorded
 

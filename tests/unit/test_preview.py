@@ -20,15 +20,15 @@ from nightshift.fields.terminal import Written
 from nightshift.formats import UnreadableFormat
 from nightshift.jobset.observation import Observation
 from nightshift.planner.costs.prices import Prices
-from nightshift.preview import compare, keeper, results, warm
-from nightshift.preview.names import EngineFolder, is_id, new_id, result_path
-from nightshift.preview.outcome import EngineTaken
-from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant
-from nightshift.preview.session import Question, Surroundings, preview
-from nightshift.preview.text import lines
-from nightshift.preview.warm import NoEngine, WarmEngine, folder_of, manifest_of, same_engine
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
+from nightshift.trial.preview import compare, keeper, results, warm
+from nightshift.trial.preview.names import EngineFolder, is_id, new_id, result_path
+from nightshift.trial.preview.outcome import EngineTaken
+from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant
+from nightshift.trial.preview.session import Question, Surroundings, preview
+from nightshift.trial.preview.text import lines
+from nightshift.trial.preview.warm import NoEngine, WarmEngine, folder_of, manifest_of, same_engine
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -239,7 +239,7 @@ def test_the_jobset_of_a_warm_engine_is_a_nights_with_another_program() -> None:
     (driver,) = job["template"]["spec"]["containers"]
     variables = {each["name"]: each.get("value") for each in driver["env"]}
     assert job["completions"] == 1
-    assert driver["command"] == ["python3", "-m", "nightshift.preview.keeper"]
+    assert driver["command"] == ["python3", "-m", "nightshift.trial.preview.keeper"]
     assert variables["NIGHTSHIFT_RUN_URL"] == f"gs://b/job/preview/{folder.digest}"
     assert json.dumps(manifest).count("nightshift.driver") == 0
 

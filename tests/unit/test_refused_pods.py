@@ -14,7 +14,7 @@ from nightshift.jobset.verdict.outcome import Outcome, classify
 from nightshift.jobset.verdict.pod_ends import REASONS
 from nightshift.jobset.verdict.stages import pod_now
 from nightshift.jobset.verdict.starts import taken_of
-from nightshift.run.pods_now import PodEnding
+from nightshift.run.observed.pods_now import PodEnding
 from tests.unit.endings import APPLICATION, PREEMPTED, ending
 from tests.unit.recorded import recorded
 

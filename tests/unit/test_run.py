@@ -12,7 +12,7 @@ from obstore.store import MemoryStore, ObjectStore
 from nightshift.run import opening
 from nightshift.run.names import RunRef, canonical_json, run_digest, split_run_url
 from nightshift.run.plan import PlanError, save_plan
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.store import create_or_read, open_store
 from tests.builders import a_plan, a_spec
 

@@ -24,10 +24,11 @@ from nightshift.cli.follow import _rows as rows_in_words
 from nightshift.cli.follow import again, waiting, words_of
 from nightshift.cli.trouble import EMULATORS
 from nightshift.operators.dag_docs import dag_docs
-from nightshift.run import endings, tolerance
-from nightshift.run.endings import Ending, record
+from nightshift.run import tolerance
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.run.pods_now import JobSetNow, PodNow, Stage
+from nightshift.run.observed import endings
+from nightshift.run.observed.endings import Ending, record
+from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage
 from nightshift.spec import load
 from nightshift.store import open_store
 from tests.builders import a_plan

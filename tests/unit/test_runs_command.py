@@ -18,9 +18,9 @@ from obstore.store import MemoryStore
 
 from nightshift.cli import main, status_watch, target, trouble
 from nightshift.jobset.fleet.shown import save_now
-from nightshift.run import endings
-from nightshift.run.endings import Ending
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
+from nightshift.run.observed import endings
+from nightshift.run.observed.endings import Ending
+from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
 from nightshift.store import StoreUnavailable
 from tests.chat_run import OPENED, ChatRun, a_chat_run
 

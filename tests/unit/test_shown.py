@@ -16,10 +16,10 @@ from nightshift.cli import runs as runs_command
 from nightshift.cli.status_watch import Watched
 from nightshift.cli.target import Target
 from nightshift.planner.costs.prices import load_prices
-from nightshift.run import endings, shown
-from nightshift.run.endings import Ending
 from nightshift.run.names import canonical_json
-from nightshift.run.shown import Known, Word
+from nightshift.run.observed import endings, shown
+from nightshift.run.observed.endings import Ending
+from nightshift.run.observed.shown import Known, Word
 from nightshift.status.overview import RunLook
 from nightshift.status.runs import Runs, find, published_before
 from tests.chat_run import OPENED, ChatRun, a_chat_run

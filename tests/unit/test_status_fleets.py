@@ -8,7 +8,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.jobset.fleet import shown
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage
+from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage
 from nightshift.status.fleets import stages, trouble
 from nightshift.status.overview import RunLook
 from nightshift.status.summary import Summarizer

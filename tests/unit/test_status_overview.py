@@ -13,8 +13,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.planner.costs.prices import Prices
-from nightshift.run import endings
-from nightshift.run.heartbeats import Ended
+from nightshift.run.observed import endings
+from nightshift.run.observed.heartbeats import Ended
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import chunk_footer, overview, survey, workers
 from nightshift.status.overview import RunLook

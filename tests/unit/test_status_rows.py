@@ -11,10 +11,10 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.driver.feeder import names_of
-from nightshift.run import endings
 from nightshift.run.chunks import NotAChunk
-from nightshift.run.endings import Ending
 from nightshift.run.inputs import InputReader
+from nightshift.run.observed import endings
+from nightshift.run.observed.endings import Ending
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import dead_letters, explanation, folder, source_rows
 from nightshift.status.dead_letters import DeadLetterPage, DeadLetters

@@ -9,9 +9,10 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from nightshift.run import endings, pauses
-from nightshift.run.endings import Ending
+from nightshift.run import pauses
 from nightshift.run.names import canonical_json
+from nightshift.run.observed import endings
+from nightshift.run.observed.endings import Ending
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import runs
 from nightshift.status.progress import Adding

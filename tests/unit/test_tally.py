@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nightshift.run.tally import Tally
+from nightshift.run.answers.tally import Tally
 
 pytestmark = pytest.mark.unit
 

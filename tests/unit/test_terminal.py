@@ -22,12 +22,13 @@ from nightshift.fields.terminal import MARKS, Written, harmless, plain
 from nightshift.jobset.fleet.shown import save_now
 from nightshift.operators import failures
 from nightshift.operators.run import RunOperator
-from nightshift.preview import compare
-from nightshift.preview.results import NightEstimate, Preview, PreviewRow, Variant
-from nightshift.run import chunks, endings, pauses
+from nightshift.run import chunks, pauses
 from nightshift.run.chunks import Result
-from nightshift.run.endings import Ending
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
+from nightshift.run.observed import endings
+from nightshift.run.observed.endings import Ending
+from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
+from nightshift.trial.preview import compare
+from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import write_input
 from tests.chat_run import ChatRun, a_chat_run
@@ -194,7 +195,7 @@ def test_a_preview_is_harmless_and_its_marks_are_ours(
     )
     for variants in ((first,), (first, second)):
         made = Preview("1", HOSTILE, HOSTILE, AT, HOSTILE, variants, compare.pairs(*variants) if len(variants) > 1 else ())
-        monkeypatch.setattr("nightshift.preview.session.preview", lambda *_, made=made: made)
+        monkeypatch.setattr("nightshift.trial.preview.session.preview", lambda *_, made=made: made)
         monkeypatch.setattr(preview_command, "_question", lambda options: None)
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
         with_colours = Written(io.StringIO())

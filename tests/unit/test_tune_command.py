@@ -22,17 +22,17 @@ from nightshift.planner.costs.prices import Prices
 from nightshift.planner.record import Record
 from nightshift.planner.roofline import Tokens
 from nightshift.planner.speed import Known
-from nightshift.preview.outcome import Computed, EngineTaken, Outcome
-from nightshift.preview.session import Surroundings
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.spec.vllm_flags import affects_answers
-from nightshift.tuner import patch, sample, session
-from nightshift.tuner.also import compared
-from nightshift.tuner.engines import EngineFailed, cause_of
-from nightshift.tuner.points import Cause, Point
-from nightshift.tuner.space import at, changes_of, patched, space_of
-from nightshift.tuner.text import point_words
+from nightshift.trial.preview.outcome import Computed, EngineTaken, Outcome
+from nightshift.trial.preview.session import Surroundings
+from nightshift.trial.tune import patch, sample, session
+from nightshift.trial.tune.also import compared
+from nightshift.trial.tune.engines import EngineFailed, cause_of
+from nightshift.trial.tune.points import Cause, Point
+from nightshift.trial.tune.space import at, changes_of, patched, space_of
+from nightshift.trial.tune.text import point_words
 from tests.builders import a_spec
 from tests.unit.tuner_surfaces import points
 

@@ -22,7 +22,7 @@ from google.cloud.bigquery import Client, QueryJob, SchemaField, Table, TimePart
 from nightshift.run.manifest import SealedChunk
 from nightshift.run.names import RunRef
 from nightshift.run.order import Order
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.settings import Settings
 from nightshift.warehouse import (
     JobState,

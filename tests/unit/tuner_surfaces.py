@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nightshift.tuner.points import AXES, Cause, Point, Space
+from nightshift.trial.tune.points import AXES, Cause, Point, Space
 
 TOKENS: Final = tuple(2**power for power in range(9, 17))
 SEQS: Final = tuple(2**power for power in range(3, 11))

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from nightshift.cli.trouble import apart, open_bucket, warehouse_of
 
 if TYPE_CHECKING:
-    from nightshift.preview.session import Surroundings
+    from nightshift.trial.preview.session import Surroundings
 
 
 def surroundings(environment: Mapping[str, str]) -> Surroundings:
     """Raises SettingsError, PricesError."""
     from nightshift.planner.costs.prices import load_prices
-    from nightshift.preview.session import Surroundings
     from nightshift.settings import Settings
+    from nightshift.trial.preview.session import Surroundings
 
     settings = Settings.from_environment(environment)
 

@@ -12,9 +12,9 @@ from nightshift import exits
 from nightshift.cli.airflow_rest import AirflowApi, Refused, Unreachable
 from nightshift.cli.trouble import NoAccount, open_bucket
 from nightshift.fields.text import minutes, n
-from nightshift.run import endings, pods_kept, pods_now
 from nightshift.run.names import RunRef
-from nightshift.run.pods_now import JobSetNow, Stage
+from nightshift.run.observed import endings, pods_kept, pods_now
+from nightshift.run.observed.pods_now import JobSetNow, Stage
 from nightshift.status.survey import Survey
 from nightshift.store import StoreUnavailable
 

@@ -18,7 +18,7 @@ from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:
-    from nightshift.preview.session import Question, Surroundings
+    from nightshift.trial.preview.session import Question, Surroundings
 
 DESCRIPTION: Final = (
     "Tries a job on some rows of its query: shows each prompt, answer, finish reason and tokens, the rows that would be dead "
@@ -59,9 +59,9 @@ def run(
 
 
 def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapping[str, str]], Surroundings]) -> int:
-    import nightshift.preview.compute  # noqa: F401 - says what is not installed before anything is asked
-    from nightshift.preview.session import preview
-    from nightshift.preview.text import lines
+    import nightshift.trial.preview.compute  # noqa: F401 - says what is not installed before anything is asked
+    from nightshift.trial.preview.session import preview
+    from nightshift.trial.preview.text import lines
 
     found = preview(_question(options), world(environment))
     if options.as_json:
@@ -73,8 +73,8 @@ def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapp
 
 
 def _question(options: Options) -> Question:
-    from nightshift.preview.session import Question
     from nightshift.spec import load
+    from nightshift.trial.preview.session import Question
 
     if options.rows > ROWS_MOST:
         raise Wrong(f"--rows is {options.rows:,}. A preview takes at most {ROWS_MOST:,}; run the night for more.")

@@ -9,7 +9,7 @@ from typing import Final
 from nightshift.cli.render_job import PLACEHOLDERS
 from nightshift.jobset.manifest.model_copy import ACCOUNT, render_copy
 from nightshift.jobset.manifest.yaml_text import to_yaml
-from nightshift.run.model_copy import folder_of
+from nightshift.run.models.model_copy import folder_of
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, StreamSpec
 from nightshift.spec.values import URI_PATTERN

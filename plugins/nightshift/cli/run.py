@@ -18,7 +18,7 @@ from nightshift.cli.given import Wrong, partition_of
 from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.mistakes import nearest
-from nightshift.run.hub_cache import absent_at
+from nightshift.run.models.hub_cache import absent_at
 from nightshift.spec import fingerprint, load
 
 DESCRIPTION: Final = (

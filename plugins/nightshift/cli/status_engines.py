@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from nightshift import exits
 from nightshift.cli.terminal import paint
-from nightshift.run.pods_kept import load
-from nightshift.run.pods_now import Acts, JobSetNow, PodNow, in_words
+from nightshift.run.observed.pods_kept import load
+from nightshift.run.observed.pods_now import Acts, JobSetNow, PodNow, in_words
 
 if TYPE_CHECKING:
     from nightshift.cli.target import Target

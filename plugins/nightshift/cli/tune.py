@@ -16,13 +16,13 @@ from nightshift.cli.engine_work import surroundings
 from nightshift.cli.given import Wrong, partition_of
 from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option, positive
-from nightshift.tuner.budget import DEFAULT, ROWS, ROWS_MOST, Budget
+from nightshift.trial.tune.budget import DEFAULT, ROWS, ROWS_MOST, Budget
 
 if TYPE_CHECKING:
-    from nightshift.preview import session as previews
-    from nightshift.tuner.also import Setting
-    from nightshift.tuner.engines import Engines
-    from nightshift.tuner.session import Result
+    from nightshift.trial.preview import session as previews
+    from nightshift.trial.tune.also import Setting
+    from nightshift.trial.tune.engines import Engines
+    from nightshift.trial.tune.session import Result
 
 DESCRIPTION: Final = (
     "Finds the settings under which the job's engine answers the most rows a second, and prints a patch of the job file. For "
@@ -46,7 +46,7 @@ def budget(text: str) -> Budget:
 
 
 def setting(text: str) -> Setting:
-    from nightshift.tuner.also import Setting
+    from nightshift.trial.tune.also import Setting
 
     try:
         return Setting.read(text)
@@ -92,10 +92,10 @@ def run(
 
 
 def _run(options: Options, world: previews.Surroundings, engines: Engines | None) -> int:
-    import nightshift.preview.compute  # noqa: F401 - says what is not installed before anything is asked
+    import nightshift.trial.preview.compute  # noqa: F401 - says what is not installed before anything is asked
     from nightshift.spec import load
-    from nightshift.tuner import session, text
-    from nightshift.tuner.trials import Elsewhere, NotReadable
+    from nightshift.trial.tune import session, text
+    from nightshift.trial.tune.trials import Elsewhere, NotReadable
 
     if options.rows > ROWS_MOST:
         raise Wrong(f"--rows is {options.rows:,}. A trial takes at most {ROWS_MOST:,}.")
@@ -129,7 +129,7 @@ def _failed(error: Exception, code: int) -> int:
 
 
 def _tell(options: Options, found: Result) -> None:
-    from nightshift.tuner import text
+    from nightshift.trial.tune import text
 
     if options.as_json:
         print(json.dumps(found.to_json(options.file)))

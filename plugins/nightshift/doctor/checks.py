@@ -38,7 +38,7 @@ from nightshift.spec import JobSpec, StreamSpec
 SETTINGS: Final = "settings"
 NIGHT: Final = "every task"
 MODEL_LIMIT_S: Final = 120.0
-"""Seconds: the Hub is asked five times before it counts as unavailable (`nightshift.run.hub_revision`)."""
+"""Seconds: the Hub is asked five times before it counts as unavailable (`nightshift.run.models.hub_revision`)."""
 TABLE_LIMIT_S: Final = 120.0
 """Seconds: two of its four steps are queries."""
 

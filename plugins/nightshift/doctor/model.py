@@ -9,15 +9,15 @@ from typing import Final
 
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
-from nightshift.run import hub_revision, weights
-from nightshift.run.hub_cache import absent, folder_of, is_local, offline
+from nightshift.run.models import hub_revision, weights
+from nightshift.run.models.hub_cache import absent, folder_of, is_local, offline
 from nightshift.run.pins import is_commit
 
 NAME: Final = "model"
 
 
 def ask(here: Surroundings) -> Iterator[Finding]:
-    """Raises `nightshift.run.hub_revision.HubUnavailable` if plan would, and StoreUnavailable."""
+    """Raises `nightshift.run.models.hub_revision.HubUnavailable` if plan would, and StoreUnavailable."""
     job = here.work
     scheme, _, place = job.model.uri.partition("://")
     breaks = f"plan of {job.job}, or its engines, which load the model"

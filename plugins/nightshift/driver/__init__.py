@@ -6,7 +6,7 @@
   spent. descriptors, budget: what it may use.
 - feeder: opens the next chunk. work_stealing: chooses it.
 - scheduler: which rows to send next and what a result means, without I/O. sender: sends one request until it has an outcome.
-  window: how many at once. attribution: whose fault a failed request is, without I/O; trial: finds it out;
+  window: how many at once. attribution: whose fault a failed request is, without I/O; fault_search: finds it out;
   known_good_rows: rows that were answered once.
   time_limit: what ends a template that computes for too long.
 - engine: one HTTP request, its reply sorted into a few results. http: the client below it. health: whether the engine can be

@@ -2,8 +2,8 @@
 
 Two requests to one engine that overlap in time met the same engine. If one of them is answered, the other one's rows are to
 blame for its failure. If neither is answered, it is unknown: the failed request is held, and its engine is asked again
-(`nightshift.driver.trial`), with probes (requests that are held) and a *canary*: a request that was answered before, whose
-answer is thrown away. What one engine does says nothing of another, so each has a standing of its own::
+(`nightshift.driver.fault_search`), with probes (requests that are held) and a *canary*: a request that was answered before,
+whose answer is thrown away. What one engine does says nothing of another, so each has a standing of its own::
 
     standing  what happens                                          then      what becomes of the requests that it failed
     ANSWERS   one fails, another one is answered beside it          ANSWERS   their rows are to blame
@@ -259,8 +259,10 @@ class Attribution:
         )
 
     def find_alike(self, now: float) -> Fault | WrongEngine | None:
-        """How every request was turned away, if nothing was ever answered, for long enough. A fault: it is the rows' own mistake;
-        an exception, for the caller to raise: it is not."""
+        """How every request was turned away, if nothing was ever answered, for long enough.
+
+        A fault: it is the rows' own mistake. An exception, for the caller to raise: it is not.
+        """
         faults = list(self._ways.values())
         if self.heard_any or len(faults) != 1 or not faults[0].lasting or now - self.silent_since < ALIKE_S:
             return None

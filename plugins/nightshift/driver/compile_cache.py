@@ -22,7 +22,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.run.compile_cache import ARCHIVE_BYTES_MOST, BrokenArchive, NothingToPack, Place, is_filled, pack, unpack
+from nightshift.run.models.compile_cache import ARCHIVE_BYTES_MOST, BrokenArchive, NothingToPack, Place, is_filled, pack, unpack
 from nightshift.run.names import split_run_url
 from nightshift.store import first_words, open_store
 

@@ -14,8 +14,8 @@ from obstore.exceptions import BaseError
 
 from nightshift import exits
 from nightshift.driver.json_log import log_to_stdout
-from nightshift.run.hub_revision import HubFile, HubUnavailable, NoSuchRevision
-from nightshift.run.model_copy import OtherFile, copy
+from nightshift.run.models.hub_revision import HubFile, HubUnavailable, NoSuchRevision
+from nightshift.run.models.model_copy import OtherFile, copy
 from nightshift.store import first_words, open_folder, what_to_do
 
 log = logging.getLogger("nightshift.copy_model")

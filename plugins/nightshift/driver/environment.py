@@ -39,8 +39,8 @@ from nightshift.driver.metrics import EVERYWHERE
 from nightshift.driver.request_loop import FLIGHT_BYTES
 from nightshift.driver.run_metrics import Night
 from nightshift.driver.worker import BUFFER_BYTES
-from nightshift.run.compile_cache import Place
-from nightshift.run.heartbeats import Heartbeat
+from nightshift.run.models.compile_cache import Place
+from nightshift.run.observed.heartbeats import Heartbeat
 
 
 class ConfigError(ValueError):

@@ -1,4 +1,4 @@
-"""The heartbeats that an attempt leaves in its run's folder (`nightshift.run.heartbeats`), beside the work.
+"""The heartbeats that an attempt leaves in its run's folder (`nightshift.run.observed.heartbeats`), beside the work.
 
 Nothing here delays the work. A heartbeat that the store does not take is counted and not tried again: the next one, a period
 later, says more. The last one, at the end, may take `LAST_S`.
@@ -22,8 +22,8 @@ from typing import Any, Final, TypeVar
 
 from nightshift.driver.backoff import Refusals
 from nightshift.driver.stats import Stats
-from nightshift.run.heartbeats import Ended, Heartbeat, period_s
 from nightshift.run.names import Work
+from nightshift.run.observed.heartbeats import Ended, Heartbeat, period_s
 from nightshift.store import Objects, StoreRefused
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from nightshift.driver.sender import Sender
 from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef
 from nightshift.run.plan import load_plan
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.store import StoreUnavailable, get_bytes
 from nightshift.tasks.base import BadInput, TaskKind
 

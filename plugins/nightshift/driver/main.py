@@ -33,17 +33,17 @@ from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Stats
 from nightshift.driver.tracing import CannotTrace, traces_of
 from nightshift.driver.worker import Worker, WorkerLimits
-from nightshift.run import weights
-from nightshift.run.heartbeats import Ended
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
+from nightshift.run.models import weights
+from nightshift.run.models.weights import NoWeights, WeightsChanged
 from nightshift.run.names import RunRef, split_run_url
+from nightshift.run.observed.heartbeats import Ended
 from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.pins import Pins, revision_of
 from nightshift.run.plan import Plan
 from nightshift.run.record import RunRecord
 from nightshift.run.tolerance import ToleranceExceeded
-from nightshift.run.weights import NoWeights, WeightsChanged
 from nightshift.spec import JobSpec
 from nightshift.spec.columns import REASONING
 from nightshift.store import ObjectStorage, StoreRefused, StoreUnavailable, open_store

@@ -16,11 +16,11 @@ from nightshift.driver.attribution import Canary
 from nightshift.driver.backoff import Backoff, Silence
 from nightshift.driver.budget import ByteBudget, Hold
 from nightshift.driver.engines import Engine, Engines
+from nightshift.driver.fault_search import PROBES, SAY_EVERY_S, Hooks
 from nightshift.driver.health import EngineBudget, EngineHealth, EngineLike, Losses
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.sender import RequestObserver, Sender
 from nightshift.driver.stats import Stats
-from nightshift.driver.trial import PROBES, SAY_EVERY_S, Hooks
 from nightshift.driver.window import Window
 from nightshift.tasks.base import TaskKind
 
@@ -158,7 +158,7 @@ class RequestLoop:
             given_up=self.owner.given_up,
             back=self.owner.back,
             resend=lambda: self._call_back_from(number, resting=True),
-            resumed=lambda: self.sender.trial.restarted(made),
+            resumed=lambda: self.sender.fault_search.restarted(made),
             spawn=self.owner.spawn,
         )
         window = Window(start=self.limits.window_start, step=self.kind.rows_per_request, most=self.limits.window_most)
@@ -176,7 +176,7 @@ class RequestLoop:
 
         Whatever the engine may have at once: those that fail, and a few that may show whether others fare better.
         """
-        asked = self._engines.there and self.sender.trial.needs_others and not self.patience.stop.is_set()
+        asked = self._engines.there and self.sender.fault_search.needs_others and not self.patience.stop.is_set()
         return self.scheduler.rows_in_flight + PROBES if asked else 0
 
     @property
@@ -211,7 +211,7 @@ class RequestLoop:
 
     def forgive(self) -> None:
         """What failed so far says nothing of the engines: they are to have another chance."""
-        self.sender.trial.restarted()
+        self.sender.fault_search.restarted()
 
     def send_no_more(self) -> None:
         """Its owner ends. Rows that wait for a verdict go back: where no pause lasts, nobody may go on asking an engine."""

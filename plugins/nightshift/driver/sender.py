@@ -13,12 +13,12 @@ from nightshift.driver.backoff import Backoff
 from nightshift.driver.budget import ByteBudget, Hold, bytes_of
 from nightshift.driver.engine import Busy, Failed, Gone, Refused, Replied, SendResult, Unsent
 from nightshift.driver.engines import Engine, Engines, Standing
+from nightshift.driver.fault_search import SAY_EVERY_S, FaultSearch, Hooks
 from nightshift.driver.fetch import Fetcher
 from nightshift.driver.health import EngineBudget
 from nightshift.driver.scheduler import Group, Scheduler
 from nightshift.driver.stats import Retry, Stats
 from nightshift.driver.time_limit import Stopped, reading
-from nightshift.driver.trial import SAY_EVERY_S, Hooks, Trial
 from nightshift.fields.text import n
 from nightshift.store import StoreUnavailable
 from nightshift.tasks.base import (
@@ -70,7 +70,7 @@ class RequestObserver(Protocol):
 
 @dataclass(eq=False)
 class Sender:
-    """Sends groups of rows for one worker. trial: of those whose requests failed. budget: bytes of requests."""
+    """Sends groups of rows for one worker. fault_search: of those whose requests failed. budget: bytes of requests."""
 
     kind: TaskKind
     engines: Engines
@@ -85,7 +85,7 @@ class Sender:
 
     def __post_init__(self) -> None:
         self._unheard = self.engine_budget.unheard
-        self.trial = Trial(
+        self.fault_search = FaultSearch(
             self.scheduler, self.engines, self.patience, self.stats, self.engine_budget, self.hooks, self._send_canary
         )
         self._fetcher = Fetcher(self.kind, self.patience) if isinstance(self.kind, Fetching) else None
@@ -145,7 +145,7 @@ class Sender:
         group.resting = False
         group.sent = asyncio.get_running_loop().time()
         self.stats.times.sent(group.sent)
-        self.trial.sent(group)
+        self.fault_search.sent(group)
         return await self._settle(group, request, await self._sent(request, self.engines.of(group), group))
 
     async def request(self, payloads: list[Any], invalid: int) -> Canary:
@@ -207,7 +207,7 @@ class Sender:
             case Replied(body):
                 return self._take(group, request, body)
             case Refused(reason, message, status):
-                if not self.trial.known.heard_any and self._unheard <= 0:
+                if not self.fault_search.known.heard_any and self._unheard <= 0:
                     return Fault(WHY[Reason.REJECTED], message, status or 400, lasting=True)
                 self._unheard -= len(group.rows) == 1
                 engine.health.answered()
@@ -261,14 +261,14 @@ class Sender:
         except NotDone:
             return Fault(Retry.ABORTED, "the engine aborted the request")
         except WrongModel as error:
-            if not self.trial.known.heard_any and not self.engines.others_answer(engine):
+            if not self.fault_search.known.heard_any and not self.engines.others_answer(engine):
                 raise
             # The model has given what it should before, or another engine may.
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         except InvalidReply as error:
             if isinstance(error, InvalidAnswer):
                 engine.health.answered()
-                self.trial.heard(group.sent, engine)
+                self.fault_search.heard(group.sent, engine)
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         engine.health.answered()
         self.stats.times.answered(asyncio.get_running_loop().time())
@@ -277,7 +277,7 @@ class Sender:
         self.stats.prompt_tokens += answers.prompt_tokens
         self.stats.output_tokens += answers.output_tokens
         self.scheduler.answered(group, answers)
-        self.trial.answered(group.sent, engine, request)
+        self.fault_search.answered(group.sent, engine, request)
         return None
 
     async def _judged(self, group: Group, fault: Fault) -> bool:
@@ -285,7 +285,7 @@ class Sender:
         self.stats.retries[fault.why] += 1
         group.resting = True
         # Without a connection nothing can be learned of the engine or the row.
-        verdict = Verdict.ENGINE if fault.why is Retry.DESCRIPTORS else await self.trial.verdict(group, fault)
+        verdict = Verdict.ENGINE if fault.why is Retry.DESCRIPTORS else await self.fault_search.verdict(group, fault)
         if fault.why is Retry.DESCRIPTORS or verdict in (Verdict.ROWS, Verdict.CANARY):
             await self.patience.pause(self.patience.jitter(group.rows[0].tries))
         await self.patience.pause(fault.until - asyncio.get_running_loop().time())

@@ -43,8 +43,8 @@ class AuditOperator(RunOperator):
     def execute(self, context: Context) -> None:
         from nightshift.planner.bills import bill_of
         from nightshift.planner.costs.prices import load_prices
-        from nightshift.run import endings
         from nightshift.run.manifest import load_manifest
+        from nightshift.run.observed import endings
         from nightshift.warehouse.audit import audit_row
 
         planned, published = (context["ti"].xcom_pull(task_ids=task) for task in ("plan", "publish"))
@@ -211,7 +211,7 @@ class AuditFailureOperator(RunOperator):
 
         If it cannot be written, that is said in the log: it must not hide the failure.
         """
-        from nightshift.run import endings
+        from nightshift.run.observed import endings
         from nightshift.store import StoreUnavailable
 
         ending = endings.Ending(endings.FAILED, at, dag_run_id, task, error)

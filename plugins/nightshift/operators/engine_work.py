@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowFailException
 
 if TYPE_CHECKING:
-    from nightshift.preview.session import Surroundings
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
+    from nightshift.trial.preview.session import Surroundings
 
 
 def job_file(folder: str, name: str) -> tuple[Path, JobSpec]:
@@ -57,8 +57,8 @@ def surroundings(settings: Settings, say: Callable[[str], None]) -> Surroundings
     from nightshift.hooks.runtime import runtime_for
     from nightshift.hooks.warehouse import samples_for
     from nightshift.planner.costs.prices import load_prices
-    from nightshift.preview.session import Surroundings
     from nightshift.store import open_store
+    from nightshift.trial.preview.session import Surroundings
 
     credentials = storage_credentials(settings)
     return Surroundings(

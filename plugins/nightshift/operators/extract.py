@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.plan import Decision
     from nightshift.run.plan import ExportedSource, Plan
-    from nightshift.run.redo import Redo
+    from nightshift.run.redo.redo import Redo
 
 
 class ExtractOperator(RunOperator):
@@ -32,7 +32,7 @@ class ExtractOperator(RunOperator):
     The task ``plan`` decided the number of workers; here that decision is fitted to the exported rows, which may differ from
     the counted ones (`nightshift.planner.plan.fixed`). A run that has a plan keeps it: its rows never change. A redo's rows are
     copied from the run that has left them without an answer, or found by their keys in the query's rows as they are now
-    (`nightshift.run.redo`). Deferred while BigQuery works.
+    (`nightshift.run.redo.redo`). Deferred while BigQuery works.
 
     :param decision: path of that decision in the bucket (templated).
     """
@@ -46,7 +46,7 @@ class ExtractOperator(RunOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.operators.redo import take_rows
         from nightshift.run.opening import planned
-        from nightshift.run.redo_rows import WRITTEN
+        from nightshift.run.redo.redo_rows import WRITTEN
 
         with permanent_failures():
             self.keep_lineage()
@@ -61,7 +61,7 @@ class ExtractOperator(RunOperator):
         return self._export(context)
 
     def _export(self, context: Context) -> dict[str, Any]:
-        from nightshift.run import corrected_rows
+        from nightshift.run.redo import corrected_rows
         from nightshift.warehouse.extract import exported
 
         redo = self.redo
@@ -83,7 +83,7 @@ class ExtractOperator(RunOperator):
 
     def build_plan(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the export is done: counts the files' rows and fixes the plan."""
-        from nightshift.run.redo_rows import WRITTEN
+        from nightshift.run.redo.redo_rows import WRITTEN
         from nightshift.warehouse import JobState
 
         self.keep_lineage()
@@ -111,7 +111,7 @@ class ExtractOperator(RunOperator):
 
     def _matched(self, redo: Redo, attempt: int) -> ExportedSource:
         """Takes the corrected rows from the export; returns what the query returns now."""
-        from nightshift.run.corrected_rows import take_corrected
+        from nightshift.run.redo.corrected_rows import take_corrected
 
         source = self.warehouse.read_source(self.spec, self.run.partition)
         take_corrected(self.store, self.run, redo, self.spec.source.key, source.columns, attempt=attempt)

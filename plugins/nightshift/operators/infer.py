@@ -344,7 +344,7 @@ class InferOperator(JobSetTask, RunOperator):
         """Records what no worker knows: how long its pods took to start, and which were taken away. The task seal reads it."""
         from nightshift.jobset.fleet.shown import show_end
         from nightshift.jobset.verdict.starts import starts_of, taken_of
-        from nightshift.run.pod_startup import STAGES, Starts, save_starts
+        from nightshift.run.observed.pod_startup import STAGES, Starts, save_starts
         from nightshift.triggers.night_gauges import send
 
         try:
@@ -389,7 +389,7 @@ def _with_engines(runtime: Runtime, jobset: str, starts: Mapping[str, Mapping[st
     from nightshift.jobset.manifest.constants import SERVER
     from nightshift.jobset.runtime import JobSetNotFound, RequestRefused, RuntimeUnavailable
     from nightshift.jobset.verdict.engine_start import engine_start
-    from nightshift.run.pod_startup import with_engine
+    from nightshift.run.observed.pod_startup import with_engine
 
     found = dict(starts)
     for pod in [pod for pod, stages in starts.items() if "weights" in stages][:ENGINES_READ]:
@@ -400,8 +400,8 @@ def _with_engines(runtime: Runtime, jobset: str, starts: Mapping[str, Mapping[st
 
 def _where(task: InferOperator) -> str:
     """Where its pods were seen last, and since when."""
-    from nightshift.run.pods_kept import load
-    from nightshift.run.pods_now import Stage
+    from nightshift.run.observed.pods_kept import load
+    from nightshift.run.observed.pods_now import Stage
     from nightshift.status.fleets import stages
 
     at = [each for each in stages(load(task.store, task.run)) if each.stage is not Stage.ENDED]

@@ -117,7 +117,7 @@ class PlanOperator(RunOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.planner.decisions import save_decision
-        from nightshift.run.redo import NothingToRedo
+        from nightshift.run.redo.redo import NothingToRedo
         from nightshift.spec import JobSpec
 
         with permanent_failures():

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.preview.session import Question
+    from nightshift.trial.preview.session import Question
 
 ROWS_MOST: Final = 200
 """Of a preview by DAG: its result is shown on a page."""
@@ -50,12 +50,12 @@ class PreviewOperator(BaseOperator):
         from nightshift.fields.terminal import harmless
         from nightshift.operators.engine_work import surroundings
         from nightshift.operators.run import permanent_failures
-        from nightshift.preview.outcome import UnfitEngine
-        from nightshift.preview.rows import NoRows
-        from nightshift.preview.session import preview
-        from nightshift.preview.text import lines
-        from nightshift.preview.warm import NoEngine
         from nightshift.settings import Settings
+        from nightshift.trial.preview.outcome import UnfitEngine
+        from nightshift.trial.preview.rows import NoRows
+        from nightshift.trial.preview.session import preview
+        from nightshift.trial.preview.text import lines
+        from nightshift.trial.preview.warm import NoEngine
 
         with permanent_failures():
             settings = Settings.from_environment()
@@ -70,7 +70,7 @@ class PreviewOperator(BaseOperator):
 
     def _question(self, by: str) -> Question:
         from nightshift.operators.engine_work import job_file, number_of, partition_of
-        from nightshift.preview.session import Question
+        from nightshift.trial.preview.session import Question
 
         found = [job_file(self.jobs_folder, name) for name in (self.job, self.against) if name]
         files = tuple((path.name, spec) for path, spec in found)

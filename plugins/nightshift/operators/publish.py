@@ -82,9 +82,9 @@ class PublishOperator(RunOperator):
     def verify(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Continues when the transaction is done: counts what the destination shows, then drops the staging table.
 
-        The publication is recorded in the run's folder, too (`nightshift.run.shown`).
+        The publication is recorded in the run's folder, too (`nightshift.run.observed.shown`).
         """
-        from nightshift.run import endings
+        from nightshift.run.observed import endings
 
         self.keep_lineage()
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from nightshift.fields.text import n
 from nightshift.run.names import RunRef
-from nightshift.run.redo import NotRedone, Redo
+from nightshift.run.redo.redo import NotRedone, Redo
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -91,7 +91,7 @@ def _unpublished(
     """The open redo that this request joins, or the run that was never published and is completed; None if there is neither."""
     from nightshift.run.manifest import load_manifest
     from nightshift.run.opening import load_run, opened_last, planned
-    from nightshift.run.redo_rows import load_earlier
+    from nightshift.run.redo.redo_rows import load_earlier
     from nightshift.run.seal import close, keep_closing
 
     run = opened_last(store, spec.job, partition)
@@ -155,10 +155,10 @@ def _shown(store: ObjectStore, spec: JobSpec, partition: str, shown: str | None)
 
 def _check(store: ObjectStore, warehouse: Warehouse, base: _Base, spec: JobSpec, redo: Redo) -> None:
     """Raises NotRedone, SealBroken and WarehouseError unless everything is there that the redo needs."""
-    from nightshift.run.corrected_rows import MOST, first_run, too_many
     from nightshift.run.opening import load_run
     from nightshift.run.plan import load_plan
-    from nightshift.run.redo_rows import check_inputs
+    from nightshift.run.redo.corrected_rows import MOST, first_run, too_many
+    from nightshift.run.redo.redo_rows import check_inputs
     from nightshift.run.sealed_objects import check_whole, whole
 
     frozen, record = load_run(store, base.run)
@@ -251,7 +251,7 @@ def take_rows(store: ObjectStore, run: RunRef, redo: Redo) -> Plan:
 
     Raises NotRedone, StoreUnavailable.
     """
-    from nightshift.run.redo_rows import copy_rows, load_earlier
+    from nightshift.run.redo.redo_rows import copy_rows, load_earlier
 
     earlier, plan, manifest = load_earlier(store, run, redo)
     copy_rows(store, run, earlier, plan, manifest)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.run.plan import Plan
     from nightshift.run.record import RunRecord
-    from nightshift.run.redo import Redo
+    from nightshift.run.redo.redo import Redo
     from nightshift.spec import JobSpec
     from nightshift.warehouse import Warehouse
 

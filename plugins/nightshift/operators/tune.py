@@ -10,13 +10,13 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.fields.terminal import harmless
-from nightshift.tuner.budget import DEFAULT, ROWS, ROWS_MOST, Budget
+from nightshift.trial.tune.budget import DEFAULT, ROWS, ROWS_MOST, Budget
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from nightshift.preview.session import Surroundings
     from nightshift.spec import JobSpec
+    from nightshift.trial.preview.session import Surroundings
 
 
 class TuneOperator(BaseOperator):
@@ -43,11 +43,11 @@ class TuneOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from nightshift.operators.engine_work import job_file, number_of, partition_of, surroundings
         from nightshift.operators.run import permanent_failures
-        from nightshift.preview.outcome import UnfitEngine
-        from nightshift.preview.rows import NoRows
         from nightshift.settings import Settings
-        from nightshift.tuner import session, text
-        from nightshift.tuner.trials import NotReadable
+        from nightshift.trial.preview.outcome import UnfitEngine
+        from nightshift.trial.preview.rows import NoRows
+        from nightshift.trial.tune import session, text
+        from nightshift.trial.tune.trials import NotReadable
 
         def told(number: int, trial: Any, space: Any, rate: float | None) -> None:
             self.log.info("%s", text.trial_line(number, trial, space, rate))

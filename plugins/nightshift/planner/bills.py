@@ -18,7 +18,7 @@ from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.run.seal import seal
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage

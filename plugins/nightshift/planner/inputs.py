@@ -15,7 +15,7 @@ from nightshift.planner.model import Model, UnknownModel, model_of, model_of_siz
 from nightshift.planner.order import shares
 from nightshift.planner.source import sample_warnings
 from nightshift.planner.speed import CHARS_PER_TOKEN, SPECIAL_TOKENS, Known, tokens_of
-from nightshift.run import model_files
+from nightshift.run.models import model_files
 
 if TYPE_CHECKING:
     from obstore.store import GCSCredentialProvider

@@ -1,4 +1,5 @@
-"""What a run measured: its attempts' heartbeats (`nightshift.run.heartbeats`) added up by compute profile, for its manifest.
+"""What a run measured: its attempts' heartbeats (`nightshift.run.observed.heartbeats`) added up by compute profile, for its
+manifest.
 
 A heartbeat is what an attempt claims. What it computed is at least what the ledger has of it, and nothing that is proven
 depends on it. So a heartbeat that is missing or cannot be read is counted, and stops nothing.
@@ -17,9 +18,9 @@ from typing import Any, Final
 from nightshift.planner.costs.bill import Machine
 from nightshift.planner.costs.split import Life, Parts, split
 from nightshift.run.chunks import Part
-from nightshift.run.heartbeats import Ended, Heartbeat, NotAHeartbeat
 from nightshift.run.names import RunRef
-from nightshift.run.pod_startup import ENGINE_PARTS, STAGES, Starts, read_starts
+from nightshift.run.observed.heartbeats import Ended, Heartbeat, NotAHeartbeat
+from nightshift.run.observed.pod_startup import ENGINE_PARTS, STAGES, Starts, read_starts
 from nightshift.store import Objects, ObjectTooLarge, StoreUnavailable
 
 log = logging.getLogger(__name__)

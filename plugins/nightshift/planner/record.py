@@ -11,7 +11,7 @@ from typing import Any, Final
 from nightshift.fields.text import n
 from nightshift.formats import SPEED, UnreadableFormat
 from nightshift.profiles.hardware import GPUS, TPUS, Gpu
-from nightshift.run.heartbeats import NUMBER_MOST
+from nightshift.run.observed.heartbeats import NUMBER_MOST
 from nightshift.spec import JobSpec
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 from nightshift.spec.profile_names import profile_of
@@ -101,12 +101,12 @@ class Record:
     """The speed of a sealed run. Rates are per worker and second of work: from a worker's first request to its last answer.
 
     rows: that an engine answered, also those that were lost or computed twice. workers: that computed any. work_s: their
-    seconds of work, added up. start_up_s: median seconds of each stage, by its name in `nightshift.run.pod_startup.STAGES`; a
-    stage that was not observed is missing. profile: the compute profile of the workers, which shows how their machines are
-    bought. preemptions: of workers, as their cluster saw them; none that a user or nightshift itself has caused.
-    alive_s: seconds that machines were held for its attempts, added up: from the start of each driver to its end, and before it
-    as far as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as the planner counted them before
-    the run; None if it did not look at any.
+    seconds of work, added up. start_up_s: median seconds of each stage, by its name in
+    `nightshift.run.observed.pod_startup.STAGES`; a stage that was not observed is missing. profile: the compute profile of the
+    workers, which shows how their machines are bought. preemptions: of workers, as their cluster saw them; none that a user or
+    nightshift itself has caused. alive_s: seconds that machines were held for its attempts, added up: from the start of each
+    driver to its end, and before it as far as clusters saw that (image and weights). row_tokens: input tokens of a mean row, as
+    the planner counted them before the run; None if it did not look at any.
     """
 
     workload: Workload

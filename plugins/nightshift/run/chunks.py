@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from nightshift.fields.text import n
 from nightshift.formats import CHUNK, UnreadableFormat
 from nightshift.run import parquet_cost, parquet_rows
-from nightshift.run.tally import Tally
+from nightshift.run.answers.tally import Tally
 from nightshift.spec import columns
 
 T = TypeVar("T")

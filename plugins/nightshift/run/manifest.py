@@ -76,7 +76,7 @@ class RunManifest:
     completes: the runs that the partition also shows, the latest first; empty for a run that is not a redo.
     sealed_at: ISO 8601, UTC; empty for a closing. unanswered: rows of chunks that were not committed; 0 unless it is a closing.
     empty: answers that hold nothing: texts of spaces alone, empty lists, structs without a value. equal: how often the most
-    frequent answer occurs, at least (`nightshift.run.tally`). Both None in a manifest of an earlier release.
+    frequent answer occurs, at least (`nightshift.run.answers.tally`). Both None in a manifest of an earlier release.
     digest: sha256, in hex, of the object; empty for a manifest that was not read. earlier: the manifests of `completes`, once
     they are read (`nightshift.run.sealed_objects.whole`); not stored.
     """

@@ -10,12 +10,12 @@ So a retry, a clear or a second trigger all find the same folder. Airflow alone 
       pauses/00000002.json                    a request to pause or resume the run; the highest number counts
       endings/00000001.json                   how a night of the run ended; the highest number is the last
       starts/JOBSET.json                      how long the pods of an ended JobSet took to start
-      starts/JOBSET.now.json                  where its pods are now, replaced while it runs (`nightshift.run.pods_now`)
-      closed/DIGEST.json                      what an unsealed run had committed when a redo was opened that completes it
-      source/1-part-000000000000.parquet      of a redo with corrected rows: the rows of its query, by export attempt
-      source/1-refused                        the rows of this export attempt could not be matched
-      manifest.json                           created once, by the seal
-      prompts/DIGEST.parquet                  what the dead letters were asked, for their table
+      starts/JOBSET.now.json                  where its pods are now, replaced while it runs
+      (`nightshift.run.observed.pods_now`) closed/DIGEST.json                      what an unsealed run had committed when a
+      redo was opened that completes it source/1-part-000000000000.parquet      of a redo with corrected rows: the rows of its
+      query, by export attempt source/1-refused                        the rows of this export attempt could not be matched
+      manifest.json                           created once, by the seal prompts/DIGEST.parquet                  what the dead
+      letters were asked, for their table
 
 Workers write under a prefix of their own, where their rights end. PLAN is the `uid` of `plan.json`, which is random, so
 leftovers of another plan, or of another run that had this name, are never found::
@@ -27,7 +27,7 @@ leftovers of another plan, or of another run that had this name, are never found
       notes/lost/chunk-00000012/ATTEMPT-500   an attempt computed 500 rows that another committed
       attempts/ATTEMPT/00000007.json          what an attempt has done so far; the one with the highest number counts
 
-What an engine has compiled is for later runs of the job, too (`nightshift.run.compile_cache`)::
+What an engine has compiled is for later runs of the job, too (`nightshift.run.models.compile_cache`)::
 
     _workers/JOB/compile-cache/KEY.tar        no partition has this name
 """
@@ -47,7 +47,7 @@ CHUNKS_MAX: Final = 10**8
 """As many as the eight digits in a chunk's name can number."""
 PUBLISHED: Final = "published"
 FAILED: Final = "failed"
-"""How a night of a run ended (`nightshift.run.endings`), in the tables too."""
+"""How a night of a run ended (`nightshift.run.observed.endings`), in the tables too."""
 _CHUNK: Final = re.compile(r"/ledger/chunk-(\d{8})\.parquet")
 _PARTIAL: Final = re.compile(r"/partials/chunk-(\d{8})/([^/]+)\.parquet")
 _DEAD: Final = re.compile(r"/notes/dead/chunk-\d{8}-(\d+)")

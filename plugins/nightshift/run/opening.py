@@ -28,7 +28,7 @@ from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.pins import Pins
 from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.run.record import RunRecord
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.spec import JobSpec
 from nightshift.store import create_or_read, get_bytes
 

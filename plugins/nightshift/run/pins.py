@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from nightshift.run import hub_revision, weights
-from nightshift.run.hub_cache import offline
+from nightshift.run.models import hub_revision, weights
+from nightshift.run.models.hub_cache import offline
 from nightshift.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ class Pins:
     """What a run pins; None for what is not pinned.
 
     commit: of a model on the Hub, 40 hex digits. weights: of a model in a bucket, the fingerprint of its folder
-    (`nightshift.run.weights.look`). weights_bytes: of the model's files, as far as an engine fetches them; it only decides how
-    much of a node's disk a pod asks for. server_image, cpu_server_image, tpu_server_image: references of the engine's images.
+    (`nightshift.run.models.weights.look`). weights_bytes: of the model's files, as far as an engine fetches them; it only
+    decides how much of a node's disk a pod asks for. server_image, cpu_server_image, tpu_server_image: references of the
+    engine's images.
     """
 
     commit: str | None = None
@@ -58,10 +59,9 @@ def pin_model(
 ) -> Pins:
     """What the job's model is now.
 
-    environment: variables of Hugging Face's own clients (`nightshift.run.hub_revision`). credentials: for a model in a bucket,
-    as `nightshift.store.open_store` takes them.
-    Raises `nightshift.run.hub_revision.NoSuchRevision`, `nightshift.run.hub_revision.HubUnavailable`,
-    `nightshift.run.weights.NoWeights`, and StoreUnavailable.
+    environment: variables of Hugging Face's own clients (`nightshift.run.models.hub_revision`). credentials: for a model in a
+    bucket, as `nightshift.store.open_store` takes them. Raises `nightshift.run.models.hub_revision.NoSuchRevision`,
+    `nightshift.run.models.hub_revision.HubUnavailable`, `nightshift.run.models.weights.NoWeights`, and StoreUnavailable.
     """
     scheme, _, place = spec.model.uri.partition("://")
     if scheme == "gs":

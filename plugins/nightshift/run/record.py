@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from nightshift import __version__
 from nightshift.formats import WRITTEN_BY, UnreadableFormat
 from nightshift.run.pins import Pins
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.spec import JobSpec
 
 

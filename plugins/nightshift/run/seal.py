@@ -27,15 +27,16 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
-from nightshift.run import chunks, parquet_rows, redo_rows, tolerance
+from nightshift.run import chunks, parquet_rows, tolerance
+from nightshift.run.answers.tally import Tally
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.ledger import ForeignObject, Ledger
 from nightshift.run.manifest import CompletedRun, RunManifest, SealedChunk, load_completed, load_manifest, read_manifest
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
 from nightshift.run.plan import Plan
-from nightshift.run.redo import Redo
-from nightshift.run.tally import Tally
+from nightshift.run.redo import redo_rows
+from nightshift.run.redo.redo import Redo
 from nightshift.spec import JobSpec, columns
 from nightshift.store import ObjectStorage, ObjectTooLarge, create_or_read
 

@@ -18,7 +18,7 @@ from nightshift.fields.text import n
 from nightshift.run.manifest import RunManifest, SealedChunk, load_completed
 from nightshift.run.names import RunRef
 from nightshift.run.plan import Plan
-from nightshift.run.redo import Redo
+from nightshift.run.redo.redo import Redo
 from nightshift.run.seal import merkle_root
 from nightshift.store import reaching, version_of
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
-from nightshift.run import endings
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
+from nightshift.run.observed import endings
 from nightshift.run.parquet_rows import pieces
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
 from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, chunks_listed, listed, read_footer

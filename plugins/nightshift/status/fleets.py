@@ -1,5 +1,5 @@
-"""Where the pods of a run are and who has to act, for people: what `nightshift.run.pods_now` knows, with heartbeats, added
-up."""
+"""Where the pods of a run are and who has to act, for people: what `nightshift.run.observed.pods_now` knows, with heartbeats,
+added up."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nightshift.fields.text import minutes, n
-from nightshift.run.heartbeats import Heartbeat
-from nightshift.run.pods_now import Acts, JobSetNow, Stage, refined, waited_s
+from nightshift.run.observed.heartbeats import Heartbeat
+from nightshift.run.observed.pods_now import Acts, JobSetNow, Stage, refined, waited_s
 from nightshift.status.progress import STALLED_S
 
 RESTARTS: Final = 2

@@ -17,11 +17,11 @@ from obstore.store import ObjectStore
 from nightshift.fields.text import n
 from nightshift.planner.bills import bill_seen
 from nightshift.planner.costs.prices import Prices
-from nightshift.run import pods_kept
 from nightshift.run.names import RunRef
+from nightshift.run.observed import pods_kept
+from nightshift.run.observed.pod_startup import Starts
+from nightshift.run.observed.pods_now import JobSetNow, LastWords
 from nightshift.run.opening import NoSuchRun
-from nightshift.run.pod_startup import Starts
-from nightshift.run.pods_now import JobSetNow, LastWords
 from nightshift.status import distributions, samples
 from nightshift.status.dead_letters import DeadLetters
 from nightshift.status.distributions import Compared

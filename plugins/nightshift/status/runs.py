@@ -19,8 +19,8 @@ from obstore.store import ObjectStore
 from nightshift.fields.mistakes import nearest
 from nightshift.fields.text import n
 from nightshift.run.names import RunRef
+from nightshift.run.observed.shown import Known, read, whole
 from nightshift.run.opening import NoSuchRun
-from nightshift.run.shown import Known, read, whole
 from nightshift.status.chunk_footer import asked
 from nightshift.status.readers import READERS, readers
 from nightshift.status.shown import as_json
@@ -123,8 +123,8 @@ def find(store: ObjectStore, text: str) -> RunRef:
     """The run that a person means: JOB (its newest run), JOB/DAY (the newest of that day), JOB/DAY/RUN, or RUN, an id or the
     beginning of one.
 
-    The newest run is the one that was asked for last (`nightshift.run.shown`) in the newest partition. The store is rooted at
-    the bucket. Raises NoSuchRun, which says what there is instead; StoreUnavailable.
+    The newest run is the one that was asked for last (`nightshift.run.observed.shown`) in the newest partition. The store is
+    rooted at the bucket. Raises NoSuchRun, which says what there is instead; StoreUnavailable.
     """
     asked = _Asked(store)
     parts = [part for part in text.strip().split("/") if part]

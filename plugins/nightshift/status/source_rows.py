@@ -13,7 +13,7 @@ from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.names import RunRef
 from nightshift.run.parquet_rows import RowGroups
 from nightshift.run.plan import Plan
-from nightshift.run.redo_rows import ORDINAL
+from nightshift.run.redo.redo_rows import ORDINAL
 from nightshift.status.shown import shown
 from nightshift.store import ObjectChanged, ObjectFile
 

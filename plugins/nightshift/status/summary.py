@@ -14,15 +14,16 @@ from obstore.store import ObjectStore
 
 from nightshift.fields.text import minutes, n
 from nightshift.formats import UnreadableFormat
-from nightshift.run import endings, pauses, pods_kept
-from nightshift.run.endings import Ending
+from nightshift.run import pauses
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
+from nightshift.run.observed import endings, pods_kept
+from nightshift.run.observed.endings import Ending
+from nightshift.run.observed.pods_now import Stage
+from nightshift.run.observed.shown import Known, Place, Word, places
 from nightshift.run.opening import NoSuchRun, load_run, planned
 from nightshift.run.plan import Plan, PlanError
-from nightshift.run.pods_now import Stage
 from nightshift.run.record import RunRecord
-from nightshift.run.shown import Known, Place, Word, places
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import asked, listed, only_answer
 from nightshift.status.concerns import ENOUGH, concerns
@@ -57,7 +58,7 @@ class Summary:
     by workers' notes. rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the
     deadline of its job, from when its rows were exported. redo_of: the run that it completes, which has redo_rows rows, those
     with an answer too. published: its last publication, whatever came after that. place: whether the table shows it
-    (`nightshift.run.shown`); one that another run has completed or replaced needs no attention.
+    (`nightshift.run.observed.shown`); one that another run has completed or replaced needs no attention.
     """
 
     run: RunRef

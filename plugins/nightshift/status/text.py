@@ -8,7 +8,7 @@ from typing import Any, Final
 from nightshift.fields.text import n
 from nightshift.planner.costs.bill import Bill, units
 from nightshift.planner.costs.prices import no_price
-from nightshift.run.pod_startup import ENGINE_PARTS, in_order
+from nightshift.run.observed.pod_startup import ENGINE_PARTS, in_order
 from nightshift.status.rate import WINDOW_S
 from nightshift.status.report import Status, iso
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from nightshift.run.pods_now import waited_s
+from nightshift.run.observed.pods_now import waited_s
 
 WAITS_S: Final = 900.0
 """After so long, a night that was due or was triggered should have begun."""

@@ -19,11 +19,11 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.planner.measured import Seen
-from nightshift.run.heartbeats import BYTES_MOST, Ended, Heartbeat, NotAHeartbeat
 from nightshift.run.ledger import PAGE
 from nightshift.run.names import Work
-from nightshift.run.pod_startup import Starts
-from nightshift.run.pods_now import waited_s
+from nightshift.run.observed.heartbeats import BYTES_MOST, Ended, Heartbeat, NotAHeartbeat
+from nightshift.run.observed.pod_startup import Starts
+from nightshift.run.observed.pods_now import waited_s
 from nightshift.status.chunk_footer import asked
 from nightshift.status.readers import readers
 from nightshift.status.shown import as_json

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.fleet.records import WatchReport
     from nightshift.jobset.kubernetes.aio import AsyncJobSetApi
     from nightshift.jobset.kubernetes.follow import Followed, Follower
-    from nightshift.run.pods_now import JobSetNow
+    from nightshift.run.observed.pods_now import JobSetNow
 
 KILL_AGAIN_S: Final = 1.0
 KillPolicy = Literal["delete", "suspend", "leave"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.local.client import LocalRuntime
     from nightshift.jobset.observation import Observation
     from nightshift.jobset.verdict.cannot_start import CannotStart
-    from nightshift.run.pods_now import JobSetNow
+    from nightshift.run.observed.pods_now import JobSetNow
 
 
 class LocalJobSetTrigger(BaseTrigger):
@@ -184,7 +184,7 @@ class LocalJobSetTrigger(BaseTrigger):
         """Keeps where the JobSet's pods are; returns it in words."""
         from nightshift.jobset.fleet.shown import heard
         from nightshift.jobset.verdict.stages import jobset_now, pod_now
-        from nightshift.run.pods_now import in_words
+        from nightshift.run.observed.pods_now import in_words
 
         if seen.jobset is None:
             return "it is gone"

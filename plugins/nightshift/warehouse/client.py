@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nightshift.run.manifest import RunManifest
     from nightshift.run.order import Counts, Order
     from nightshift.run.plan import ExportedSource
-    from nightshift.run.redo import Redo
+    from nightshift.run.redo.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
     from nightshift.warehouse.dead_letters import Prompts

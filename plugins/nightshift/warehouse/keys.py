@@ -2,7 +2,7 @@
 
 A key is compared as its JSON, with all columns and NULLs: BigQuery groups by no struct, and NULL is equal to NULL there. NaN is
 one key, and so are 0.0 and -0.0, which no join can tell apart. Keys that differ here also differ for a redo
-(`nightshift.run.redo_rows.key_bytes`).
+(`nightshift.run.redo.redo_rows.key_bytes`).
 """
 
 from __future__ import annotations

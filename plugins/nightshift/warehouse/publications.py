@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from google.cloud.bigquery import ScalarQueryParameter
 
     from nightshift.run.names import RunRef
-    from nightshift.run.redo import Redo
+    from nightshift.run.redo.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 

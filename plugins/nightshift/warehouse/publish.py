@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from nightshift.run.manifest import RunManifest
     from nightshift.run.names import RunRef
-    from nightshift.run.redo import Redo
+    from nightshift.run.redo.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
@@ -37,7 +37,7 @@ URIS_PER_LOAD: Final = 10_000
 
 @dataclass(frozen=True)
 class Part:
-    """What one run adds to a partition: the published run itself, or one that it completes (`nightshift.run.redo`).
+    """What one run adds to a partition: the published run itself, or one that it completes (`nightshift.run.redo.redo`).
 
     suffix: of its parameters; none for the published run. tables: staging tables (``project.dataset.table``), each with the
     URIs of its chunks.

@@ -21,7 +21,7 @@ from nightshift import exits
 from nightshift.driver import compile_cache
 from nightshift.jobset.manifest.constants import DRIVER
 from nightshift.jobset.manifest.render import render
-from nightshift.run.compile_cache import COMPILED, Place
+from nightshift.run.models.compile_cache import COMPILED, Place
 from nightshift.settings import Settings
 from nightshift.store import open_store
 from tests.integration.driver.canned import CannedEngine

@@ -21,8 +21,8 @@ from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
 from nightshift.run.names import canonical_json
-from nightshift.run.pods_kept import load
-from nightshift.run.pods_now import Stage
+from nightshift.run.observed.pods_kept import load
+from nightshift.run.observed.pods_now import Stage
 from nightshift.settings import Settings
 from nightshift.triggers.local import LocalJobSetTrigger
 from tests.builders import RUN, a_plan, a_record, a_spec

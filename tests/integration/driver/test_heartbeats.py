@@ -18,7 +18,7 @@ from nightshift.planner.costs.split import PARTS
 from nightshift.planner.measured import look
 from nightshift.planner.speeds import nearest, records_of
 from nightshift.run import chunks
-from nightshift.run.heartbeats import Ended, Heartbeat
+from nightshift.run.observed.heartbeats import Ended, Heartbeat
 from nightshift.store import ObjectStorage, open_store
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import TO_THE_END, DriverProcess, PreparedRun, prepare

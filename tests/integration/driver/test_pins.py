@@ -15,11 +15,11 @@ from local.hub_api import HubApi
 from nightshift import exits
 from nightshift.driver import copy_model
 from nightshift.run import opening
-from nightshift.run.hub_revision import PAUSES_S, HubModel, HubUnavailable, NoSuchRevision, model_at
-from nightshift.run.model_copy import DIGEST
+from nightshift.run.models.hub_revision import PAUSES_S, HubModel, HubUnavailable, NoSuchRevision, model_at
+from nightshift.run.models.model_copy import DIGEST
+from nightshift.run.models.weights import NoWeights, WeightsChanged, check, look
 from nightshift.run.pins import Pins, pin_model
 from nightshift.run.plan import Plan, save_plan
-from nightshift.run.weights import NoWeights, WeightsChanged, check, look
 from nightshift.store import StoreUnavailable, open_store
 from tests.builders import a_spec, bound, write_input
 from tests.integration.driver.canned import CannedEngine
@@ -176,7 +176,7 @@ class TestWeights:
         weights.write_bytes(bytes(range(256)) * (80 << 10))  # 20 MiB: uploaded in parts
         (weights.parent / "config.json").write_text("{}")
         arguments = ["org/secret", OLD, uri := f"gs://{bucket.name}/org/secret/{OLD}"]
-        monkeypatch.setattr("nightshift.run.model_copy.PAUSES_S", (0.0,))
+        monkeypatch.setattr("nightshift.run.models.model_copy.PAUSES_S", (0.0,))
 
         with HubApi(tmp_path, tokens={TOKEN: ("org/secret",)}, private=("org/secret",)) as hub:
             monkeypatch.setenv("HF_ENDPOINT", hub.url)

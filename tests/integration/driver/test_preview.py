@@ -21,16 +21,16 @@ from nightshift.cli import preview as command
 from nightshift.jobset.labels import RUN_URL_ANNOTATION
 from nightshift.jobset.observation import Observation
 from nightshift.planner.costs.prices import Prices
-from nightshift.preview import results
-from nightshift.preview.compute import compute
-from nightshift.preview.keeper import Keeper
-from nightshift.preview.names import EngineFolder
-from nightshift.preview.outcome import UnfitEngine
-from nightshift.preview.session import Surroundings
 from nightshift.run.names import WORKERS, split_run_url
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
+from nightshift.trial.preview import results
+from nightshift.trial.preview.compute import compute
+from nightshift.trial.preview.keeper import Keeper
+from nightshift.trial.preview.names import EngineFolder
+from nightshift.trial.preview.outcome import UnfitEngine
+from nightshift.trial.preview.session import Surroundings
 from tests.integration.driver.canned import CannedEngine, vector_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -277,7 +277,7 @@ def test_a_warm_engine_is_started_once_and_asked_in_the_bucket(
     (manifest,) = runtime.submitted
     (driver,) = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
     assert codes == [exits.DONE, exits.DONE]
-    assert driver["command"] == ["python3", "-m", "nightshift.preview.keeper"]
+    assert driver["command"] == ["python3", "-m", "nightshift.trial.preview.keeper"]
     second, first = results.newest(store, "tickets", 2)
     assert first.variants[0].rows[0].answer == second.variants[0].rows[0].answer == "PLEASE"
     # Workers may create below their own prefix alone.

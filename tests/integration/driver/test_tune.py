@@ -19,17 +19,17 @@ from obstore.store import LocalStore, ObjectStore
 from nightshift.formats import PREVIEW
 from nightshift.jobset.labels import RUN_URL_ANNOTATION
 from nightshift.jobset.observation import Observation
-from nightshift.preview import warm
-from nightshift.preview.keeper import Keeper
-from nightshift.preview.names import EngineFolder
-from nightshift.preview.outcome import EngineGone, EngineTaken
-from nightshift.preview.rows import to_parquet
 from nightshift.run.names import canonical_json, split_run_url
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage, get_bytes
-from nightshift.tuner.engines import EngineFailed, JobSetEngines
-from nightshift.tuner.points import Cause, Point
-from nightshift.tuner.space import at, space_of
+from nightshift.trial.preview import warm
+from nightshift.trial.preview.keeper import Keeper
+from nightshift.trial.preview.names import EngineFolder
+from nightshift.trial.preview.outcome import EngineGone, EngineTaken
+from nightshift.trial.preview.rows import to_parquet
+from nightshift.trial.tune.engines import EngineFailed, JobSetEngines
+from nightshift.trial.tune.points import Cause, Point
+from nightshift.trial.tune.space import at, space_of
 from tests.builders import a_spec
 from tests.integration.driver.canned import CannedEngine
 

@@ -22,12 +22,12 @@ import yaml
 from local import models, vllm
 from local.environments import ROOT, python_of
 from nightshift import exits
-from nightshift.preview.rows import read_rows
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.store import open_store
-from nightshift.tuner import sample
-from nightshift.tuner.session import WARM_UP
+from nightshift.trial.preview.rows import read_rows
+from nightshift.trial.tune import sample
+from nightshift.trial.tune.session import WARM_UP
 from tests.integration.emulators import StorageEmulator
 from tests.integration.runtime.agents import AgentProcess
 

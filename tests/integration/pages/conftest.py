@@ -12,8 +12,8 @@ import pytest
 from google.cloud.storage import Client as StorageClient  # type: ignore[import-untyped]
 from obstore.store import ObjectStore
 
-from nightshift.run.endings import Ending, record
-from nightshift.run.heartbeats import Ended
+from nightshift.run.observed.endings import Ending, record
+from nightshift.run.observed.heartbeats import Ended
 from nightshift.store import open_store
 from tests.chat_run import ChatRun, a_chat_run
 from tests.integration.emulators import StorageEmulator

@@ -13,19 +13,19 @@ from pathlib import Path
 
 from obstore.store import ObjectStore
 
-from nightshift.preview.rows import kept_rows
-from nightshift.run import redo_rows
-from nightshift.run.corrected_rows import take_corrected
 from nightshift.run.inputs import InputReader
 from nightshift.run.names import RunRef
 from nightshift.run.opening import load_run
 from nightshift.run.pins import UNPINNED
 from nightshift.run.plan import ExportedSource, Plan, load_plan
-from nightshift.run.redo import Redo
+from nightshift.run.redo import redo_rows
+from nightshift.run.redo.corrected_rows import take_corrected
+from nightshift.run.redo.redo import Redo
 from nightshift.run.seal import close, keep_closing, seal
 from nightshift.status.dead_letters import DeadLetters
 from nightshift.status.explanation import explain
 from nightshift.store import open_store
+from nightshift.trial.preview.rows import kept_rows
 from nightshift.warehouse.extract import build_plan
 from tests.builders import a_fix, a_spec
 

@@ -22,9 +22,9 @@ from nightshift.operators.audit import AuditFailureOperator, AuditOperator
 from nightshift.operators.failures import Entry, NightFailed
 from nightshift.planner.bills import seal_measured
 from nightshift.planner.costs.report import by_job
-from nightshift.run import endings, shown
-from nightshift.run.endings import Ending
 from nightshift.run.names import RunRef
+from nightshift.run.observed import endings, shown
+from nightshift.run.observed.endings import Ending
 from nightshift.store import StoreUnavailable, list_numbered
 from nightshift.triggers.ended import MARKED
 from nightshift.warehouse import publications

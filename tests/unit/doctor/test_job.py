@@ -15,7 +15,7 @@ from nightshift.doctor import images, job, model
 from nightshift.doctor.checks import CHECKS, JOB_CHECKS, STREAM_CHECKS, diagnose
 from nightshift.doctor.findings import Failed, Ok, Skipped
 from nightshift.doctor.images import Image
-from nightshift.run import hub_revision, weights
+from nightshift.run.models import hub_revision, weights
 from nightshift.settings import Settings
 from tests.builders import a_spec
 from tests.unit.doctor.fakes import FakeConnections, google, here

@@ -36,9 +36,9 @@ from nightshift.operators.jobset_errors import (
     JobSetTaskError,
     JobSetUnknown,
 )
-from nightshift.run.pod_startup import Starts
-from nightshift.run.pods_kept import load
-from nightshift.run.pods_now import JobSetNow, PodNow, Stage
+from nightshift.run.observed.pod_startup import Starts
+from nightshift.run.observed.pods_kept import load
+from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage
 from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_chunk, a_record, a_spec
@@ -97,7 +97,7 @@ class TestEnds:
         assert starts.taken == ({POD} if reason else frozenset())
 
     def test_that_this_cannot_be_kept_fails_nothing(self, night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("nightshift.run.pod_startup.create_or_read", lambda *_: 1 / 0)
+        monkeypatch.setattr("nightshift.run.observed.pod_startup.create_or_read", lambda *_: 1 / 0)
         name = night.execute()
         night.commit(0, 1)
         pod = an_ended_pod(POD, code=exits.DONE)

@@ -17,7 +17,7 @@ from nightshift.planner import tokens
 from nightshift.planner.inputs import IMAGE_TOKENS, known_of
 from nightshift.planner.record import Record, Workload
 from nightshift.planner.speed import CHARS_PER_TOKEN, INPUT_TOKENS, SPECIAL_TOKENS, Basis, speed_of
-from nightshift.run.model_files import BYTES_MAX, CONFIG, TOKENIZER, NoFile, read_file
+from nightshift.run.models.model_files import BYTES_MAX, CONFIG, TOKENIZER, NoFile, read_file
 from nightshift.run.order import Counts
 from nightshift.run.pins import Pins
 from nightshift.spec import JobSpec
@@ -214,8 +214,8 @@ def test_a_model_that_the_hub_does_not_have_is_not_just_a_config_that_is_not_kno
 
 
 def test_a_folder_without_a_file_is_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightshift.run.model_files.open_folder", lambda *_: MemoryStore())
-    monkeypatch.setattr("nightshift.run.weights.open_folder", lambda *_: MemoryStore())
+    monkeypatch.setattr("nightshift.run.models.model_files.open_folder", lambda *_: MemoryStore())
+    monkeypatch.setattr("nightshift.run.models.weights.open_folder", lambda *_: MemoryStore())
 
     known = known_of(a_spec(model__uri="gs://models/m"), Pins(), environment={})
 
@@ -326,7 +326,7 @@ def test_a_file_that_is_too_large_is_not_read(hub: dict[str, str], tmp_path: Pat
 def test_a_file_in_a_bucket_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from obstore.store import LocalStore
 
-    monkeypatch.setattr("nightshift.run.model_files.open_folder", lambda *_: LocalStore(tmp_path))
+    monkeypatch.setattr("nightshift.run.models.model_files.open_folder", lambda *_: LocalStore(tmp_path))
     with open(tmp_path / CONFIG, "wb") as file:
         file.truncate(BYTES_MAX[CONFIG] + 1)
 
@@ -376,7 +376,7 @@ def test_a_file_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         {**a_spec().model_dump(mode="json"), "model": {"name": "m", "uri": "gs://models/m", "revision": "r"}}
     )
     (tmp_path / CONFIG).write_text("{}")
-    monkeypatch.setattr("nightshift.run.model_files.open_folder", lambda *_: LocalStore(tmp_path))
+    monkeypatch.setattr("nightshift.run.models.model_files.open_folder", lambda *_: LocalStore(tmp_path))
 
     assert read_file(spec, CONFIG, Pins()) == b"{}"
     with pytest.raises(NoFile, match=r"there is no gs://models/m/tokenizer\.json"):

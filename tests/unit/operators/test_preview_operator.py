@@ -10,12 +10,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators import engine_work
 from nightshift.operators.preview import PreviewOperator
-from nightshift.preview import session
-from nightshift.preview.outcome import EngineGone
-from nightshift.preview.results import NightEstimate, Preview, Variant
-from nightshift.preview.rows import NoRows
-from nightshift.preview.session import Question
-from nightshift.preview.warm import NoEngine
+from nightshift.trial.preview import session
+from nightshift.trial.preview.outcome import EngineGone
+from nightshift.trial.preview.results import NightEstimate, Preview, Variant
+from nightshift.trial.preview.rows import NoRows
+from nightshift.trial.preview.session import Question
+from nightshift.trial.preview.warm import NoEngine
 
 pytestmark = pytest.mark.unit
 

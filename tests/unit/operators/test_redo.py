@@ -25,14 +25,15 @@ from nightshift.operators.redo import open_again, take_rows
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import decide
 from nightshift.planner.speed import Known, tokens_of
-from nightshift.run import opening, redo_rows
+from nightshift.run import opening
 from nightshift.run.inputs import InputReader
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef, Work, canonical_json
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.order import Order
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
-from nightshift.run.redo import NothingToRedo, NotRedone, Redo
+from nightshift.run.redo import redo_rows
+from nightshift.run.redo.redo import NothingToRedo, NotRedone, Redo
 from nightshift.run.seal import ConservationError, seal
 from nightshift.run.sealed_objects import SealBroken, check_whole, whole
 from nightshift.run.tolerance import ToleranceExceeded

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from nightshift.operators.redo import CORRECTED, DEAD_LETTERS, open_again
-from nightshift.run import corrected_rows
-from nightshift.run.corrected_rows import NotMatched, exported, take_corrected
 from nightshift.run.manifest import load_manifest
 from nightshift.run.names import RunRef, canonical_json, run_digest
 from nightshift.run.opening import load_run, open_run
 from nightshift.run.plan import ExportedSource, Plan, load_plan, save_plan
-from nightshift.run.redo import NotRedone
-from nightshift.run.redo_rows import ORDINAL, WRITTEN, key_bytes
+from nightshift.run.redo import corrected_rows
+from nightshift.run.redo.corrected_rows import NotMatched, exported, take_corrected
+from nightshift.run.redo.redo import NotRedone
+from nightshift.run.redo.redo_rows import ORDINAL, WRITTEN, key_bytes
 from nightshift.run.seal import close, seal
 from nightshift.run.sealed_objects import SealBroken, check_whole, whole
 from nightshift.run.tolerance import ToleranceExceeded

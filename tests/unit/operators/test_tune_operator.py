@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators import engine_work
 from nightshift.operators.tune import TuneOperator
-from nightshift.preview.outcome import EngineTaken
-from nightshift.tuner import session
-from nightshift.tuner.points import Cause
+from nightshift.trial.preview.outcome import EngineTaken
+from nightshift.trial.tune import session
+from nightshift.trial.tune.points import Cause
 from tests.unit.test_tune_command import DAY, PlantedEngines, Tuned, by_seqs
 
 pytestmark = pytest.mark.unit

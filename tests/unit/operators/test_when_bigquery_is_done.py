@@ -17,7 +17,7 @@ from nightshift.operators.audit import AuditFailureOperator
 from nightshift.operators.dead_letters import prompts_of
 from nightshift.operators.failures import Entry, NightFailed
 from nightshift.operators.publish import PublishOperator
-from nightshift.run import endings
+from nightshift.run.observed import endings
 from nightshift.settings import Settings
 from tests.chat_run import OPENED, ChatRun, a_chat_run
 

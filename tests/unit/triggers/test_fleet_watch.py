@@ -23,8 +23,8 @@ from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.run import pauses
 from nightshift.run.ledger import committed_rows
-from nightshift.run.pods_kept import load
-from nightshift.run.pods_now import JobSetNow, PodNow, Stage
+from nightshift.run.observed.pods_kept import load
+from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage
 from nightshift.triggers import jobset as triggers_jobset
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger

@@ -15,8 +15,8 @@ from nightshift.jobset.runtime import JobSetNotFound, Runtime, RuntimeUnavailabl
 from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import jobset_now, pod_now, with_log
 from nightshift.run.names import RunRef
-from nightshift.run.pods_kept import load_one
-from nightshift.run.pods_now import JobSetNow, PodNow, Stage, merged, waited_s
+from nightshift.run.observed.pods_kept import load_one
+from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage, merged, waited_s
 from nightshift.store import reaching
 
 if TYPE_CHECKING:

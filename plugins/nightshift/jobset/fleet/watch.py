@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from nightshift.jobset.fleet.forecast import Fleet, Forecast, Rows
     from nightshift.jobset.kubernetes.follow import Log
+    from nightshift.run.observed.pods_now import JobSetNow
     from nightshift.run.pauses import PauseRequest
-    from nightshift.run.pods_now import JobSetNow
 
 CHECK_S: Final = 60.0
 FIRST_S: Final = 10.0

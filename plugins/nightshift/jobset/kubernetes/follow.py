@@ -29,7 +29,7 @@ from nightshift.jobset.verdict.outcome import over_in_its_queue
 from nightshift.jobset.verdict.pending import waiting_of
 from nightshift.jobset.verdict.pod_ends import end_of
 from nightshift.jobset.verdict.stages import jobset_now, with_log
-from nightshift.run.pods_now import JobSetNow, PodNow, in_words
+from nightshift.run.observed.pods_now import JobSetNow, PodNow, in_words
 
 WaitEnd = Literal["finished", "lost", "deadline", "starved", "disrupted", "broken", "gave_up", "refused", "look"]
 Verdict = tuple[WaitEnd, str]

@@ -11,7 +11,7 @@ from nightshift.jobset.labels import INDEX_ANNOTATION
 from nightshift.jobset.observation import containers, slim_pod
 from nightshift.jobset.verdict.pod_ends import disruption_of
 from nightshift.jobset.verdict.stages import pod_now, vanished
-from nightshift.run.pods_now import PodNow, Stage
+from nightshift.run.observed.pods_now import PodNow, Stage
 
 ENDED_MAX: Final = 100
 """Failed and deleted pods that are kept in enough detail to be judged; the newest, if there are more."""

@@ -9,7 +9,7 @@ from nightshift.jobset.manifest.escaping import literal
 from nightshift.jobset.manifest.pod_template import SERVER_IDENTITY, client_of
 from nightshift.jobset.manifest.render_request import RenderRequest
 from nightshift.jobset.manifest.server import image, launch
-from nightshift.run.compile_cache import KEY_VARIABLE, ROOT_VARIABLE
+from nightshift.run.models.compile_cache import KEY_VARIABLE, ROOT_VARIABLE
 from nightshift.run.names import digest_of
 from nightshift.settings import JOB_MARK
 

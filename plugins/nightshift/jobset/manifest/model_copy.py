@@ -8,7 +8,7 @@ from nightshift import exits
 from nightshift.jobset.identity import digest_name
 from nightshift.jobset.manifest.constants import KEEP_FINISHED_SECONDS, RETRIES
 from nightshift.jobset.manifest.pod_template import client_of, identity, scratch
-from nightshift.run.model_copy import folder_of
+from nightshift.run.models.model_copy import folder_of
 from nightshift.settings import Settings
 
 ACCOUNT: Final = "nightshift-models"

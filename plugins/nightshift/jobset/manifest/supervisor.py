@@ -14,7 +14,7 @@ it answers ``GET /health``. SILENCE_S: how long it may not answer later, before 
   waits for the pod sees it as with one engine. One that answered once is started again beside the others, when all its
   processes are gone (so its memory is free), after a pause that doubles. `STARTS_MOST` starts in a row without an answer end
   the container too: a new one may cure what ails the accelerator.
-- One that answers ``GET /health`` may answer nothing else. The driver finds out (`nightshift.driver.trial`), and says it by
+- One that answers ``GET /health`` may answer nothing else. The driver finds out, and says it by
   a datagram to 127.0.0.1 and the engine's port, which engines use for TCP alone. Then it is killed and started again.
 - SIGTERM goes to all of them; when they have ended, it ends with 143.
 - It is process 1 of the container, so it reaps what other processes leave behind.

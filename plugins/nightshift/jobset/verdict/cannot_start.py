@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from nightshift.fields.text import n
 from nightshift.jobset.verdict.exit_codes import in_words
-from nightshift.run.pods_now import LastWords, PodEnding, PodNow, Stage, waited_s
+from nightshift.run.observed.pods_now import LastWords, PodEnding, PodNow, Stage, waited_s
 
 TRIES: Final = 3
 """A kubelet waits 10 s and 20 s between them: with an engine that exits after a minute, about four minutes."""

@@ -12,7 +12,7 @@ _PREPARED: Final = re.compile(r"init engine \(.*\) took ([\d.]+) s")
 
 
 def engine_start(lines: Iterable[str]) -> dict[str, float]:
-    """Seconds by part (`nightshift.run.pod_startup.ENGINE_PARTS`); a part of which the log says nothing is missing.
+    """Seconds by part (`nightshift.run.observed.pod_startup.ENGINE_PARTS`); a part of which the log says nothing is missing.
 
     Of an engine of several processes, the slowest counts. On a CPU vLLM names no time for compiling: the warm-up has it.
     """

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from nightshift.run.pods_now import CHARACTERS_MOST, LINES_MOST, clipped
+from nightshift.run.observed.pods_now import CHARACTERS_MOST, LINES_MOST, clipped
 
 _LOGGED: Final = re.compile(r"^\s*(?:\([^)]*\)\s*)?(?:(?:ERROR|CRITICAL)\s+\S+\s+\S+\s+(?:\[[^\]]*\]\s*)?)?")
 """What vLLM puts before a line: the process, the level, the time, the file."""

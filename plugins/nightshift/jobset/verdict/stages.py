@@ -1,4 +1,4 @@
-"""Where each pod of a JobSet is, and who has to act, by its cluster's objects (`nightshift.run.pods_now`). Pure."""
+"""Where each pod of a JobSet is, and who has to act, by its cluster's objects (`nightshift.run.observed.pods_now`). Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.pending import POD_EVENTS, latest
 from nightshift.jobset.verdict.pod_ends import EndCause, end_of, index_of
 from nightshift.jobset.verdict.text import shorten
-from nightshift.run.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage, waited_s
+from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodEnding, PodNow, Stage, waited_s
 
 PATIENCE_S: Final = 600.0
 """Quota and machines often come within minutes, and then nobody has to act."""

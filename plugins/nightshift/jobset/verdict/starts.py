@@ -15,14 +15,15 @@ from typing import Any, Final
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.observation import Observation, condition, containers
 from nightshift.jobset.verdict.pod_ends import EndCause, end_of
-from nightshift.run.pod_startup import RAN
+from nightshift.run.observed.pod_startup import RAN
 
 AT_ONCE_S: Final = 60.0
 """A pod that was created later than this after the admission is a replacement, which waited for no quota."""
 
 
 def starts_of(seen: Observation) -> dict[str, dict[str, float]]:
-    """Seconds by stage (`nightshift.run.pod_startup.STAGES`, and `RAN`) of each pod, by its name; unknown ones are missing."""
+    """Seconds by stage (`nightshift.run.observed.pod_startup.STAGES`, and `RAN`) of each pod, by its name; unknown ones are
+    missing."""
     return {pod["metadata"]["name"]: stages for pod in seen.pods if (stages := _stages(pod, seen.workload))}
 
 

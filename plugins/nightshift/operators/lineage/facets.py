@@ -29,7 +29,7 @@ from nightshift.spec import columns
 
 if TYPE_CHECKING:
     from nightshift.run.names import RunRef
-    from nightshift.run.redo import Redo
+    from nightshift.run.redo.redo import Redo
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 

@@ -1,4 +1,4 @@
-"""What a page shows of one run: from `nightshift.status` and `nightshift.preview`. Looks are kept for the next one."""
+"""What a page shows of one run: from `nightshift.status` and `nightshift.trial.preview`. Looks are kept for the next one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ of: Kept[RunRef, RunLook] = Kept(_look)
 
 def previews(job: str) -> list[dict[str, Any]]:
     """The newest ones of a job."""
-    from nightshift.preview.results import newest
+    from nightshift.trial.preview.results import newest
 
     return [each.to_json() for each in newest(bucket(), job, PREVIEWS)]
 

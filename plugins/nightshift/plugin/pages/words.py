@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from nightshift.fields.text import n
-from nightshift.run.pods_now import Acts
+from nightshift.run.observed.pods_now import Acts
 from nightshift.status.text import duration as lasted
 
 NOT_KNOWN: Final = "not known yet"
@@ -33,7 +33,7 @@ def number(value: float | None) -> str:
 
 
 def who(acts: str) -> str:
-    """Who has to act, a value of `nightshift.run.pods_now.Acts`."""
+    """Who has to act, a value of `nightshift.run.observed.pods_now.Acts`."""
     return Acts(acts).words
 
 

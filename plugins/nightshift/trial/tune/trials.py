@@ -1,0 +1,158 @@
+"""The trials of a tune, kept in the bucket as they end, so that one that was killed goes on::
+
+    JOB/_tune/TUNE/space.json             what is searched: decided once
+    JOB/_tune/TUNE/rows.parquet           the rows of its trials, the warm-up first
+    JOB/_tune/TUNE/begun/00000001-1       an attempt of a trial has begun; a killed one leaves no trial
+    JOB/_tune/TUNE/trials/00000001.json   a trial; they count from 1, and each is created once
+    JOB/_tune/TUNE/also/DIGEST.json       what a setting brought that may change answers
+
+No partition of a job has the name ``_tune``. TUNE is a digest of the job, of the partition, and of how many rows a trial has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from nightshift.formats import TRIAL, loaded
+from nightshift.run.names import canonical_json, digest_of
+from nightshift.store import create_numbered, create_or_read, get_bytes, reaching
+from nightshift.trial.tune.also import Found, Setting
+from nightshift.trial.tune.points import Cause, Point, Space
+from nightshift.trial.tune.search import Measure, Outcome, Question
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+T = TypeVar("T")
+
+TUNES: Final = "_tune"
+
+
+class Elsewhere(Exception):
+    """Another process keeps trials of the same tune. The message says so."""
+
+
+class NotReadable(Exception):
+    """What is kept of a tune is not what this release writes. The message says where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One that has ended. rows: that were answered, in `seconds` of the engine; took_s: with start-up and end.
+
+    tokens_in, tokens_out: of these rows. preemptions, kv_cache: as `nightshift.trial.preview.outcome.Outcome`. words: the
+    engine's last ones, if it failed.
+    """
+
+    question: Question
+    outcome: Outcome
+    rows: int = 0
+    seconds: float = 0.0
+    took_s: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    preemptions: float = 0.0
+    kv_cache: float = 0.0
+    words: str = ""
+    at: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        own = {name: value for name, value in asdict(self).items() if name not in ("question", "outcome")}
+        cause = self.outcome.cause
+        return {**self.question.to_json(), "rate": self.outcome.rate, "cause": cause and cause.value, **own}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Trial:
+        """Entries that a later release added are passed over. Raises KeyError, TypeError, ValueError."""
+        question = Question(Point.from_json(value["point"]), Measure(value["measure"]))
+        outcome = Outcome(value["rate"], None if value["cause"] is None else Cause(value["cause"]))
+        own = [name for name in cls.__dataclass_fields__ if name not in ("question", "outcome")]
+        return cls(question, outcome, **{name: value[name] for name in own})
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The objects of one tune."""
+
+    store: ObjectStore
+    job: str
+    tune: str
+
+    @property
+    def folder(self) -> str:
+        return f"{self.job}/{TUNES}/{self.tune}"
+
+    @property
+    def rows_path(self) -> str:
+        return f"{self.folder}/rows.parquet"
+
+    def trial_path(self, number: int) -> str:
+        return f"{self.folder}/trials/{number:08d}.json"
+
+    def trials(self) -> list[Trial]:
+        """In their order. Raises StoreUnavailable, and NotReadable for what is no trial."""
+        found: list[Trial] = []
+        while (body := self._get(path := self.trial_path(len(found) + 1))) is not None:
+            found.append(_read(path, body, Trial.from_json, "a trial", f"{self.folder} to begin again"))
+        return found
+
+    def begin(self, number: int) -> int:
+        """Which attempt of this trial it is, counted from 1. Raises StoreUnavailable."""
+        with reaching(f"write below {self.folder}/begun"):
+            return create_numbered(self.store, lambda attempt: f"{self.folder}/begun/{number:08d}-{attempt}", 1, b"")
+
+    def keep(self, number: int, trial: Trial) -> None:
+        """Raises Elsewhere if this number is taken, StoreUnavailable."""
+        body = canonical_json({**TRIAL.stamp(), **trial.to_json()})
+        if self._create(self.trial_path(number), body) != body:
+            raise Elsewhere(f"another process has kept trial {number} of {self.folder}: two tunes of one job run at once")
+
+    def space(self, wanted: Callable[[], Space]) -> Space:
+        """What this tune searches. wanted(): called if nobody has decided it yet. Raises StoreUnavailable, NotReadable."""
+        path = f"{self.folder}/space.json"
+        body = self._get(path)
+        if body is None:
+            space = wanted()
+            axes = {axis: list(values) for axis, values in space.axes.items()}
+            body = self._create(path, canonical_json({**TRIAL.stamp(), "default": space.default.to_json(), "axes": axes}))
+
+        def made(value: dict[str, Any]) -> Space:
+            return Space(Point.from_json(value["default"]), {axis: tuple(each) for axis, each in value["axes"].items()})
+
+        return _read(path, body, made, "what is searched", f"{self.folder} to begin again")
+
+    def also(self, point: Point, setting: Setting, wanted: Callable[[], Found]) -> Found:
+        """What a setting brought at a point. wanted(): called if that is not kept yet. Raises StoreUnavailable, NotReadable."""
+        digest = digest_of([point.to_json(), setting.name, setting.value])
+        path = f"{self.folder}/also/{digest}.json"
+        body = self._get(path)
+        if body is None:
+            body = self._create(path, canonical_json({**TRIAL.stamp(), **wanted().to_json()}))
+        return _read(path, body, Found.from_json, "what a setting brought", "it to try again")
+
+    def rows(self) -> bytes | None:
+        return self._get(self.rows_path)
+
+    def keep_rows(self, body: bytes) -> bytes:
+        """What is kept afterwards: the first that was written."""
+        return self._create(self.rows_path, body)
+
+    def _create(self, path: str, body: bytes) -> bytes:
+        with reaching(f"write {path}"):
+            return create_or_read(self.store, path, body)
+
+    def _get(self, path: str) -> bytes | None:
+        with reaching(f"read {path}"):
+            return get_bytes(self.store, path)
+
+
+def _read(path: str, body: bytes, made: Callable[[dict[str, Any]], T], what: str, again: str) -> T:
+    """What an object holds. what: it should be. again: what to delete, and what for."""
+    try:
+        value = loaded(body)
+        TRIAL.check(value, path)
+        return made(value)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NotReadable(f"{path} is not {what}: {error}. Delete {again}.") from error
