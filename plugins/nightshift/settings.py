@@ -36,7 +36,8 @@ OTHERS_ACCOUNTS: Final = {
     "nightshift-models": "the account that writes the models of all jobs (nightshift render --copy-model)",
     "nightshift-worker": "the account of all jobs of a deployment without {job} (k8s/base/worker.yaml)",
 }
-"""Kubernetes service accounts of the namespace that are no job's; tests/unit/test_accounts.py finds all that are made."""
+"""Kubernetes service accounts of the namespace that are no job's; tests/unit/stream/test_accounts.py finds all that are
+made."""
 OF_STREAMS: Final = ("-subscriber", "-epp")
 """Ends of the names of the accounts that a stream's manifests make."""
 _TRACES: Final = re.compile(r"https?://[^/\s]+/?")

@@ -2,9 +2,9 @@
 
     python -m tests.cluster.record [CASE ...]
 
-writes tests/unit/observations/*.json, which tests/unit/test_outcome.py judges. The cluster is found as the tests of this folder
-find theirs (`conftest.py`). Without CASE it records all; `record_cases.py` says what each does. Some disturb a node, and so
-whatever else runs there.
+writes tests/unit/observations/*.json, which tests/unit/jobset/test_outcome.py judges. The cluster is found as the tests of this
+folder find theirs (`conftest.py`). Without CASE it records all; `record_cases.py` says what each does. Some disturb a node, and
+so whatever else runs there.
 """
 
 from __future__ import annotations

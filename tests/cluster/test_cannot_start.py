@@ -27,7 +27,7 @@ from tests.builders import a_spec
 from tests.chaos.inputs import Input
 from tests.cluster.kube import a_namespace
 from tests.cluster.nights import SMALL, Night, Place, a_place
-from tests.unit import test_last_words as said
+from tests.unit.jobset import test_last_words as said
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 

@@ -141,7 +141,7 @@ NAMES_ALONE = (
     _manifest_is_believed,
     _keys_are_believed,
 )
-"""The guards that release 0.2.0 lacked. tests/unit/test_ledger.py, and test_run.py miss each by itself."""
+"""The guards that release 0.2.0 lacked. tests/unit/run/test_ledger.py, and test_run.py miss each by itself."""
 
 
 def test_without_the_guards_a_night_is_published_that_is_half_of_another_one(published: Night) -> None:

@@ -1,11 +1,11 @@
 """Each invariant of the design, and a test named after it that tries to break it.
 
-1 conservation          here, with the real codec and the real seal; tests/unit/test_ledger.py
-2 exactly once          here; tests/unit/test_ledger.py
+1 conservation          here, with the real codec and the real seal; tests/unit/run/test_ledger.py
+2 exactly once          here; tests/unit/run/test_ledger.py
 3 bounded loss          here; tests/integration/driver/{test_bounds,test_faults}.py and tests/chaos, with real processes
-4 no mixing             here; tests/unit/test_run.py (what makes a run another run)
+4 no mixing             here; tests/unit/run/test_run.py (what makes a run another run)
 5 flat memory           here, by bytes; tests/integration/driver/test_bounds.py and benchmarks/, a process's memory
-6 one bad row           here; tests/unit/test_scheduler.py
+6 one bad row           here; tests/unit/driver/test_scheduler.py
 7 atomic publishing     tests/integration/warehouse/test_publish.py
 8 exit code 0           here; tests/integration/driver/{test_bounds,test_faults}.py
 

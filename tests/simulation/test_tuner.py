@@ -10,7 +10,7 @@ import statistics
 
 import pytest
 
-from tests.unit.test_tuner_search import searched
+from tests.unit.trial.test_search import searched
 from tests.unit.tuner_surfaces import FAMILIES, drawn, exhaustive
 
 pytestmark = pytest.mark.simulation

@@ -16,7 +16,7 @@ from tests.builders import a_spec
 from tests.integration.driver.collector import Collector, Seen, await_condition
 from tests.integration.driver.runs import PLUGINS, DriverProcess, prepare
 from tests.integration.driver.vllm import MINILM, Vllm
-from tests.unit.test_manifest import containers_of, env_of
+from tests.unit.jobset.test_manifest import containers_of, env_of
 
 pytestmark = pytest.mark.integration
 

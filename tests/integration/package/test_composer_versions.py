@@ -21,8 +21,8 @@ TESTS = (
     "tests/unit/dags",
     "tests/unit/doctor",
     "tests/unit/test_package.py",
-    "tests/unit/test_lineage.py",
-    "tests/unit/test_shared_client.py",
+    "tests/unit/operators/test_lineage.py",
+    "tests/unit/jobset/test_shared_client.py",
     "tests/integration/airflow",
 )
 

@@ -18,8 +18,8 @@ from nightshift.jobset.identity import spec_hash
 from nightshift.operators.infer import InferOperator
 from nightshift.triggers.local import LocalJobSetTrigger
 from tests.builders import RUN, a_record, a_spec
+from tests.unit.jobset.test_manifest import containers_of, env_of
 from tests.unit.operators.infer_night import Night
-from tests.unit.test_manifest import containers_of, env_of
 
 pytestmark = pytest.mark.unit
 

@@ -19,7 +19,7 @@ from nightshift.stream.dead_letters import Selection
 from nightshift.stream.ports import SinkRefused, Unavailable
 from nightshift.stream.pubsub_client import PubSubRefused
 from nightshift.stream.redrive import Redrive, Redriven
-from tests.unit.test_spec_stream import EXAMPLE
+from tests.unit.spec.test_stream import EXAMPLE
 
 pytestmark = pytest.mark.unit
 

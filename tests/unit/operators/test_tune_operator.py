@@ -13,7 +13,7 @@ from nightshift.operators.tune import TuneOperator
 from nightshift.trial.preview.outcome import EngineTaken
 from nightshift.trial.tune import session
 from nightshift.trial.tune.points import Cause
-from tests.unit.test_tune_command import DAY, PlantedEngines, Tuned, by_seqs
+from tests.unit.cli.test_tune_command import DAY, PlantedEngines, Tuned, by_seqs
 
 pytestmark = pytest.mark.unit
 

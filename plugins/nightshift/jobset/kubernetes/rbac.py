@@ -1,7 +1,7 @@
 """What Airflow's account does in its namespace of a cluster: each verb that operators, triggers and links call. Pure.
 
-`k8s/base/airflow.yaml` grants exactly these (`tests/unit/test_rbac.py`), and `tests/cluster/test_airflow_rights.py` compares
-them with every call.
+`k8s/base/airflow.yaml` grants exactly these (`tests/unit/jobset/test_rbac.py`), and `tests/cluster/test_airflow_rights.py`
+compares them with every call.
 """
 
 from __future__ import annotations

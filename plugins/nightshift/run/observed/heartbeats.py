@@ -5,7 +5,7 @@ newest one counts. They serve people, records and costs: whether a chunk is done
 
 Their cost: in 3 h an attempt writes 307 heartbeats, so 100 workers write 30,700 objects of about 600 bytes, Cloud Storage's
 class A operations ($0.05 for 10,000 in a region: $0.15). The seal lists them in 31 pages and reads 100
-(`tests/unit/test_heartbeats.py` counts them).
+(`tests/unit/driver/test_heartbeats.py` counts them).
 """
 
 from __future__ import annotations
