@@ -77,7 +77,7 @@ chaos: ## inject real faults into all processes of a night, and prove that nothi
 	@$(ENVIRONMENTS) emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m tests.chaos.soak --faults $(or $(N),200) $(if $(SEED),--seed $(SEED))
 
-bench: ## measure the driver and the ledger, and write docs/develop/benchmarks.md: make bench P="p2 kill_waste"
+bench: ## measure the driver and the ledger, and write benchmarks/results.txt: make bench P="p2 kill_waste"
 	@$(ENVIRONMENTS) driver emulators server test
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks $(P)
 
@@ -86,7 +86,7 @@ bench-gpu: ## measure driver and vLLM on an NVIDIA GPU: make bench-gpu ENGINE_PY
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.gpu_models $(STATE)/bench-gpu
 	@PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.gpu $(if $(CPU),--cpu --python .envs/server/bin/python,--python "$(or $(ENGINE_PYTHON),python3)") --tokenizers $(STATE)/bench-gpu --out $(STATE)/bench-gpu/results.jsonl
 
-figures: ## measure batching on a real vLLM, and write docs/develop/batching.md with its plots, in half an hour (DRAW_ONLY=1: from the figures that are there)
+figures: ## measure batching on a real vLLM, and write its part of docs/develop/benchmarks.md with plots, in half an hour (DRAW_ONLY=1: from the figures that are there)
 	@$(ENVIRONMENTS) test figures $(if $(DRAW_ONLY),,server)
 	@$(if $(DRAW_ONLY),,PYTHONPATH=plugins .envs/test/bin/python -m benchmarks.figures.measure)
 	@.envs/figures/bin/python -m benchmarks.figures.draw

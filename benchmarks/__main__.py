@@ -1,5 +1,5 @@
 """``python -m benchmarks [p2 http_cpu ...] [--quick] [--no-page]``: measures, and writes each section of
-docs/develop/benchmarks.md as soon as it has it."""
+benchmarks/results.txt as soon as it has it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PLUGINS: Final = str(ROOT / "plugins")
-PAGE: Final = ROOT / "docs" / "develop" / "benchmarks.md"
+RESULTS: Final = ROOT / "benchmarks" / "results.txt"
 LIBRARIES: Final = ("uvloop", "orjson", "pyarrow", "obstore", "aiohttp", "openai")
 
 
@@ -114,9 +114,9 @@ def _memory_gib() -> float:
 
 
 def write(measure: str, section: str) -> None:
-    """Puts a measure's section into the page, replacing its previous one: the page has only current figures."""
-    text = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n\n## Results\n\n"
-    PAGE.write_text(replaced(text, measure, section))
+    """Puts a measure's section into the file, replacing its previous one: it has only current figures."""
+    text = RESULTS.read_text() if RESULTS.exists() else "# Benchmarks\n\n## Results\n\n"
+    RESULTS.write_text(replaced(text, measure, section))
 
 
 def replaced(page: str, measure: str, section: str) -> str:

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.figures.draw``, in the environment `figures`: the plots of docs/develop/batching.md, from
+"""``python -m benchmarks.figures.draw``, in the environment `figures`: the plots of docs/develop/benchmarks.md, from
 batching.json.
 
 The same figures give the same bytes: no date, no random ids, text as text.

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.figures.page``: docs/develop/batching.md, from batching.json and the words in words.j2."""
+"""``python -m benchmarks.figures.page``: the part "Batching" of docs/develop/benchmarks.md, from batching.json and words.j2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import jinja2
 
 from benchmarks.figures.data import CONTINUOUS, ROOT, STATIC, Figures, load
 
-PAGE: Final = ROOT / "docs" / "develop" / "batching.md"
+PAGE: Final = ROOT / "docs" / "develop" / "benchmarks.md"
+BEGIN: Final = "<!-- batching -->\n"
+END: Final = "<!-- end of batching -->\n"
 TEMPLATE: Final = Path(__file__).with_name("words.j2")
 
 QUIET_LOAD: Final = 1.0
@@ -20,7 +22,7 @@ class Untrue(Exception):
 
 
 def render(figures: Figures) -> str:
-    """The whole page. Raises Untrue."""
+    """The part of the page. Raises Untrue."""
     if wrong := [words for words, is_so in claims(figures).items() if not is_so]:
         raise Untrue(f"{TEMPLATE} states what the figures do not show: {'; '.join(wrong)}")
     environment = jinja2.Environment(
@@ -37,6 +39,12 @@ def render(figures: Figures) -> str:
     return environment.from_string(TEMPLATE.read_text()).render(
         **given, STATIC=STATIC, CONTINUOUS=CONTINUOUS, harmonic=harmonic
     )
+
+
+def with_part(page: str, part: str) -> str:
+    """The page with `part` in place of the one it has."""
+    head, _, rest = page.partition(BEGIN)
+    return f"{head}{BEGIN}{part}{END}{rest.partition(END)[2]}"
 
 
 def busy(figures: Figures) -> bool:
@@ -76,7 +84,7 @@ def _seconds(value: float) -> str:
 
 
 def main() -> None:
-    PAGE.write_text(render(load()))
+    PAGE.write_text(with_part(PAGE.read_text(), render(load())))
     print(f"[figures] {PAGE}")
 
 

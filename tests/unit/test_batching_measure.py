@@ -1,4 +1,4 @@
-"""Static and continuous batching are what docs/develop/batching.md says they are."""
+"""Static and continuous batching are what docs/develop/benchmarks.md says they are."""
 
 from __future__ import annotations
 

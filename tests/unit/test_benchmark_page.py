@@ -1,4 +1,4 @@
-"""The measures have two names each, and the page has one section of each: the latest."""
+"""The measures have two names each, and results.txt has one section of each: the latest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from benchmarks import engine_defaults
 from benchmarks.measures import MEASURES, number_of
-from benchmarks.report import PAGE as WRITTEN
-from benchmarks.report import ROOT, replaced
+from benchmarks.report import RESULTS, ROOT, replaced
 from benchmarks.runs import prepare
 from benchmarks.vllm_throughput import Case
 from nightshift.jobset.manifest.server import server_args
@@ -46,13 +45,13 @@ def test_a_word_that_names_no_measure() -> None:
 
 
 @pytest.mark.parametrize(("number", "subject"), MEASURES.items())
-def test_the_module_and_the_page_give_a_subject_the_same_number(number: str, subject: str) -> None:
+def test_module_page_and_results_give_a_subject_the_same_number(number: str, subject: str) -> None:
     module = ast.parse((ROOT / "benchmarks" / f"{subject}.py").read_text())
-    page = WRITTEN.read_text()
+    page = (ROOT / "docs/develop/benchmarks.md").read_text()
 
     assert (ast.get_docstring(module) or "").startswith(f"{number}: ")
     assert f"\n| {number} | `{subject}` | " in page
-    assert f"\n### {number}, " in page
+    assert f"\n### {number}, " in RESULTS.read_text()
 
 
 def test_the_sides_of_p21_differ_in_the_defaults_alone() -> None:
