@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Final
 from local.test import report, running, unchanged
 from local.test.groups import CLUSTER, TIERS, Group, Part, groups_of
 from local.test.prerequisites import Prerequisites
+from local.test.progress import Ran
 
 ALL: Final = "all"
 RANDOM: Final[Mapping[str, tuple[str, Callable[[], str]]]] = {
@@ -32,6 +34,7 @@ Integration tests give way to HOST's, which measure time, but have limits of the
 
 
 def main(arguments: Sequence[str]) -> int:
+    began = time.monotonic()
     options = _options(arguments)
     gate = not options.all
     tiers = tuple(tier for tier in TIERS if not options.tier or tier in options.tier)
@@ -49,13 +52,14 @@ def main(arguments: Sequence[str]) -> int:
         if tier not in beside:
             tests.run(tier, beside=beside if tier == HOST else {})
     ran = {tier: tests.ran[tier] for tier in tiers if tier in tests.ran}
-    report.print_report(ran, tests.not_run, gate=gate)
+    report.print_report(ran, tests.not_run)
     failed += [tier for tier, each in ran.items() if not each.ok]
-    lines = report.missing(ran, tests.not_run, [tier for tier in required if tier not in tests.unchanged])
+    lacking = report.missing(ran, tests.not_run, [tier for tier in required if tier not in tests.unchanged])
     if report.nothing(ran):
-        lines.append("no test ran: check the arguments after --")
+        lacking.append("no test ran: check the arguments after --")
+    lines = [*lacking, f"{(time.monotonic() - began) / 60:.1f} minutes in all"]
     print("\n".join([*lines, f"failed: {', '.join(failed)}" if failed else "everything that ran passed"]))
-    return 1 if failed or lines else 0
+    return 1 if failed or lacking else 0
 
 
 @dataclass
@@ -65,20 +69,17 @@ class Tests:
     prerequisites: Prerequisites
     gate: bool
     arguments: Sequence[str]
-    ran: dict[str, running.Ran] = field(default_factory=dict)
+    ran: dict[str, Ran] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
 
     def run(self, tier: str, *, beside: Mapping[str, int]) -> None:
-        """Runs a tier. beside: the tiers to run meanwhile, and the `nice` of each; their output is printed at the end."""
+        """Runs a tier. beside: the tiers to run meanwhile, and the `nice` of each."""
         with ThreadPoolExecutor() as pool:
             others = [pool.submit(self._run, other, nice=nice) for other, nice in beside.items()]
             self._run(tier)
         for other in others:
             other.result()
-        for name in beside:
-            if name in self.ran:
-                running.print_aside(name)
 
     def _run(self, tier: str, *, nice: int | None = None) -> None:
         # Arguments select tests, so the result is not that of the whole tier.

@@ -1,21 +1,19 @@
-"""The report at the end: what did not run and why, and the time of each group beside its budget.
-
-What failed and what was skipped is in the output of pytest.
-"""
+"""The screen at the end: what did not run and why, the totals of each tier, and what failed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from local.test.groups import Group
-from local.test.running import Ran
+from local.test.progress import Ran
+from local.test.running import REPORTS
 
 
-def print_report(ran: Mapping[str, Ran], not_run: Mapping[str, str], *, gate: bool) -> None:
+def print_report(ran: Mapping[str, Ran], not_run: Mapping[str, str]) -> None:
     """ran: by tier. not_run: group -> why."""
     for reason in dict.fromkeys(not_run.values()):
         print(f"NOT RUN: {', '.join(name for name, why in not_run.items() if why == reason)}: {reason}")
-    _print_times(ran, gate=gate)
+    print(f"== all; of each tier, what pytest said lies in {REPORTS.name}/")
+    _print_totals(ran)
 
 
 def missing(ran: Mapping[str, Ran], not_run: Mapping[str, str], required: Sequence[str]) -> list[str]:
@@ -35,13 +33,11 @@ def nothing(ran: Mapping[str, Ran]) -> bool:
     return bool(ran) and all(each.ok and not each.cases for each in ran.values())
 
 
-def _print_times(ran: Mapping[str, Ran], *, gate: bool) -> None:
-    print("== seconds of each group's tests added up, beside the budget in local/test/groups.py")
-    by_group: dict[Group, list[float]] = {}
-    for each in ran.values():
-        for case in each.cases:
-            by_group.setdefault(case.group, []).append(case.seconds)
-    for group, seconds in by_group.items():
-        budget = group.gate_s if gate else group.all_s
-        over = "  OVER" if sum(seconds) > budget else ""
-        print(f"{group.name:<24} {len(seconds):>5} tests {sum(seconds):>7.0f} s  of {budget:>5} s{over}")
+def _print_totals(ran: Mapping[str, Ran]) -> None:
+    for tier, each in ran.items():
+        skipped = sum(case.skipped is not None for case in each.cases)
+        failed = [case.test for case in each.cases if case.failed]
+        passed = len(each.cases) - skipped - len(failed)
+        print(f"{tier:<12} {passed:>6} passed {len(failed):>4} failed {skipped:>4} skipped {each.wall_s:>7.0f} s")
+    for test in (case.test for each in ran.values() for case in each.cases if case.failed):
+        print(f"FAILED {test}")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from xml.etree import ElementTree
+from typing import Final, TextIO
 
 from local.environments import ROOT, cache_dir, environment_dir, python_of
 from local.test.groups import Group, Part, expression, files, group_of
+from local.test.progress import Progress, Ran
 
 REPORTS: Final = ROOT / ".reports"
-"""TIER.xml is pytest's JUnit report of a tier's last run."""
+"""Of each tier's last run: TIER.log is what pytest said, TIER.jsonl what became of each test (`local.test.events`)."""
 NO_TESTS_COLLECTED: Final = 5
+LOOK_S: Final = 0.2
+LAST_WORDS: Final = 4000
+"""Characters of pytest's output that are printed if it ends without a test that failed."""
 WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "unit": ("-n", "auto"),
     "simulation": ("-n", "auto"),
@@ -28,23 +31,6 @@ WORKERS: Final[Mapping[str, tuple[str, ...]]] = {
     "cluster": ("-n", "5", "--dist", "loadscope", "--no-loadscope-reorder"),
     "chaos": ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"),
 }
-
-
-@dataclass(frozen=True)
-class Case:
-    """One test. seconds: with its set-up and tear-down. skipped: why, or None."""
-
-    group: Group
-    seconds: float
-    skipped: str | None
-
-
-@dataclass(frozen=True)
-class Ran:
-    """The result of a tier. ok: pytest ended without a failure."""
-
-    ok: bool
-    cases: tuple[Case, ...]
 
 
 def failed_checks() -> list[str]:
@@ -77,7 +63,7 @@ def run_tier(
     """Runs the tests of these groups, of a part of a tier. cluster: start a cluster for them.
 
     arguments: pytest's; a path among them replaces the groups' own files. nice: the niceness of a tier that
-    runs beside another one; its output is kept for `print_aside`.
+    runs beside another one.
     """
     print(f"== {tier}{'' if nice is None else ', beside another tier'}", flush=True)
     paths = [file for file in files(tier, part) if group_of(tier, file) in groups]
@@ -85,37 +71,37 @@ def run_tier(
     if not paths and not named:
         return Ran(True, ())
     REPORTS.mkdir(exist_ok=True)
-    report = REPORTS / f"{tier}.xml"
-    report.unlink(missing_ok=True)
-    command = [str(python_of("test")), "-m", "pytest", "-q", "-m", expression(tier, part), f"--junit-xml={report}"]
-    # Of the reports that pytest writes, this one names the file of a test.
-    command += ["-o", "junit_family=xunit1"]
+    events, output = REPORTS / f"{tier}.jsonl", REPORTS / f"{tier}.log"
+    events.write_text("")
+    command = [str(python_of("test")), "-m", "pytest", "-q", "-m", expression(tier, part)]
+    command += ["-p", "local.test.events", "--events", str(events)]
     command += ["--durations=8", *WORKERS[tier], *arguments, *([] if named else paths)]
-    with tempfile.TemporaryDirectory(prefix="ns-") as folder:
+    progress, began = Progress(tier, gate=part != "all"), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ns-") as folder, output.open("wb") as said:
         if cluster:
             state = Path(folder) / "c"
             command = [str(python_of("test")), "-m", "local.cluster", "--state", str(state), "run", "--", *command]
         if nice is not None:
             command = ["nice", "-n", str(nice), *command]
-        with nullcontext() if nice is None else _output(tier).open("wb") as output:
-            code = subprocess.run(command, cwd=ROOT, check=False, env=environment, stdout=output, stderr=output).returncode
-    cases = tuple(_cases(tier, report)) if report.exists() else ()
-    return Ran(code in (0, NO_TESTS_COLLECTED), cases)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
+        with events.open() as file:
+            while process.poll() is None:
+                _follow(file, progress)
+                time.sleep(LOOK_S)
+            _follow(file, progress)
+    for line in progress.unfinished():
+        print(line, flush=True)
+    cases = tuple(progress.cases.values())
+    ok = process.returncode in (0, NO_TESTS_COLLECTED)
+    if not ok and not any(case.failed for case in cases):
+        print(f"{tier}: pytest ended with {process.returncode}; {output}:\n{output.read_text()[-LAST_WORDS:]}", flush=True)
+    return Ran(ok, cases, time.monotonic() - began)
 
 
-def print_aside(tier: str) -> None:
-    """The output of a tier that has run aside."""
-    print(f"== {tier}\n{_output(tier).read_text()}", flush=True)
-
-
-def _output(tier: str) -> Path:
-    return REPORTS / f"{tier}.log"
-
-
-def _cases(tier: str, report: Path) -> list[Case]:
-    found = []
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
-        skipped = case.find("skipped")
-        reason = None if skipped is None else str(skipped.get("message"))
-        found.append(Case(group_of(tier, str(case.get("file"))), float(case.get("time") or 0), reason))
-    return found
+def _follow(file: TextIO, progress: Progress) -> None:
+    """Prints what is new. The file is written line by line, so half of one is the beginning of the next."""
+    while line := file.readline():
+        while not line.endswith("\n"):
+            line += file.readline()
+        for said in progress.take(json.loads(line)):
+            print(said, flush=True)

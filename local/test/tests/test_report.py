@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from local.test.groups import Group, group_of
+from local.test.progress import Case, Progress, Ran
 from local.test.report import missing, nothing, print_report
-from local.test.running import Case, Ran
 
 pytestmark = pytest.mark.unit
 
@@ -19,7 +19,7 @@ def ran(*cases: Case) -> Ran:
 
 
 def passed(group: Group, seconds: float = 1.0) -> Case:
-    return Case(group, seconds, skipped=None)
+    return Case(f"{group.places[0]}/test_x.py::test_x", group, seconds)
 
 
 def test_a_tier_that_ran_whole_is_enough() -> None:
@@ -37,7 +37,7 @@ def test_a_tier_that_is_not_required_may_stay_out() -> None:
 
 
 def test_a_skipped_test_of_a_required_tier_is_a_failure() -> None:
-    skipped = Case(STORAGE, 0.0, skipped="no disk")
+    skipped = Case("local/storage/tests/test_x.py::test_y", STORAGE, 0.0, skipped="no disk")
 
     lines = missing({"integration": ran(passed(STORAGE), skipped)}, {}, ["integration"])
 
@@ -48,18 +48,32 @@ def test_a_required_tier_that_was_not_asked_for_is_a_failure() -> None:
     assert missing({}, {}, ["chaos"]) == ["chaos was required and is not among the tiers that were asked for"]
 
 
-def test_the_report_names_what_did_not_run_and_groups_over_their_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    cases = (passed(STORAGE, STORAGE.gate_s + 1.0), passed(DRIVER))
+def test_the_report_names_what_did_not_run_and_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = Case("local/storage/tests/test_x.py::test_y", STORAGE, 1.0, failed=True)
 
-    print_report({"integration": ran(*cases)}, {"cluster": "no root", "chaos": "no root"}, gate=True)
+    print_report({"integration": ran(failed, passed(DRIVER))}, {"cluster": "no root", "chaos": "no root"})
 
     lines = capsys.readouterr().out.splitlines()
     assert "NOT RUN: cluster, chaos: no root" in lines
-    assert [line.split()[0] for line in lines if line.endswith("OVER")] == ["integration/storage"]
+    assert "FAILED local/storage/tests/test_x.py::test_y" in lines
 
-    print_report({"integration": ran(*cases)}, {}, gate=False)
 
-    assert "OVER" not in capsys.readouterr().out, "the budget of all tests is larger"
+@pytest.mark.parametrize("gate", [True, False])
+def test_a_group_is_said_when_its_last_test_has_ended_beside_its_budget(gate: bool) -> None:
+    progress = Progress("integration", gate)
+    test = "local/storage/tests/test_x.py::test_y"
+
+    def event(when: str, outcome: str = "passed", seconds: float = 0.0) -> list[str]:
+        return progress.take({"test": test, "when": when, "outcome": outcome, "seconds": seconds, "text": ""})
+
+    assert progress.take({"collected": {"local/storage/tests/test_x.py": 1}}) == []
+    assert event("setup") + event("call", seconds=STORAGE.gate_s + 1.0) == []
+    assert progress.unfinished() == [progress.line(STORAGE)]
+    [line] = event("teardown")
+
+    budget = f"{STORAGE.gate_s} s OVER" if gate else f"{STORAGE.all_s} s"
+    assert line == f"passed  integration/storage     1 passed, {STORAGE.gate_s + 1} s of {budget}"
+    assert progress.unfinished() == []
 
 
 def test_tiers_without_a_single_test_are_told_from_those_with_some() -> None:

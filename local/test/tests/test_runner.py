@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from local.environments import environment_dir
 from local.test import __main__ as runner
 from local.test import running, unchanged
 from local.test.groups import TIERS, Group, Part, groups_of
-from local.test.running import Case, Ran
+from local.test.progress import Case, Ran
 
 pytestmark = pytest.mark.unit
 
@@ -53,7 +54,7 @@ class Runs:
         self.parts.append(part)
         (self.alone if nice is None else self.aside).append(tier)
         [group] = UNIT
-        return Ran(self.ok, (Case(group, 1.0, skipped=None),))
+        return Ran(self.ok, (Case("tests/unit/x.py", group, 1.0),))
 
 
 @pytest.fixture
@@ -63,7 +64,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
     monkeypatch.setenv("NIGHTSHIFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(runner, "Prerequisites", APrerequisites)
     monkeypatch.setattr(running, "run_tier", found)
-    monkeypatch.setattr(running, "print_aside", lambda tier: print(f"output of {tier}"))
     monkeypatch.setattr(unchanged, "key_of", lambda tier: (tmp_path / "key").read_text() if tier == TIER else None)
     (tmp_path / "key").write_text("a")
     return found
@@ -114,12 +114,10 @@ def test_a_required_tier_that_did_not_run_is_a_failure(runs: Runs) -> None:
 
 
 class TestATierBesideAnother:
-    def test_runs_aside_and_its_output_is_printed(self, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_runs_aside(self, runs: Runs) -> None:
         assert runner.main(["--all", "--tier", "unit", "--tier", TIER, "--tier", "cluster"]) == 0
 
         assert (runs.alone, runs.aside) == (["unit", "cluster"], [TIER])
-        printed = capsys.readouterr().out
-        assert printed.index(f"output of {TIER}") < printed.index("seconds of each group")
 
     @pytest.mark.parametrize("which", [["--all"], []], ids=["all", "gate"])
     def test_may_be_one_of_several(self, runs: Runs, which: list[str]) -> None:
@@ -137,12 +135,11 @@ class TestATierBesideAnother:
 
         assert runner.main(["--all", "--tier", TIER, "--tier", "cluster"]) == 1
 
-    def test_that_has_passed_is_not_run_and_prints_nothing(self, runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_that_has_passed_is_not_run(self, runs: Runs) -> None:
         runner.main(["--tier", TIER])
         runner.main(["--tier", TIER, "--tier", "cluster"])
 
         assert runs.aside == []
-        assert "output of" not in capsys.readouterr().out
 
 
 class TestKey:
@@ -191,19 +188,33 @@ class TestPytest:
         """5: none of the tests was chosen."""
         assert self.ran(ended, f"exit {code}").ok == ok
 
-    def test_its_report_has_the_time_and_the_group_of_each_test(self, ended: Path, tmp_path: Path) -> None:
-        def case(inside: str = "") -> str:
-            return f'<testcase classname="TestX" name="t" file="tests/unit/test_tiers.py" time="0.5">{inside}</testcase>'
+    def test_that_ends_without_a_failed_test_is_quoted(self, ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.ran(ended, "echo 'ERROR: unknown option'; exit 4")
 
-        report = tmp_path / "report.xml"
-        cases = [case(), case("<failure/>"), case('<skipped message="no disk"/>')]
-        report.write_text(f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>")
+        said = capsys.readouterr().out
+        assert "unit: pytest ended with 4" in said
+        assert "ERROR: unknown option" in said
 
-        found = self.ran(ended, f'/bin/cp "{report}" "{tmp_path}/reports/unit.xml"').cases
+    @pytest.mark.parametrize("workers", ["0", "2"])
+    def test_what_becomes_of_each_test_is_said_and_kept(
+        self, workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A real pytest."""
+        monkeypatch.setattr(running, "REPORTS", tmp_path / "reports")
+        monkeypatch.setattr(running, "WORKERS", {"unit": ("-n", workers, "-p", "no:cacheprovider")})
+        monkeypatch.setattr(running, "files", lambda *_: ["local/test/tests/outcomes.py"])
 
-        [group] = UNIT
-        assert found == (
-            Case(group, 0.5, skipped=None),
-            Case(group, 0.5, skipped=None),
-            Case(group, 0.5, skipped="no disk"),
-        )
+        ran = running.run_tier("unit", UNIT, part="gate", environment=dict(os.environ))
+
+        assert not ran.ok
+        said = capsys.readouterr().out
+        assert "FAILED local/test/tests/outcomes.py::test_fails (call)" in said
+        assert "assert 'ROWS' == 'answers'" in said
+        assert "FAILED  unit                    2 failed, 1 passed, 2 skipped, 0 s of 120 s (" in said
+        assert {case.test.partition("::")[2]: (case.failed, case.skipped) for case in ran.cases} == {
+            "test_passes": (False, None),
+            "test_fails": (True, None),
+            "test_cannot_begin": (True, None),
+            "test_skips": (False, "no disk"),
+            "test_is_expected_to_fail": (False, "some day"),
+        }
