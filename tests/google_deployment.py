@@ -20,7 +20,7 @@ from local.google_cloud.controllers import cloud_of
 from local.google_cloud.kubernetes_api import KubernetesApi
 from local.google_cloud.manifests import ADAPTER, CLUSTER_WIDE, JOBSET, KUEUE, release
 from local.google_cloud.state import Fields, State, full_name, kubernetes_type
-from nightshift.doctor.context import Reply
+from nightshift.hooks.services import Reply
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.jobset.kubernetes.rest import failure
 from nightshift.settings import Settings

@@ -16,7 +16,7 @@ from nightshift.doctor import cluster as _cluster
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
 from nightshift.doctor.runner import Check, examine
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 from nightshift.hooks.jobset import JobSetHook
 from nightshift.jobset.kubernetes import kueue
 from nightshift.jobset.kubernetes.limits import limits_of
@@ -154,7 +154,7 @@ def test_the_queue_is_read_with_the_rights_of_its_component_and_not_without(
     """By the doctor, and by the task plan."""
     require(namespace.cluster, "clusterqueues.kueue.x-k8s.io")
     job = a_spec(queue="nightly")
-    monkeypatch.setattr(AirflowConnections, "cluster", lambda _: api)
+    monkeypatch.setattr(Deployment, "cluster", lambda _: api)
     settings = Settings(bucket="runs", project="acme", namespace=namespace.name)
     told: list[str] = []
 

@@ -65,8 +65,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "stream": {"driver", "exits", "fields", "formats", "jobset", "run", "settings", "spec", "store", "tasks", "warehouse"},
     "batcher": {"driver", "exits", "fields", "stream"},
-    "doctor": {"", "fields", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
-    "hooks": {"doctor", "fields", "jobset", "settings", "spec", "store", "warehouse"},
+    "hooks": {"fields", "jobset", "settings", "spec", "store", "warehouse"},
+    "doctor": {"", "fields", "hooks", "jobset", "profiles", "run", "settings", "spec", "store", "stream", "warehouse"},
     "triggers": {"", "fields", "hooks", "jobset", "run", "settings", "spec", "store", "warehouse"},
     "operators": {
         "doctor",

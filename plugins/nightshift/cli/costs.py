@@ -11,7 +11,7 @@ from typing import Final
 from nightshift import exits
 from nightshift.cli.trouble import guarded, warehouse_of
 from nightshift.fields.arguments import day, flag, option
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 from nightshift.planner.costs.report import by_job, lines
 from nightshift.settings import Settings
 
@@ -41,7 +41,7 @@ def run(options: Options) -> int:
 
 def _run(options: Options) -> int:
     since = options.since or (datetime.now(UTC).date() - timedelta(days=DAYS)).isoformat()
-    connections = AirflowConnections(Settings.from_environment(os.environ))
+    connections = Deployment(Settings.from_environment(os.environ))
     warehouse = warehouse_of(lambda: connections.warehouse(step="costs"))
     jobs, total = by_job(warehouse.audited(since, options.job))
     if options.as_json:

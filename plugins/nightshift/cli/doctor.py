@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from nightshift import exits
 from nightshift.cli.trouble import apart, beside_the_stack
 from nightshift.fields.arguments import flag, option
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 
 if TYPE_CHECKING:
-    from nightshift.doctor.context import Connections
+    from nightshift.hooks.services import Connections
     from nightshift.settings import Settings
 
 DESCRIPTION: Final = (
@@ -37,7 +37,7 @@ class Options:
 
 def run(
     options: Options,
-    connect: Callable[[Settings], Connections] = AirflowConnections,
+    connect: Callable[[Settings], Connections] = Deployment,
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """Prints what was found."""

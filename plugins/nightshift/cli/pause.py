@@ -78,10 +78,10 @@ def _runtime() -> Runtime:
     if kind == "local":
         return LocalRuntime(folder)
     settings = Settings.from_environment()
-    from nightshift.hooks.connections import AirflowConnections
+    from nightshift.hooks.deployment import Deployment
     from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 
-    api = AirflowConnections(settings).cluster()
+    api = Deployment(settings).cluster()
     if api is None:
         raise LookupError(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}, which names no cluster")
     return KubernetesRuntime(api, settings.namespace)

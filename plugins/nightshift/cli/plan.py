@@ -123,12 +123,12 @@ def _ask(options: Options, spec: JobSpec, partition: str, environment: Mapping[s
     rows, sample, credentials, counts = options.rows, None, None, None
     if rows is None:
         from nightshift.cli.trouble import beside_the_stack, warehouse_of
-        from nightshift.hooks.connections import AirflowConnections
+        from nightshift.hooks.deployment import Deployment
         from nightshift.settings import Settings, SettingsError
         from nightshift.warehouse import WarehouseError, WarehouseUnavailable
 
         try:
-            connections = AirflowConnections(Settings.from_environment(environment))
+            connections = Deployment(Settings.from_environment(environment))
             warehouse = warehouse_of(lambda: connections.warehouse(job=spec.job, step="plan"))
             columns = candidates(spec, warehouse.read_source(spec, partition).columns)
             counts = warehouse.count_prefixes(spec, partition, columns) if columns else None
@@ -189,7 +189,7 @@ def _records(spec: JobSpec, environment: Mapping[str, str], credentials: GCSCred
 def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Limits | None:
     """What Kueue gives the queue of the job; None if the settings of the deployment are not complete, which is said."""
     from nightshift.cli.trouble import apart
-    from nightshift.hooks.connections import AirflowConnections
+    from nightshift.hooks.deployment import Deployment
     from nightshift.jobset.kubernetes.limits import limits_of
     from nightshift.settings import Settings, SettingsError
 
@@ -201,9 +201,7 @@ def _quota(spec: JobSpec, partition: str, environment: Mapping[str, str]) -> Lim
     except SettingsError as error:
         warn(f"The quota of queue {spec.queue!r} is unknown; planning continues without it: {error}")
         return None
-    return limits_of(
-        spec, settings, partition, partial(apart, AirflowConnections(settings).cluster), lambda sentence: None, warn
-    )
+    return limits_of(spec, settings, partition, partial(apart, Deployment(settings).cluster), lambda sentence: None, warn)
 
 
 def _tell(

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.doctor import fixes, gke, google_api, subscriber
-from nightshift.doctor.context import Google, Surroundings
-from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Wrong
+from nightshift.doctor.context import Surroundings
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok
+from nightshift.hooks.services import Google, Wrong
 from nightshift.spec.sinks.postgres import TableSink
 
 NAME: Final = "alloydb"

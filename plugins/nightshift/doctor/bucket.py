@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 from nightshift.doctor import fixes
-from nightshift.doctor.context import Reply, Surroundings
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
+from nightshift.hooks.services import Reply
 from nightshift.store import Refusal, refusal_of
 
 if TYPE_CHECKING:

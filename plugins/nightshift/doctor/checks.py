@@ -28,10 +28,11 @@ from nightshift.doctor import (
     warehouse,
     workers,
 )
-from nightshift.doctor.context import Connections, Surroundings, Triggerer
+from nightshift.doctor.context import Surroundings, Triggerer
 from nightshift.doctor.findings import Failed, Finding, Ok, Report, Skipped
 from nightshift.doctor.fixes import setting
 from nightshift.doctor.runner import Check, examine
+from nightshift.hooks.services import Connections
 from nightshift.settings import Settings, SettingsError
 from nightshift.spec import JobSpec, StreamSpec
 

@@ -1,4 +1,4 @@
-"""What the checks ask: interfaces and values only, so that a test can bring its own."""
+"""What the checks ask about: a deployment, and the job or the stream that is named."""
 
 from __future__ import annotations
 
@@ -7,59 +7,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from nightshift.settings import Settings
 
 if TYPE_CHECKING:
-    from obstore.store import GCSCredentialProvider
-
+    from nightshift.hooks.services import Connections
     from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.profiles import WorkerShape
     from nightshift.spec import JobSpec, StreamSpec
-    from nightshift.spec.notifiers import Named
-    from nightshift.warehouse import Warehouse
-    from nightshift.warehouse.permission_probe import Trial
-
-
-@dataclass(frozen=True)
-class Reply:
-    """An HTTP reply."""
-
-    status: int
-    body: bytes
-
-
-class Google(Protocol):
-    """The account of an Airflow connection. Every call is bounded in time and may raise OSError if there is no answer."""
-
-    @property
-    def email(self) -> str | None:
-        """As the credentials know it; None if they do not, or are anonymous."""
-        ...
-
-    @property
-    def token(self) -> str | None:
-        """An access token; None for an anonymous connection."""
-        ...
-
-    def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
-        """One request without a body, with the account's token, without retries; redirects are not followed."""
-        ...
-
-
-@dataclass(frozen=True)
-class Components:
-    """nightshift as an Airflow component sees it.
-
-    airflow: its version. plugins: their names with where each comes from. plugin_errors: by source. providers: names with
-    versions.
-    """
-
-    airflow: str
-    plugins: Mapping[str, str]
-    plugin_errors: Mapping[str, str]
-    providers: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -69,42 +25,6 @@ class Triggerer:
     problem: str = ""
     version: str = ""
     settings: Mapping[str, object] | None = None
-
-
-@dataclass(frozen=True)
-class Database:
-    """Of an Airflow connection. login: its user; '' if it names none."""
-
-    host: str
-    login: str = ""
-
-
-class Connections(Protocol):
-    """Airflow's way to each service. Every call may raise any exception: it becomes a finding of the check."""
-
-    def components(self) -> Components: ...
-
-    def google(self) -> Google: ...
-
-    def storage_credentials(self) -> GCSCredentialProvider:
-        """As the tasks open the bucket, see `nightshift.store.open_store`."""
-        ...
-
-    def trial(self) -> Trial: ...
-
-    def warehouse(self, **labels: str) -> Warehouse: ...
-
-    def notifier(self, named: Named) -> str | None:
-        """Why one of the operator's notifiers cannot be made here; None if it can."""
-        ...
-
-    def cluster(self) -> JobSetApi | None:
-        """None if JobSets run on the local runtime."""
-        ...
-
-    def database(self) -> Database | None:
-        """Of the streams' tables; None if Airflow has no connection to one."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -44,14 +44,6 @@ class NotKnown(Exception):
     """Ends a check that cannot be answered from here: `Skipped`. The text says why, and what would allow it."""
 
 
-class Wrong(Exception):
-    """Ends a check that has failed: `Failed`, with what it affects. fix: the command that helps."""
-
-    def __init__(self, problem: str, fix: str) -> None:
-        super().__init__(problem)
-        self.fix = fix
-
-
 _STATES: Final = {Ok: "ok", Failed: "failed", Skipped: "skipped"}
 
 

@@ -11,9 +11,6 @@ PACKAGE = (
 )
 """nightshift in every component of Airflow."""
 
-LOGIN = """gcloud auth application-default login (for the local stack: eval "$(make env)")"""
-"""An account for a machine that has none."""
-
 
 def setting(name: str, value: str) -> str:
     """A variable of every component of Airflow."""

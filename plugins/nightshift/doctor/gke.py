@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from nightshift.doctor import google_api
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Wrong
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok
+from nightshift.hooks.services import Wrong
 from nightshift.settings import GKE_CLUSTER, GKE_FORM
 
 NAME: Final = "gke cluster"

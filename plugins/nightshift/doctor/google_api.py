@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nightshift.doctor import fixes
-from nightshift.doctor.context import Google, Reply
-from nightshift.doctor.findings import NotKnown, Wrong
+from nightshift.doctor.findings import NotKnown
+from nightshift.hooks.services import Google, Reply, Wrong
 
 PAGES_MAX: Final = 20
 """Of a list: a project with more clusters or users than these hold is not read to its end."""

@@ -12,8 +12,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from nightshift.doctor.context import EMULATORS, Google, Surroundings
+from nightshift.doctor.context import EMULATORS, Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok
+from nightshift.hooks.services import Google
 
 NAME: Final = "identity"
 TOKENINFO: Final = "https://oauth2.googleapis.com/tokeninfo"

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from nightshift.doctor.context import Google, Surroundings
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, Ok, Skipped
+from nightshift.hooks.services import Google
 from nightshift.jobset.manifest.server import image_setting
 
 NAME: Final = "images"

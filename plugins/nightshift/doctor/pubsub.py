@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from nightshift.doctor import google_api, subscriber
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped, Wrong
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped
 from nightshift.fields.text import n
+from nightshift.hooks.services import Wrong
 from nightshift.spec.stream import Messages
 from nightshift.stream.names import full_name
 

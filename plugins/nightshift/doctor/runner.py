@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from nightshift.doctor.context import Surroundings
-from nightshift.doctor.findings import Failed, Finding, NotKnown, Report, Skipped, Wrong, is_bad
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Report, Skipped, is_bad
+from nightshift.hooks.services import Wrong
 
 LIMIT_S: Final = 75.0
 """Seconds. Longer than the longest wait of a client for one answer (`nightshift.warehouse.jobs`), so that the client's

@@ -11,8 +11,9 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from nightshift.doctor import cluster_objects
-from nightshift.doctor.context import Database, Surroundings
+from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import NotKnown
+from nightshift.hooks.services import Database
 from nightshift.stream.manifests.render_request import SUBSCRIBER
 
 ACTS_AS: Final = "iam.gke.io/gcp-service-account"

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from nightshift.doctor.findings import Wrong
-from nightshift.doctor.fixes import LOGIN
 from nightshift.hooks.credentials import credentials_of, has_no_login
+from nightshift.hooks.services import LOGIN, Wrong
 
 if TYPE_CHECKING:
     from google.auth.credentials import Credentials
     from requests import Session
 
-    from nightshift.doctor.context import Reply
+    from nightshift.hooks.services import Reply
 
 TIMEOUT_S: Final = 20.0
 _GOOGLES: Final = re.compile(r"https://([a-z0-9-]+\.)*(googleapis\.com|pkg\.dev|gcr\.io)/.*")
@@ -24,7 +23,7 @@ _GOOGLES: Final = re.compile(r"https://([a-z0-9-]+\.)*(googleapis\.com|pkg\.dev|
 
 class GoogleAccount:
     """
-    `nightshift.doctor.context.Google` on an Airflow connection. The first use of its credentials may raise
+    `nightshift.hooks.services.Google` on an Airflow connection. The first use of its credentials may raise
     `nightshift.hooks.credentials.NoCredentials`.
 
     :param gcp_conn_id: the connection.
@@ -48,7 +47,7 @@ class GoogleAccount:
 
     def ask(self, method: str, url: str, *, headers: Mapping[str, str] | None = None) -> Reply:
         """One request. headers: in addition to the token, which only Google gets. Raises OSError, as requests does."""
-        from nightshift.doctor.context import Reply
+        from nightshift.hooks.services import Reply
 
         sent = dict(headers or {})
         if self.token is not None and _GOOGLES.fullmatch(url):

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from nightshift.settings import Settings
     from nightshift.warehouse import Warehouse
-    from nightshift.warehouse.permission_probe import Trial
-    from nightshift.warehouse.samples import Samples
 
 
 def warehouse_for(settings: Settings, **labels: str) -> Warehouse:
@@ -25,24 +23,11 @@ def warehouse_for(settings: Settings, **labels: str) -> Warehouse:
     """
     from nightshift.warehouse import Warehouse
 
-    return Warehouse(_client(settings, labels), settings)
+    return Warehouse(client_for(settings, **labels), settings)
 
 
-def samples_for(settings: Settings, **labels: str) -> Samples:
-    """`Samples` on the same connection, with the same labels. Raises the same."""
-    from nightshift.warehouse.samples import Samples
-
-    return Samples(_client(settings, labels), settings)
-
-
-def trial_for(settings: Settings) -> Trial:
-    """A `Trial` on the same connection. Raises the same."""
-    from nightshift.warehouse.permission_probe import Trial
-
-    return Trial(_client(settings, {"step": "doctor"}), settings)
-
-
-def _client(settings: Settings, labels: Mapping[str, str]) -> Client:
+def client_for(settings: Settings, **labels: str) -> Client:
+    """The client that `warehouse_for` uses. Raises the same."""
     from airflow.providers.google.cloud.hooks.bigquery import BigQueryHook
 
     from nightshift.hooks.credentials import explained, refresh, unless_emulated

@@ -68,12 +68,12 @@ class DoctorOperator(BaseOperator):
         from nightshift.doctor.checks import diagnose
         from nightshift.doctor.findings import Failed, Report, is_bad
         from nightshift.doctor.job import file_of
-        from nightshift.hooks.connections import AirflowConnections
+        from nightshift.hooks.deployment import Deployment
         from nightshift.triggers.night_gauges import send
 
         folders = [Path(each) for each in (self.jobs_folder, self.streams_folder) if each]
         file = file_of(self.job, *folders) if self.job else None
-        report = diagnose(os.environ, AirflowConnections, job_file=file, triggerer=triggerer)
+        report = diagnose(os.environ, Deployment, job_file=file, triggerer=triggerer)
         report = Report((*report.findings, *self._orphans()))
         for finding, line in zip((*report.findings, None), report.lines(), strict=True):
             (self.log.error if isinstance(finding, Failed) else self.log.info)("%s", line)
@@ -85,13 +85,13 @@ class DoctorOperator(BaseOperator):
 
     def _orphans(self) -> Iterable[Finding]:
         from nightshift.doctor.findings import Skipped
-        from nightshift.hooks.connections import AirflowConnections
+        from nightshift.hooks.deployment import Deployment
         from nightshift.operators.orphans import NAME, orphans
         from nightshift.settings import Settings
 
         try:
             settings = Settings.from_environment()
-            credentials = AirflowConnections(settings).storage_credentials()
+            credentials = Deployment(settings).storage_credentials()
             return orphans(settings, credentials, Path(self.jobs_folder))
         except Exception as error:
             # The other findings cover settings and connections; Airflow's answer may be any error.

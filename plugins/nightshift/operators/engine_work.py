@@ -53,21 +53,9 @@ def number_of(name: str, value: int | str, least: int, most: int) -> int:
 
 def surroundings(settings: Settings, say: Callable[[str], None]) -> Surroundings:
     """With the accounts of Airflow's connections. Raises PricesError."""
-    from nightshift.hooks.credentials import storage_credentials
-    from nightshift.hooks.runtime import runtime_for
-    from nightshift.hooks.warehouse import samples_for
+    from nightshift.hooks.deployment import Deployment
     from nightshift.planner.costs.prices import load_prices
-    from nightshift.store import open_store
     from nightshift.trial.preview.session import Surroundings
 
-    credentials = storage_credentials(settings)
-    return Surroundings(
-        store=open_store(f"gs://{settings.bucket}", credentials=credentials),
-        settings=settings,
-        warehouse=lambda **labels: samples_for(settings, **labels),
-        runtime=lambda: runtime_for(settings).runtime,
-        prices=load_prices(settings.prices),
-        environment=os.environ,
-        say=say,
-        credentials=credentials,
-    )
+    at, prices = Deployment(settings), load_prices(settings.prices)
+    return Surroundings(at.store, settings, at.samples, at.runtime, prices, os.environ, say, at.storage_credentials())

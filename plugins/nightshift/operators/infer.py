@@ -233,7 +233,7 @@ class InferOperator(JobSetTask, RunOperator):
 
     @cached_property
     def night(self) -> Night:
-        from nightshift.hooks.connections import AirflowConnections
+        from nightshift.hooks.deployment import Deployment
         from nightshift.jobset.fleet.night import Night
         from nightshift.jobset.kubernetes.limits import limits_of
 
@@ -242,7 +242,7 @@ class InferOperator(JobSetTask, RunOperator):
             self.spec,
             self.settings,
             self.run.partition,
-            AirflowConnections(self.settings).cluster,
+            Deployment(self.settings).cluster,
             self.log.debug,
             self.log.debug,
         )

@@ -38,29 +38,26 @@ class PauseOperator(BaseOperator):
         self.action = action
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from nightshift.hooks.credentials import storage_credentials
+        from nightshift.hooks.deployment import Deployment
         from nightshift.jobset.fleet.pause import apply, tell
-        from nightshift.operators.deployment import deployment_for
         from nightshift.operators.jobset_errors import runtime_failures
         from nightshift.operators.run import permanent_failures
         from nightshift.run.names import RunRef
         from nightshift.run.pauses import NotPausable, record
-        from nightshift.store import open_store
 
         if self.action not in ACTIONS:
             raise AirflowFailException(f"The param action is {self.action!r}. Write pause or resume.")
         try:
             settings = Settings.from_environment()
-            bucket = f"gs://{settings.bucket}"
-            run = RunRef.from_prefix(self.run.strip().removeprefix(bucket))
-            store = open_store(bucket, credentials=storage_credentials(settings))
+            deployment = Deployment(settings)
+            run = RunRef.from_prefix(self.run.strip().removeprefix(f"gs://{settings.bucket}"))
             with permanent_failures():
-                request = record(store, run, paused=self.action == "pause", by=_who(context))
+                request = record(deployment.store, run, paused=self.action == "pause", by=_who(context))
         except (NotPausable, SettingsError, ValueError) as error:
             raise AirflowFailException(str(error)) from error
         self.log.info("%s is %s", run.prefix, request)
         with runtime_failures():
-            names = apply(deployment_for(settings).runtime, run.url(settings.bucket), request)
+            names = apply(deployment.runtime(), run.url(settings.bucket), request)
         self.log.info("%s", tell(names, request))
         return {**request.to_json(), "run": run.prefix, "jobsets": names}
 

@@ -354,7 +354,7 @@ class PlanOperator(RunOperator):
 
     def _decide(self, spec: JobSpec, run: RunRef, rows: int) -> Decision | None:
         """Decides about a run, unless it has its plan, and logs why. Raises Refused and SpeedUnknown."""
-        from nightshift.hooks.connections import AirflowConnections
+        from nightshift.hooks.deployment import Deployment
         from nightshift.jobset.kubernetes.limits import limits_of
         from nightshift.planner.costs.prices import load_prices
         from nightshift.planner.inputs import known_of
@@ -388,7 +388,7 @@ class PlanOperator(RunOperator):
         limits = Limits(self.settings.workers_max)
         if rows:
             limits = limits_of(
-                spec, self.settings, run.partition, AirflowConnections(self.settings).cluster, self.log.info, self.log.warning
+                spec, self.settings, run.partition, Deployment(self.settings).cluster, self.log.info, self.log.warning
             )
         prices = load_prices(self.settings.prices)
         shown = table(spec, rows, known, limits, prices.machines)

@@ -20,13 +20,13 @@ def check_workers(spec: JobSpec, settings: Settings, tell: Callable[[str], None]
     from nightshift.doctor import workers
     from nightshift.doctor.context import Surroundings
     from nightshift.doctor.findings import Failed, Skipped
-    from nightshift.hooks.connections import AirflowConnections
+    from nightshift.hooks.deployment import Deployment
     from nightshift.operators.failures import Entry, NightFailed
 
     settings.account_of(spec.job)
     if settings.local_folder:
         return
-    here = Surroundings(settings, AirflowConnections(settings), spec, environment=dict(os.environ))
+    here = Surroundings(settings, Deployment(settings), spec, environment=dict(os.environ))
     try:
         found = list(workers.rights(here))
     except Exception as error:  # No answer is no reason to lose a night: the driver's first heartbeat tries the right itself.

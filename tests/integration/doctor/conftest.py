@@ -17,9 +17,10 @@ from google.cloud.storage import Client as StorageClient  # type: ignore[import-
 
 from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor.checks import diagnose
-from nightshift.doctor.context import Components, Connections, Triggerer
+from nightshift.doctor.context import Triggerer
 from nightshift.doctor.findings import Report
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
+from nightshift.hooks.services import Components, Connections
 from nightshift.settings import Settings
 from tests.canned_cluster import Cluster
 from tests.integration.doctor.front import Front, Hub, cluster_api, serving
@@ -39,7 +40,7 @@ JOB = {
 }
 
 
-class Installed(AirflowConnections):
+class Installed(Deployment):
     """Airflow's real connections, in an Airflow that has the package: this environment runs nightshift from its source."""
 
     def components(self) -> Components:
@@ -48,7 +49,7 @@ class Installed(AirflowConnections):
 
 
 @dataclass
-class Deployment:
+class Place:
     """name: of bucket and dataset. A test alters the parts, then calls `examine`."""
 
     name: str
@@ -95,7 +96,7 @@ def deployment(
     bigquery_client: bigquery.Client,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-) -> Iterator[Deployment]:
+) -> Iterator[Place]:
     name = f"doctor{uuid.uuid4().hex[:10]}"
     grant(
         storage_client.create_bucket(name),
@@ -121,7 +122,7 @@ def deployment(
             "source": {"query": f"SELECT name, text FROM `{name}.notes` WHERE day = @partition", "key": ["name"]},
             "destination": {"table": f"{name}.vectors", "column": "vector"},
         }
-        yield Deployment(name, tmp_path, monkeypatch, storage_client, bigquery_client, storage, tables, cluster, hub, urls, job)
+        yield Place(name, tmp_path, monkeypatch, storage_client, bigquery_client, storage, tables, cluster, hub, urls, job)
 
 
 def variables(name: str, urls: Mapping[str, str]) -> dict[str, str]:

@@ -18,13 +18,14 @@ from google.auth.credentials import Credentials
 
 from local import package
 from nightshift import __version__
-from nightshift.doctor.context import Database, Triggerer
+from nightshift.doctor.context import Triggerer
 from nightshift.doctor.findings import Ok, Report, Skipped
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 from nightshift.hooks.google import GoogleAccount
+from nightshift.hooks.services import Database
 from nightshift.settings import Settings
 from tests.canned_cluster import LOCAL_QUEUE, USER
-from tests.integration.doctor.conftest import Deployment
+from tests.integration.doctor.conftest import Place
 from tests.integration.doctor.front import Answer, serving
 from tests.integration.emulators import WORKER, grant
 
@@ -36,7 +37,7 @@ def wrong(report: Report) -> list[str]:
 
 
 @pytest.mark.gate
-def test_all_is_well_and_nothing_is_left_behind(deployment: Deployment) -> None:
+def test_all_is_well_and_nothing_is_left_behind(deployment: Place) -> None:
     answer = Triggerer(version=__version__, settings=asdict(Settings.from_environment()))
 
     report = deployment.examine(triggerer=answer)
@@ -52,23 +53,23 @@ def test_all_is_well_and_nothing_is_left_behind(deployment: Deployment) -> None:
     assert deployment.tables() == ["notes"]
 
 
-def no_bucket(here: Deployment) -> None:
+def no_bucket(here: Place) -> None:
     here.set(bucket=f"{here.name}-gone")
 
 
-def other_location(here: Deployment) -> None:
+def other_location(here: Place) -> None:
     here.set(location="EU")
 
 
-def no_dataset(here: Deployment) -> None:
+def no_dataset(here: Place) -> None:
     here.set(dataset=f"{here.name}_gone")
 
 
-def a_worker_that_writes_anywhere(here: Deployment) -> None:
+def a_worker_that_writes_anywhere(here: Place) -> None:
     grant(here.bucket.bucket(here.name), ("storage.objectViewer", WORKER, None), ("storage.objectCreator", WORKER, None))
 
 
-def no_delete(here: Deployment) -> None:
+def no_delete(here: Place) -> None:
     def alter(method: str, path: str, answer: Answer) -> Answer:
         if "/iam/testPermissions" not in path:
             return answer
@@ -79,7 +80,7 @@ def no_delete(here: Deployment) -> None:
     here.storage.alter = alter
 
 
-def no_tables(here: Deployment) -> None:
+def no_tables(here: Place) -> None:
     refused = {"code": 403, "message": "Access Denied", "errors": [{"reason": "accessDenied", "message": "Access Denied"}]}
 
     def refuse(method: str, path: str) -> Answer | None:
@@ -90,54 +91,54 @@ def no_tables(here: Deployment) -> None:
     here.bigquery.refuse = refuse
 
 
-def store_down(here: Deployment) -> None:
+def store_down(here: Place) -> None:
     """For nightshift's own client, which speaks the XML API and uploads elsewhere."""
 
     here.storage.refuse = lambda method, path: None if path.startswith("/storage/") else Answer(403, b"no")
 
 
-def no_jobset(here: Deployment) -> None:
+def no_jobset(here: Place) -> None:
     del here.cluster.groups["jobset.x-k8s.io/v1alpha2"]
 
 
-def old_kueue(here: Deployment) -> None:
+def old_kueue(here: Place) -> None:
     here.cluster.groups["kueue.x-k8s.io/v1beta1"] = here.cluster.groups.pop("kueue.x-k8s.io/v1beta2")
 
 
-def no_right(here: Deployment) -> None:
+def no_right(here: Place) -> None:
     here.cluster.denied.add("watch pods")
 
 
-def no_queue(here: Deployment) -> None:
+def no_queue(here: Place) -> None:
     del here.cluster.objects[LOCAL_QUEUE]
 
 
-def small_quota(here: Deployment) -> None:
+def small_quota(here: Place) -> None:
     here.job["compute"] = {"profile": "cpu", "workers": 3}
 
 
-def no_revision(here: Deployment) -> None:
+def no_revision(here: Place) -> None:
     here.hub.revisions = ()
 
 
-def no_weights(here: Deployment) -> None:
+def no_weights(here: Place) -> None:
     here.job["model"] = {"name": "m", "uri": f"gs://{here.name}/models/m", "revision": "1"}
 
 
-def no_column(here: Deployment) -> None:
+def no_column(here: Place) -> None:
     query = f"SELECT name, missing AS text FROM `{here.name}.notes` WHERE day = @partition"
     here.job["source"] = {"query": query, "key": ["name"]}
 
 
-def broken_job(here: Deployment) -> None:
+def broken_job(here: Place) -> None:
     here.job["deadline"] = "soon"
 
 
-def half_emulated(here: Deployment) -> None:
+def half_emulated(here: Place) -> None:
     here.monkeypatch.delenv("BIGQUERY_EMULATOR_HOST")
 
 
-FAULTS: list[tuple[Callable[[Deployment], None], str, str]] = [
+FAULTS: list[tuple[Callable[[Place], None], str, str]] = [
     (no_bucket, "bucket", "gcloud storage buckets create gs://{name}-gone --location=US"),
     (other_location, "location", "NIGHTSHIFT_LOCATION=US"),
     (no_dataset, "dataset", "bq --location=US mk --dataset local:{name}_gone"),
@@ -160,7 +161,7 @@ FAULTS: list[tuple[Callable[[Deployment], None], str, str]] = [
 
 @pytest.mark.parametrize(("fault", "check", "fix"), FAULTS, ids=[fault.__name__ for fault, *_ in FAULTS])
 def test_a_fault_is_named_alone_and_with_its_fix(
-    deployment: Deployment, fault: Callable[[Deployment], None], check: str, fix: str
+    deployment: Place, fault: Callable[[Place], None], check: str, fix: str
 ) -> None:
     """Every check that does not need what is broken still answers."""
     fault(deployment)
@@ -201,7 +202,7 @@ def test_the_account_sends_its_token_and_follows_nobody(monkeypatch: pytest.Monk
 
 
 def test_the_streams_database_is_that_of_airflows_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    connections = AirflowConnections(Settings("runs", "acme"))
+    connections = Deployment(Settings("runs", "acme"))
     monkeypatch.delenv("AIRFLOW_CONN_POSTGRES_DEFAULT", raising=False)
     absent = connections.database()
     monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", "postgres://airflow%40acme.iam@10.9.0.2/catalog")
@@ -209,23 +210,23 @@ def test_the_streams_database_is_that_of_airflows_connection(monkeypatch: pytest
     assert (absent, connections.database()) == (None, Database("10.9.0.2", "airflow@acme.iam"))
 
 
-def test_a_package_that_is_not_installed_is_named_with_its_fix(deployment: Deployment) -> None:
+def test_a_package_that_is_not_installed_is_named_with_its_fix(deployment: Place) -> None:
     """As in this environment: nightshift is on the path, and Airflow has no entry point of it."""
-    report = deployment.examine(AirflowConnections)
+    report = deployment.examine(Deployment)
 
     assert wrong(report) == ["plugin", "provider"]
     assert "make composer-bundle" in report.problems[0].fix
 
 
-def test_a_triggerer_without_nightshift_is_named_with_its_fix(deployment: Deployment) -> None:
+def test_a_triggerer_without_nightshift_is_named_with_its_fix(deployment: Place) -> None:
     report = deployment.examine(triggerer=Triggerer(problem="Trigger failure"))
 
     assert wrong(report) == ["triggerer"]
     assert "make composer-bundle" in report.problems[0].fix
 
 
-def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nightshift.hooks.connections.PATIENCE_S", 0.5)
+def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nightshift.hooks.deployment.PATIENCE_S", 0.5)
     nobody = json.loads(os.environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"].replace(deployment.urls["cluster"], "http://127.0.0.1:9"))
     monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", json.dumps(nobody))
 
@@ -238,7 +239,7 @@ def test_a_cluster_that_does_not_answer_hides_nothing_else(deployment: Deploymen
 
 
 @pytest.mark.gate
-def test_the_command_with_the_package_installed(deployment: Deployment) -> None:
+def test_the_command_with_the_package_installed(deployment: Place) -> None:
     """A process of its own, with the wheel: Airflow's own lists have the plugin and the provider."""
     command = [sys.executable, "-m", "nightshift.cli", "doctor", str(deployment.job_file), "--json"]
     environment = {**deployment.environment, "PYTHONPATH": str(package.installed())}

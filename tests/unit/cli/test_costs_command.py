@@ -14,7 +14,7 @@ import pytest
 from google.cloud.bigquery import LoadJob, QueryJob
 
 from nightshift.cli import main
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 from nightshift.run.names import FAILED, PUBLISHED
 from nightshift.settings import Settings
 from nightshift.warehouse import WarehouseError
@@ -50,7 +50,7 @@ def costs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTSHIFT_")}
         monkeypatch.setattr(os, "environ", {**environment, **variables})
-        monkeypatch.setattr(AirflowConnections, "warehouse", lambda self, **_: SimpleNamespace(audited=audited))
+        monkeypatch.setattr(Deployment, "warehouse", lambda self, **_: SimpleNamespace(audited=audited))
         try:
             code = main(["costs", *words])
         except SystemExit as ended:

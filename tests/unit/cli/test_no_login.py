@@ -9,9 +9,9 @@ from google.auth.exceptions import DefaultCredentialsError
 
 from nightshift.cli import trouble
 from nightshift.cli.plan import Options, run
-from nightshift.doctor.findings import Wrong
 from nightshift.hooks import google
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
+from nightshift.hooks.services import Wrong
 from nightshift.settings import Settings
 from nightshift.warehouse import WarehouseError
 from tests.unit.cli.test_run_command import JOB
@@ -47,7 +47,7 @@ def test_what_may_pass_is_still_an_error_of_the_answer(monkeypatch: pytest.Monke
 
 
 def test_a_command_that_asks_bigquery_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    connections = AirflowConnections(Settings("b", "p"))
+    connections = Deployment(Settings("b", "p"))
     monkeypatch.setattr(connections, "warehouse", lambda: no_account("", OSError))
 
     with pytest.raises(WarehouseError, match=f"no Google credentials here. Log in with `{LOG_IN}`"):

@@ -16,7 +16,7 @@ import yaml
 from obstore.store import LocalStore, ObjectStore
 
 from nightshift.cli import main
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 from nightshift.planner.record import Record, workload_of
 from nightshift.planner.speeds import path_of
 from nightshift.run.names import canonical_json
@@ -250,7 +250,7 @@ class TestKueue:
 
     @pytest.fixture(autouse=True)
     def api(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
+        monkeypatch.setattr(Deployment, "cluster", lambda _: CannedApi(Cluster()))
         monkeypatch.setattr("nightshift.planner.speeds.records_for", lambda *_, **__: {})
 
     @pytest.fixture

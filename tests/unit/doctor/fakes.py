@@ -10,9 +10,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from local.google_cloud.state import State
 from nightshift import DISTRIBUTION, __version__
-from nightshift.doctor.context import Components, Database, Reply, Surroundings, Triggerer
+from nightshift.doctor.context import Surroundings, Triggerer
 from nightshift.doctor.findings import Failed, Finding
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
+from nightshift.hooks.services import Components, Database, Reply
 from nightshift.jobset.kubernetes.api import JobSetApi
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
@@ -134,7 +135,7 @@ class FakeConnections:
         return self.queries
 
     def notifier(self, named: Named) -> str | None:
-        return AirflowConnections(Settings("runs", "acme")).notifier(named)
+        return Deployment(Settings("runs", "acme")).notifier(named)
 
     def cluster(self) -> JobSetApi | None:
         return self.api

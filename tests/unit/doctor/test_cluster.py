@@ -11,8 +11,9 @@ import pytest
 
 from nightshift import DISTRIBUTION, __version__
 from nightshift.doctor import cluster, components, queue
-from nightshift.doctor.context import Components, Surroundings, Triggerer
+from nightshift.doctor.context import Surroundings, Triggerer
 from nightshift.doctor.findings import Failed, Ok, Skipped
+from nightshift.hooks.services import Components
 from nightshift.jobset.kubernetes import kueue, quota
 from nightshift.jobset.kubernetes.rbac import RIGHTS
 from nightshift.spec import JobSpec

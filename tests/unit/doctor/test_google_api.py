@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from nightshift.doctor import google_api
-from nightshift.doctor.context import Reply, Surroundings
-from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped, Wrong
+from nightshift.doctor.context import Surroundings
+from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok, Skipped
 from nightshift.doctor.google_api import ALLOYDB, CLOUD_QUOTAS, COMPUTE, PUBSUB, NotThere, read, read_all
 from nightshift.doctor.runner import Check, examine
+from nightshift.hooks.services import Reply, Wrong
 from tests.unit.doctor.fakes import ACCOUNT, FakeGoogle, here
 
 pytestmark = pytest.mark.unit

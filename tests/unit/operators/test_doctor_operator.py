@@ -17,8 +17,8 @@ from obstore.store import MemoryStore
 import nightshift.store
 from nightshift import __version__
 from nightshift.doctor.findings import Failed, Finding, Ok
-from nightshift.hooks import connections
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks import deployment
+from nightshift.hooks.deployment import Deployment
 from nightshift.operators.doctor import TRIGGERER_LIMIT, DoctorOperator
 from nightshift.operators.orphans import orphans
 from nightshift.settings import Settings
@@ -43,7 +43,7 @@ def _deployment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def connected(monkeypatch: pytest.MonkeyPatch, fakes: FakeConnections | None = None) -> None:
-    monkeypatch.setattr(connections, "AirflowConnections", lambda _: fakes or FakeConnections())
+    monkeypatch.setattr(deployment, "Deployment", lambda _: fakes or FakeConnections())
 
 
 def states(report: dict[str, Any]) -> dict[str, str]:
@@ -181,7 +181,7 @@ class TestRunsWhoseJobFileIsGone:
 
 def test_what_airflow_says_of_itself() -> None:
     """The real one of this environment, where nightshift is not installed as a package."""
-    seen = AirflowConnections(Settings("runs", "acme")).components()
+    seen = Deployment(Settings("runs", "acme")).components()
 
     assert seen.airflow.startswith("3.")
     assert "apache-airflow-providers-google" in seen.providers

@@ -15,7 +15,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from obstore.store import MemoryStore
 
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 from nightshift.operators.plan import PlanOperator
 from nightshift.planner.decisions import load_decision
 from nightshift.planner.record import Record, workload_of
@@ -147,7 +147,7 @@ def test_what_cannot_fit_is_refused_with_ways_out(planner: Planner) -> None:
 
 def test_the_queue_is_asked_for_its_quota(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The canned one has no GPU."""
-    monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster()))
+    monkeypatch.setattr(Deployment, "cluster", lambda _: CannedApi(Cluster()))
 
     with pytest.raises(AirflowFailException, match="the queue's quota is 0"):
         planner.told(a_spec(**CHAT, queue="nightly"))
@@ -156,7 +156,7 @@ def test_the_queue_is_asked_for_its_quota(planner: Planner, monkeypatch: pytest.
 
 
 def test_a_queue_that_must_not_be_read_is_said_and_done_without(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AirflowConnections, "cluster", lambda _: CannedApi(Cluster(hidden={LOCAL_QUEUE})))
+    monkeypatch.setattr(Deployment, "cluster", lambda _: CannedApi(Cluster(hidden={LOCAL_QUEUE})))
 
     found = load_decision(planner.store, planner.told(a_spec(**CHAT, queue="nightly"))["decision"])
 

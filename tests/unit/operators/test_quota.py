@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nightshift.hooks.connections import AirflowConnections
+from nightshift.hooks.deployment import Deployment
 from nightshift.jobset.kubernetes import kueue
 from nightshift.jobset.kubernetes.limits import limits_of
 from nightshift.planner.model import model_of
@@ -39,7 +39,7 @@ class Asked:
         for document in yaml.safe_load_all(OVERLAY.read_text()):
             kind, name = document["kind"], document["metadata"]["name"]
             self.cluster.objects[f"{KUEUE}/{kind.lower()}s/{name}"] = document
-        monkeypatch.setattr(AirflowConnections, "cluster", lambda _: self._api())
+        monkeypatch.setattr(Deployment, "cluster", lambda _: self._api())
 
     def _api(self) -> CannedApi | None:
         self.times += 1
@@ -47,7 +47,7 @@ class Asked:
 
     def __call__(self, spec: Any = QUEUED, **settings: Any) -> Limits:
         deployed = Settings("runs", "acme", **settings)
-        cluster = AirflowConnections(deployed).cluster
+        cluster = Deployment(deployed).cluster
         return limits_of(spec, deployed, "2026-11-20", cluster, self.told.append, self.warned.append)
 
 
@@ -156,10 +156,10 @@ def test_a_queue_that_is_not_there(asked: Asked) -> None:
 
 
 def test_a_cluster_that_does_not_answer(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: AirflowConnections) -> None:
+    def fails(_: Deployment) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(AirflowConnections, "cluster", fails)
+    monkeypatch.setattr(Deployment, "cluster", fails)
 
     assert asked() == Limits()
     assert asked.warned[0].endswith("OSError: no route to host")

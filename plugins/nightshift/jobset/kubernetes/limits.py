@@ -28,7 +28,7 @@ def limits_of(
     ImportError where Airflow is missing.
 
     A plan can do without the quota, so whatever keeps Airflow from it is only a warning: a missing right or queue, or a
-    cluster that does not answer for `nightshift.hooks.connections.PATIENCE_S`.
+    cluster that does not answer for `nightshift.hooks.deployment.PATIENCE_S`.
     """
     limits = Limits(settings.workers_max)
     if not spec.queue:

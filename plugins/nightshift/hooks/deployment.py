@@ -1,4 +1,4 @@
-"""What the doctor checks, over Airflow's connections and as this process of Airflow sees it."""
+"""What a deployment has, over Airflow's connections: nothing is reached, and Airflow is not imported, before it is used."""
 
 from __future__ import annotations
 
@@ -6,31 +6,40 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from obstore.store import GCSCredentialProvider
+    from obstore.store import GCSCredentialProvider, ObjectStore
 
-    from nightshift.doctor.context import Components, Database, Google
+    from nightshift.hooks.services import Components, Database, Google
     from nightshift.jobset.kubernetes.api import JobSetApi
+    from nightshift.jobset.runtime import Runtime
     from nightshift.settings import Settings
     from nightshift.spec.notifiers import Named
     from nightshift.warehouse import Warehouse
     from nightshift.warehouse.permission_probe import Trial
+    from nightshift.warehouse.samples import Samples
 
 PATIENCE_S: Final = 10.0
-"""How long the doctor retries a cluster that does not answer; a task retries longer (`nightshift.jobset.kubernetes.api`)."""
+"""How long those retry who can do without the cluster (`Deployment.cluster`); others retry longer (`Deployment.runtime`)."""
 
 
-class AirflowConnections:
-    """`nightshift.doctor.context.Connections`. The first call imports Airflow: without it, it raises ImportError."""
+class Deployment:
+    """`nightshift.hooks.services.Connections`, and what a trial of rows needs. Each call raises ImportError without Airflow."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        """The bucket. Raises as `storage_credentials`."""
+        from nightshift.store import open_store
+
+        return open_store(f"gs://{self.settings.bucket}", credentials=self.storage_credentials())
 
     def components(self) -> Components:
         import airflow
         from airflow.plugins_manager import get_import_errors, get_plugin_info
         from airflow.providers_manager import ProvidersManager
 
-        from nightshift.doctor.context import Components
+        from nightshift.hooks.services import Components
 
         plugins = {each["name"]: str(each["source"]) for each in get_plugin_info(["source"])}
         providers = {name: each.version for name, each in ProvidersManager().providers.items()}  # type: ignore[no-untyped-call]
@@ -40,19 +49,31 @@ class AirflowConnections:
         return self._google
 
     def storage_credentials(self) -> GCSCredentialProvider:
-        from nightshift.hooks.credentials import storage_credentials
-
-        return storage_credentials(self._settings)
+        return self._storage_credentials
 
     def trial(self) -> Trial:
-        from nightshift.hooks.warehouse import trial_for
+        from nightshift.hooks.warehouse import client_for
+        from nightshift.warehouse.permission_probe import Trial
 
-        return trial_for(self._settings)
+        return Trial(client_for(self.settings, step="doctor"), self.settings)
 
     def warehouse(self, **labels: str) -> Warehouse:
         from nightshift.hooks.warehouse import warehouse_for
 
-        return warehouse_for(self._settings, **labels)
+        return warehouse_for(self.settings, **labels)
+
+    def samples(self, **labels: str) -> Samples:
+        """Rows of queries. Labels, and what it raises: as of `warehouse`."""
+        from nightshift.hooks.warehouse import client_for
+        from nightshift.warehouse.samples import Samples
+
+        return Samples(client_for(self.settings, **labels), self.settings)
+
+    def runtime(self) -> Runtime:
+        """What runs its JobSets. Raises NoSuchRuntime."""
+        from nightshift.hooks.runtime import runtime_for
+
+        return runtime_for(self.settings).runtime
 
     def notifier(self, named: Named) -> str | None:
         from inspect import signature
@@ -72,25 +93,31 @@ class AirflowConnections:
         from airflow.sdk import Connection
         from airflow.sdk.exceptions import AirflowNotFoundException
 
-        from nightshift.doctor.context import Database
+        from nightshift.hooks.services import Database
 
         try:
-            connection = Connection.get(self._settings.postgres_conn_id)
+            connection = Connection.get(self.settings.postgres_conn_id)
         except AirflowNotFoundException:
             return None
         return Database(str(connection.host), connection.login or "") if connection.host else None
 
     @cached_property
+    def _storage_credentials(self) -> GCSCredentialProvider:
+        from nightshift.hooks.credentials import storage_credentials
+
+        return storage_credentials(self.settings)
+
+    @cached_property
     def _google(self) -> Google:
         from nightshift.hooks.google import GoogleAccount
 
-        return GoogleAccount(self._settings.gcp_conn_id)
+        return GoogleAccount(self.settings.gcp_conn_id)
 
     @cached_property
     def _cluster(self) -> JobSetApi | None:
         from nightshift.hooks.runtime import runtime_for
 
-        api = runtime_for(self._settings).api
+        api = runtime_for(self.settings).api
         if api is not None:
             api.patience_s = PATIENCE_S
         return api
