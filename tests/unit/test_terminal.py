@@ -23,11 +23,11 @@ from nightshift.jobset.fleet.shown import save_now
 from nightshift.operators import failures
 from nightshift.operators.run import RunOperator
 from nightshift.run import chunks, pauses
+from nightshift.run.answers import compare
 from nightshift.run.chunks import Result
 from nightshift.run.observed import endings
 from nightshift.run.observed.endings import Ending
 from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
-from nightshift.trial.preview import compare
 from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import write_input
@@ -194,7 +194,15 @@ def test_a_preview_is_harmless_and_its_marks_are_ours(
         for row in rows
     )
     for variants in ((first,), (first, second)):
-        made = Preview("1", HOSTILE, HOSTILE, AT, HOSTILE, variants, compare.pairs(*variants) if len(variants) > 1 else ())
+        made = Preview(
+            "1",
+            HOSTILE,
+            HOSTILE,
+            AT,
+            HOSTILE,
+            variants,
+            compare.pairs(*(each.rows for each in variants)) if len(variants) > 1 else (),
+        )
         monkeypatch.setattr("nightshift.trial.preview.session.preview", lambda *_, made=made: made)
         monkeypatch.setattr(preview_command, "_question", lambda options: None)
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

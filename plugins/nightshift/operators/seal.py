@@ -23,8 +23,8 @@ class SealOperator(RunOperator):
 
     def doubts(self) -> str:
         """What a person should look at before using the answers; '' if there is nothing, or if the run is not sealed."""
+        from nightshift.run.answers.thresholds import concerns
         from nightshift.run.manifest import load_manifest
-        from nightshift.status.concerns import concerns
 
         manifest = load_manifest(self.store, self.run)
         return " ".join(each.words for each in concerns(manifest)) if manifest else ""
@@ -46,7 +46,7 @@ class SealOperator(RunOperator):
 
 def _warnings(manifest: RunManifest) -> Iterator[str]:
     """Warnings about a run that is complete."""
-    from nightshift.status.concerns import concerns
+    from nightshift.run.answers.thresholds import concerns
 
     versions = manifest.engine_versions
     if len(versions) > 1:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
+from nightshift.run.answers.thresholds import ENOUGH, EQUAL, NEARLY_ALL
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import PREDICTION
-from nightshift.status.concerns import ENOUGH, EQUAL, NEARLY_ALL
 from nightshift.status.folder import Chunk, RunFolder, chosen
 from nightshift.status.shown import as_json, cut
 

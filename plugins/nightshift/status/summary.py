@@ -15,6 +15,7 @@ from obstore.store import ObjectStore
 from nightshift.fields.text import minutes, n
 from nightshift.formats import UnreadableFormat
 from nightshift.run import pauses
+from nightshift.run.answers.thresholds import ENOUGH, concerns
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.observed import endings, pods_kept
@@ -26,7 +27,6 @@ from nightshift.run.plan import Plan, PlanError
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import asked, listed, only_answer
-from nightshift.status.concerns import ENOUGH, concerns
 from nightshift.status.fleets import trouble
 from nightshift.status.progress import STALLED_S, Progress, progress
 from nightshift.status.report import iso

@@ -22,13 +22,13 @@ from nightshift.planner.costs.prices import Prices
 from nightshift.planner.record import Record
 from nightshift.planner.roofline import Tokens
 from nightshift.planner.speed import Known
+from nightshift.run.answers.compare import compared
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.spec.vllm_flags import affects_answers
 from nightshift.trial.preview.outcome import Computed, EngineTaken, Outcome
 from nightshift.trial.preview.session import Surroundings
 from nightshift.trial.tune import patch, sample, session
-from nightshift.trial.tune.also import compared
 from nightshift.trial.tune.engines import EngineFailed, cause_of
 from nightshift.trial.tune.points import Cause, Point
 from nightshift.trial.tune.space import at, changes_of, patched, space_of

@@ -31,13 +31,14 @@ from nightshift.plugin.address import address, dag_run_address, run_address
 from nightshift.plugin.mounted import AT_ONCE, Mounted
 from nightshift.plugin.pages import actions, app, bucket, dag_runs, facts, files, job, plots, rights, runs, tokens, words
 from nightshift.run import pauses
+from nightshift.run.answers.compare import Pair
 from nightshift.run.observed.endings import Ending, record
 from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodNow, Stage
 from nightshift.status.overview import RunLook
 from nightshift.status.text import text as text_of
 from nightshift.store import StoreUnavailable
 from nightshift.trial.preview.names import new_id
-from nightshift.trial.preview.results import NightEstimate, Pair, Preview, PreviewRow, Variant, save
+from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant, save
 from tests.chat_run import ChatRun, a_chat_run
 
 pytestmark = pytest.mark.unit

@@ -13,10 +13,10 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.run import chunks
+from nightshift.run.answers.thresholds import ENOUGH
 from nightshift.run.chunks import Result
 from nightshift.run.names import canonical_json
 from nightshift.status import distributions
-from nightshift.status.concerns import ENOUGH
 from nightshift.status.distributions import Distribution, compared, distribution
 from tests.chat_run import ChatRun, a_chat_run
 

@@ -20,9 +20,10 @@ from nightshift.fields.terminal import Written
 from nightshift.formats import UnreadableFormat
 from nightshift.jobset.observation import Observation
 from nightshift.planner.costs.prices import Prices
+from nightshift.run.answers import compare
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
-from nightshift.trial.preview import compare, keeper, results, warm
+from nightshift.trial.preview import keeper, results, warm
 from nightshift.trial.preview.names import EngineFolder, is_id, new_id, result_path
 from nightshift.trial.preview.outcome import EngineTaken
 from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant
@@ -46,7 +47,7 @@ def row(id_: int, answer: Any = "yes", **more: Any) -> PreviewRow:
 
 
 def a_preview(*variants: Variant, **changes: Any) -> Preview:
-    pairs = compare.pairs(*variants) if len(variants) == 2 else ()
+    pairs = compare.pairs(*(each.rows for each in variants)) if len(variants) == 2 else ()
     return Preview(new_id(), "job", "2026-11-20", "2026-11-20T08:00:00+00:00", "me", variants, pairs, **changes)
 
 
@@ -118,7 +119,7 @@ def test_a_diff_is_by_words_and_has_all_of_both_texts() -> None:
 def test_a_row_that_becomes_a_dead_letter_counts_as_changed_and_a_row_of_one_file_alone_is_not_compared() -> None:
     dead = row(1, None, reason="too_long", message="9,000 tokens", finish_reason=None)
 
-    (pair,) = compare.pairs(variant(row(1), row(2)), variant(dead, row(3), file="b.yaml"))
+    (pair,) = compare.pairs((row(1), row(2)), (dead, row(3)))
 
     assert pair.answer is not None
     assert ("+", "dead letter, too_long: 9,000 tokens") in pair.answer

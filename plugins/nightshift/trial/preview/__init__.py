@@ -9,6 +9,5 @@ network.
   objects are.
 - outcome: what came of the rows. compute: rows to answers, with the extra `driver`. keeper: the process beside a warm engine.
 - warm: the other side: starts the engine, asks, waits.
-- estimate: what the night would take with the tokens that were seen. compare: two jobs' rows side by side.
 - results: what is left in the bucket, for the page. text: for a terminal.
 """

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from nightshift.fields.text import n
 from nightshift.formats import PREVIEW, UnreadableFormat
+from nightshift.run.answers.compare import Pair
 from nightshift.store import get_bytes, reaching
 from nightshift.trial.preview.names import is_id, result_folder, result_path
 from nightshift.trial.preview.outcome import Computed
@@ -28,9 +29,6 @@ TEXT_MOST: Final = 8_000
 """Characters of one prompt or answer that are kept."""
 ITEMS_MOST: Final = 16
 """Numbers of a vector that are kept."""
-
-Diff = tuple[tuple[str, str], ...]
-"""Pieces of two texts in order: ``=`` with what both have, ``-`` with what only the first has, ``+`` with the second's."""
 
 
 class NotAPreview(ValueError):
@@ -95,15 +93,6 @@ class Variant:
     @property
     def truncated(self) -> int:
         return sum(row.finish_reason in ("length", "cut") for row in self.rows)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A row of both variants. prompt, answer: the diff, None where nothing changed."""
-
-    key: Mapping[str, Any]
-    prompt: Diff | None
-    answer: Diff | None
 
 
 @dataclass(frozen=True)

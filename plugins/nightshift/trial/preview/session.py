@@ -16,10 +16,11 @@ from nightshift.planner.inputs import known_of
 from nightshift.planner.plan import table
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.planner.speeds import records_if_any
+from nightshift.run.answers.compare import pairs
 from nightshift.run.models.hub_cache import absent_at
 from nightshift.run.names import run_digest
 from nightshift.run.pins import UNPINNED
-from nightshift.trial.preview import compare, results
+from nightshift.trial.preview import results
 from nightshift.trial.preview.names import new_id
 from nightshift.trial.preview.outcome import Computed, Outcome
 from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant, bounded
@@ -110,7 +111,7 @@ def preview(question: Question, world: Surroundings) -> Preview:
         datetime.now(UTC).isoformat(timespec="seconds"),
         question.by,
         variants,
-        compare.pairs(*variants) if len(variants) > 1 else (),
+        pairs(*(each.rows for each in variants)) if len(variants) > 1 else (),
         all(rows.kept for _, _, rows, _ in found),
         sum(rows.query_bytes or 0 for _, _, rows, _ in found if not rows.kept),
         {**seconds, "engine": round(sum(outcome.seconds for *_, outcome in found), 3)},

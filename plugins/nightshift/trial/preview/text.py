@@ -13,8 +13,8 @@ from typing import Final
 from nightshift.fields.terminal import MARKS, plain
 from nightshift.fields.text import minutes, n
 from nightshift.planner.costs.prices import no_price
-from nightshift.trial.preview.compare import answer_text
-from nightshift.trial.preview.results import Diff, NightEstimate, Pair, Preview, PreviewRow, Variant
+from nightshift.run.answers.compare import Diff, Pair, answer_text
+from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant
 
 LINES_MOST: Final = 12
 """Of one prompt or answer; --json has all of it."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from nightshift.run.answers.compare import Same
 from nightshift.spec.vllm_flags import affects_answers
-from nightshift.trial.preview.compare import alike
 from nightshift.trial.tune.points import Cause
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec
-    from nightshift.trial.preview.outcome import Computed
 
 DTYPE = "dtype"
 
@@ -66,24 +63,6 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Same:
-    """rows: that are compared. equal: the share of answers that are the same but for rounding. cosine: of vectors, the mean and
-    the least; None for other answers."""
-
-    rows: int
-    equal: float
-    cosine: tuple[float, float] | None = None
-
-    @property
-    def words(self) -> str:
-        said = f"{self.equal:.1%} of {self.rows:,} answers are the same without it"
-        if self.cosine is None:
-            return said
-        mean, least = self.cosine
-        return f"{said}; the cosine of their vectors is {mean:.4f} on average, {least:.4f} at least"
-
-
-@dataclass(frozen=True)
 class Found:
     """What a setting brought at the chosen point. ratio: to the chosen settings without it, with its interval; None if it
     failed, and then cause says why. same: None if it failed before it answered."""
@@ -116,20 +95,3 @@ class Found:
     def from_json(cls, value: Mapping[str, Any]) -> Found:
         """Raises ValueError."""
         return TypeAdapter(cls).validate_python(value)
-
-
-def compared(own: Sequence[Computed], other: Sequence[Computed]) -> Same:
-    """The answers to the same rows, in the same order."""
-    both = list(zip(own, other, strict=True))
-    equal = sum(one.reason == two.reason and alike(one.answer, two.answer) for one, two in both)
-    cosines = [_cosine(one.answer, two.answer) for one, two in both if _is_vector(one.answer) and _is_vector(two.answer)]
-    return Same(len(both), equal / len(both), (statistics.mean(cosines), min(cosines)) if cosines else None)
-
-
-def _is_vector(answer: Any) -> bool:
-    return isinstance(answer, list) and bool(answer) and all(isinstance(each, (float, int)) for each in answer)
-
-
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    length = math.hypot(*one) * math.hypot(*other)
-    return sum(a * b for a, b in zip(one, other, strict=False)) / length if length else 0.0

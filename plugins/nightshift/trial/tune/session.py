@@ -16,6 +16,7 @@ from nightshift.planner.record import Record, workload_of
 from nightshift.planner.roofline import CannotStart, estimate
 from nightshift.planner.speed import Known, api_servers_of
 from nightshift.planner.speeds import path_of
+from nightshift.run.answers.compare import compared
 from nightshift.run.names import canonical_json, digest_of
 from nightshift.run.parquet_rows import whole
 from nightshift.run.pins import UNPINNED
@@ -24,7 +25,7 @@ from nightshift.tasks.base import load_kind
 from nightshift.trial.preview.outcome import EngineTaken
 from nightshift.trial.preview.rows import NoRows, kept_rows, read_rows, to_parquet
 from nightshift.trial.tune import sample, text
-from nightshift.trial.tune.also import Found, Setting, compared
+from nightshift.trial.tune.also import Found, Setting
 from nightshift.trial.tune.engines import EngineFailed, Engines, JobSetEngines
 from nightshift.trial.tune.patch import of_file
 from nightshift.trial.tune.points import Cause, Point, Space
