@@ -15,7 +15,6 @@ from nightshift.fields.arguments import option, positive
 from nightshift.fields.text import n
 from nightshift.settings import Settings
 from nightshift.spec import load_stream
-from nightshift.spec.sinks.files import FileSink
 from nightshift.stream.bigquery.load import DAYS, Batch, StreamLoader
 from nightshift.warehouse.errors import WarehouseError, translated
 
@@ -52,15 +51,15 @@ def run(options: Options) -> int:
 def _run(options: Options) -> int:
     spec = load_stream(options.file)
     settings = Settings.from_environment()
-    if not isinstance(spec.sink, FileSink) or spec.sink.bigquery is None:
+    if spec.sink.loaded_into is None:
         print(f"{options.file}: sink.bigquery: The stream's files have no table. Write dataset.table.", file=sys.stderr)
         return exits.BAD_INPUT
     import google.cloud.bigquery  # noqa: F401 - what is missing is said before anything is begun
 
     today = datetime.now(UTC).date()
-    loader = StreamLoader(_client(settings), settings, spec, open_bucket(spec.sink.files))
+    loader = StreamLoader(_client(settings), settings, spec, open_bucket(spec.sink.place))
     files = loader.load(today - timedelta(days=options.days), today, on_batch=_say)
-    print(f"{n(files, 'new file')} loaded into {spec.sink.bigquery}")
+    print(f"{n(files, 'new file')} loaded into {spec.sink.loaded_into}")
     return exits.DONE
 
 

@@ -15,7 +15,6 @@ from nightshift.doctor import fixes, gke, google_api, subscriber
 from nightshift.doctor.context import Surroundings
 from nightshift.doctor.findings import Failed, Finding, NotKnown, Ok
 from nightshift.hooks.services import Google, Wrong
-from nightshift.spec.sinks.postgres import TableSink
 
 NAME: Final = "alloydb"
 NETWORK: Final = "alloydb network"
@@ -146,7 +145,7 @@ def _acting(here: Surroundings, account: str) -> Iterator[Finding]:
 
 def _found(here: Surroundings) -> Found:
     """The instance that the stream writes to, by its address. Raises NotKnown if there is none."""
-    if not isinstance(here.named_stream.sink, TableSink):
+    if not here.named_stream.sink.PORTS:
         raise NotKnown(f"the sink of {here.named_stream.job} is no database")
     database, google = subscriber.database(here), here.connections.google()
     projects = list(dict.fromkeys((gke.place(here).project, here.settings.project)))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from psycopg import sql
 
-from nightshift.spec.sinks.postgres import TableSink
 from nightshift.stream import redriven_ids
 from nightshift.stream.messages import Message
 from nightshift.stream.ports import SinkRefused, Unwritable
@@ -59,7 +58,7 @@ class DeadLetterTable:
 
     def __init__(self, url: str, spec: StreamSpec, credentials: Credentials | None = None) -> None:
         address = parse(url)
-        assert isinstance(spec.sink, TableSink), "nightshift.stream.names.redriven_from says so before"
+        assert spec.sink.dead_letters_table is not None, "nightshift.stream.names.redriven_from says so before"
         self._shown = spec.sink.dead_letters_table
         self._table = sql.Identifier(*self._shown.split("."))
         self._session = Session(address, credentials)

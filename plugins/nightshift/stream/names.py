@@ -19,10 +19,9 @@ def full_name(name: str, kind: Literal["subscriptions", "topics"], project: str 
 
 def redriven_from(spec: StreamSpec, project: str | None) -> str:
     """The full name of the subscription of a stream whose dead letters can be redriven. Raises ValueError for any other."""
-    from nightshift.spec.sinks.postgres import TableSink
     from nightshift.spec.stream import Messages
 
-    if not isinstance(spec.source, Messages) or not isinstance(spec.sink, TableSink):
+    if not isinstance(spec.source, Messages) or spec.sink.dead_letters_table is None:
         raise ValueError(
             f"The dead letters of {spec.job} cannot be redriven: only a stream from a subscription into a table of PostgreSQL "
             "keeps them where they can be marked. Publish the corrected messages as new ones, or write the files again."

@@ -41,8 +41,13 @@ class SinkSection(Section):
         raise NotImplementedError
 
     @property
+    def dead_letters_table(self) -> str | None:
+        """The table of a database with the dead letters, in which those that are published again are marked."""
+        return None
+
+    @property
     def loaded_into(self) -> str | None:
-        """The table of BigQuery that the key ``bigquery`` names."""
+        """The table of BigQuery that the key ``bigquery`` names: the files of the folder `place` are loaded into it."""
         return None
 
     def clash(self, other: SinkSection, file: Path) -> Iterator[Finding]:

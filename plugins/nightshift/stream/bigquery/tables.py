@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from nightshift.spec import stream_files
 from nightshift.spec.columns import REASONING
 from nightshift.spec.sinks.base import DEAD_LETTERS
-from nightshift.spec.sinks.files import FileSink
 from nightshift.warehouse import schema
 from nightshift.warehouse.errors import WarehouseError
 
@@ -30,13 +29,13 @@ class StreamTables:
     def __init__(self, spec: StreamSpec, settings: Settings) -> None:
         from nightshift.tasks.base import load_kind
 
-        if not isinstance(spec.sink, FileSink) or spec.sink.bigquery is None:
+        if spec.sink.loaded_into is None:
             raise WarehouseError(f"The stream {spec.job} has no sink.bigquery, so there is no table to load its files into.")
         self.stream = spec.job
-        self.folder = spec.sink.files
+        self.folder = spec.sink.place
         self.keyed = bool(spec.source.key)
         self.keys = spec.source.key or (stream_files.MESSAGE_ID,)
-        self.destination = schema.full_name(spec.sink.bigquery, settings)
+        self.destination = schema.full_name(spec.sink.loaded_into, settings)
         self.dead = f"{self.destination}{DEAD_LETTERS}"
         self.files = schema.own_table(settings, FILES)
         prediction = load_kind(spec).prediction_type
