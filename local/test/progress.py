@@ -27,6 +27,14 @@ class Ran:
     ok: bool
     cases: tuple[Case, ...]
     wall_s: float = 0.0
+    cut_short: frozenset[str] = frozenset()
+    """Groups of which tests did not run."""
+
+    def whole(self, group: Group) -> bool:
+        """Whether every test of the group ran, and passed."""
+        cases = [case for case in self.cases if case.group == group]
+        passed = all(case.skipped is None and not case.failed for case in cases)
+        return bool(cases) and passed and group.name not in self.cut_short
 
 
 @dataclass
@@ -74,6 +82,6 @@ class Progress:
             f"{state:<7} {group.name:<23} {', '.join(parts)}, {seconds:.0f} s of {budget} s{over}{f' ({why})' if why else ''}"
         )
 
-    def unfinished(self) -> list[str]:
-        """The lines of the groups that pytest's end cut short."""
-        return [self.line(group) for group in GROUPS if self._left[group.name] > 0]
+    def unfinished(self) -> list[Group]:
+        """The groups that pytest's end cut short."""
+        return [group for group in GROUPS if self._left[group.name] > 0]

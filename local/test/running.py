@@ -89,13 +89,13 @@ def run_tier(
                 _follow(file, progress)
                 time.sleep(LOOK_S)
             _follow(file, progress)
-    for line in progress.unfinished():
-        print(line, flush=True)
+    for group in progress.unfinished():
+        print(progress.line(group), flush=True)
     cases = tuple(progress.cases.values())
     ok = process.returncode in (0, NO_TESTS_COLLECTED)
     if not ok and not any(case.failed for case in cases):
         print(f"{tier}: pytest ended with {process.returncode}; {output}:\n{output.read_text()[-LAST_WORDS:]}", flush=True)
-    return Ran(ok, cases, time.monotonic() - began)
+    return Ran(ok, cases, time.monotonic() - began, frozenset(group.name for group in progress.unfinished()))
 
 
 def _follow(file: TextIO, progress: Progress) -> None:

@@ -68,7 +68,7 @@ def test_a_group_is_said_when_its_last_test_has_ended_beside_its_budget(gate: bo
 
     assert progress.take({"collected": {"local/storage/tests/test_x.py": 1}}) == []
     assert event("setup") + event("call", seconds=STORAGE.gate_s + 1.0) == []
-    assert progress.unfinished() == [progress.line(STORAGE)]
+    assert progress.unfinished() == [STORAGE]
     [line] = event("teardown")
 
     budget = f"{STORAGE.gate_s} s OVER" if gate else f"{STORAGE.all_s} s"

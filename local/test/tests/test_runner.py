@@ -13,7 +13,7 @@ import pytest
 from local.environments import environment_dir
 from local.test import __main__ as runner
 from local.test import running, unchanged
-from local.test.groups import TIERS, Group, Part, groups_of
+from local.test.groups import TIERS, Group, Part, group_of, groups_of
 from local.test.progress import Case, Ran
 
 pytestmark = pytest.mark.unit
@@ -167,6 +167,64 @@ class TestKey:
 
     def test_there_is_none_for_a_tier_whose_inputs_no_program_lists(self, inputs: Path) -> None:
         assert unchanged.key_of("unit") is None
+
+
+class TestAGroupOfStandIns:
+    STORAGE = group_of("integration", "local/storage/tests/test_x.py")
+
+    @pytest.fixture
+    def repository(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        for name, text in {
+            "local/storage/server.py": "import nightshift.store",
+            "local/storage/tests/test_it.py": "from local.tools import waiting",
+            "local/tools/waiting.py": "",
+            "local/other/thing.py": "",
+            "plugins/nightshift/store.py": "",
+        }.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        monkeypatch.setattr(unchanged, "ROOT", tmp_path)
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        ("changed", "matters"),
+        [
+            ("local/storage/server.py", True),
+            ("local/storage/data.json", True),
+            ("local/storage/tests/test_it.py", True),
+            ("local/tools/waiting.py", True),
+            ("plugins/nightshift/store.py", True),
+            ("local/other/thing.py", False),
+        ],
+    )
+    def test_has_a_key_of_what_it_tests_and_imports(self, repository: Path, changed: str, matters: bool) -> None:
+        key = unchanged.key_of_group(self.STORAGE)
+        file = repository / changed
+        file.write_text((file.read_text() if file.exists() else "") + "\n#")
+
+        assert (unchanged.key_of_group(self.STORAGE) != key) == matters
+
+    def test_is_not_one_that_tests_the_product(self) -> None:
+        assert unchanged.key_of_group(group_of("integration", "tests/integration/driver/test_x.py")) is None
+        assert unchanged.key_of_group(UNIT[0]) is None
+
+    @pytest.mark.parametrize(("skipped", "runs_again"), [(None, False), ("no disk", True)])
+    def test_is_not_run_again_once_all_of_it_has_passed(
+        self, skipped: str | None, runs_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[bool] = []
+
+        def run(tier: str, groups: list[Group], **_: Any) -> Ran:
+            asked.append(self.STORAGE in groups)
+            return Ran(True, tuple(Case("x", group, 1.0, skipped) for group in groups))
+
+        monkeypatch.setenv("NIGHTSHIFT_CACHE", str(tmp_path))
+        monkeypatch.setattr(runner, "Prerequisites", APrerequisites)
+        monkeypatch.setattr(running, "run_tier", run)
+        for _ in range(2):
+            runner.main(["--tier", "integration"])
+
+        assert asked == [True, runs_again]
 
 
 class TestPytest:
