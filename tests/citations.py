@@ -74,7 +74,7 @@ class Repository:
 
     def pages(self) -> Iterator[Text]:
         paths = [*self.root.glob("*.md"), *self.root.glob("docs/**/*.md"), *self.root.glob("k8s/**/*.md")]
-        for path in sorted(paths):
+        for path in (*sorted(paths), *self.root.glob("local/rules.txt")):
             text = path.read_text()
             code = [*_FENCE.findall(text), *(a or b for a, b in _SPAN.findall(_FENCE.sub("", text)))]
             yield Text(path, text, tuple(code))

@@ -13,7 +13,7 @@ It exits with another code if it cannot open the data folder (another emulator h
 
 - jobs: a job id exists once, even when submits race; jobs, their labels and errors outlive a restart;
 - loads from and exports to gs:// (Parquet, JSON lines), wildcards, write dispositions, ``table$partition`` destinations;
-- the documented rules of types, exports, loads, transactions and limits: docs/develop/emulators.md lists them;
+- the documented rules of types, exports, loads, transactions and limits: local/rules.txt lists them;
 - scripts, multi-statement transactions with rollback, MERGE, DML counts, query parameters;
 - dry runs, which return the schema and read no rows;
 - the Storage Read API (Arrow, Avro, filters, offsets) and Write API (pending, committed, default streams, offsets).

@@ -23,7 +23,7 @@ that a message was acknowledged out of order (it does not come back); the contro
 Not survived: loss of power or a kernel crash, as nothing is flushed to disk with ``fsync``. Full disks and damaged files are
 not repaired.
 
-Faithful to Pub/Sub (docs/develop/emulators.md lists each rule with its page and its test): names, limits and status codes;
+Faithful to Pub/Sub (local/rules.txt lists each rule with its page and its test): names, limits and status codes;
 Pull; ack deadlines, nacks, ack ids of today's length; message ordering; retry and dead-letter policies; filters by the presence
 of an attribute; exactly-once delivery, with the details that clients read; a subscription's retention, and seeking to a time.
 
