@@ -1,6 +1,6 @@
 """Tries a job on some rows of its query: prompts, answers, tokens, dead letters, and what the whole night would take.
 
-Nothing is opened or published. The result is kept in the bucket, below _previews/ (docs/use/preview.md).
+Nothing is opened or published. The result is kept in the bucket, below _previews/ (docs/use/before-the-night.md#preview).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The worked examples of docs/operate/capacity.md, made by the planner itself.
+"""docs/examples/plans.txt, made by the planner itself.
 
 PYTHONPATH=plugins .envs/test/bin/python -m tests.planning_examples --write
 """
@@ -21,7 +21,7 @@ from nightshift.profiles.limits import Limits
 from tests.builders import a_spec
 from tests.unit import model_configs as configs
 
-PAGE: Final = Path(__file__).parents[1] / "docs/operate/capacity.md"
+PAGE: Final = Path(__file__).parents[1] / "docs/examples/plans.txt"
 BEGIN, END = "<!-- examples: begin -->\n", "<!-- examples: end -->\n"
 CHAT: Final[dict[str, Any]] = {
     "task": "chat",

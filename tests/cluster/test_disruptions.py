@@ -1,6 +1,6 @@
 """A run under every disruption: what Kubernetes makes of it, what the task makes of that, and that no row is lost or repeated.
 
-docs/operate/disruptions.md is the table. Runs whose disruption concerns nothing but themselves go on at the same time; those
+docs/operate/runbook.md is the table. Runs whose disruption concerns nothing but themselves go on at the same time; those
 that need a node to themselves run alone.
 """
 

@@ -71,7 +71,7 @@ class Options:
         "--prices",
         type=Path,
         metavar="FILE",
-        help="what machines cost: a YAML file, or a region (docs/operate/costs.md); by default NIGHTSHIFT_PRICES",
+        help="what machines cost: a YAML file, or a region (docs/operate/capacity.md#costs); by default NIGHTSHIFT_PRICES",
     )
     as_json: bool = flag("--json", "one JSON object (docs/operate/capacity.md)")
 

@@ -75,7 +75,7 @@ class Options:
         "--window", type=seconds, metavar="SECONDS", help="for a stream: compute rates over this time (default: 600)"
     )
     prices: Path | None = option(
-        "--prices", type=Path, metavar="FILE", help="of a run: its cost by these prices (docs/operate/costs.md)"
+        "--prices", type=Path, metavar="FILE", help="of a run: its cost by these prices (docs/operate/capacity.md#costs)"
     )
 
 

@@ -3,7 +3,7 @@
 A request has one span, from when it is sent until its reply. It belongs to the trace of what asked for it: Airflow's task, or a
 message. A small share is sampled, each request by itself, because a run has one trace and as many requests as it has rows. The
 engine is told by ``traceparent``, and adds its own spans to those that are sampled. A dead letter always has the span of its
-last request: each is noted, and what becomes of its rows decides whether it is sent (docs/operate/traces.md).
+last request: each is noted, and what becomes of its rows decides whether it is sent (docs/operate/metrics.md#traces).
 
 OpenTelemetry's tracer is not used: it decides at a span's begin whether it is recorded, and a span that is recorded and thrown
 away costs a request as much as all the rest of the driver. Notes are cheap, and a span is made of one when it is sent.

@@ -1,4 +1,4 @@
-"""Whether requests are traced: by OpenTelemetry's own variables, and off without them. docs/operate/traces.md has them all.
+"""Whether requests are traced: by OpenTelemetry's own variables, and off without them. docs/operate/metrics.md has them all.
 
 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT    where spans go by OTLP over HTTP, in full; or OTEL_EXPORTER_OTLP_ENDPOINT without the path
 OTEL_TRACES_SAMPLER_ARG               the share of requests to trace, 0 to 1

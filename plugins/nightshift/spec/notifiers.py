@@ -72,7 +72,7 @@ class Notifiers:
         if self.file is None:
             yield (
                 f"The deployment names no notifiers. Let its operator set {SETTING} to the path of a YAML file that names "
-                f"{wanted.notifier} (docs/operate/capacity.md)."
+                f"{wanted.notifier} (docs/operate/nights.md)."
             )
             return
         found = self.named.get(wanted.notifier)

@@ -230,7 +230,7 @@ class TestPrices:
     @pytest.mark.parametrize("region", OURS)
     def test_what_has_no_price_in_ours_is_on_the_page(self, region: str) -> None:
         """So each profile has a price, or is said to have none."""
-        page = (Path(__file__).parents[3] / "docs/operate/costs.md").read_text()
+        page = (Path(__file__).parents[3] / "docs/operate/capacity.md").read_text()
         [none] = re.findall(rf"^\| {region} \| (.*) \|$", page, re.MULTILINE)
         unpriced = set()
         for profile in PROFILES.values():

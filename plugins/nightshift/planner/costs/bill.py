@@ -136,7 +136,7 @@ class Bill:
         return sum((rung.parts for rung in self.rungs if rung.parts), Parts())
 
     def to_json(self) -> dict[str, Any]:
-        """Money in the currency, None where it is not known; docs/operate/costs.md lists the keys."""
+        """Money in the currency, None where it is not known; docs/operate/capacity.md lists the keys."""
         return {
             "currency": self.prices.currency,
             "prices": self.prices.name,

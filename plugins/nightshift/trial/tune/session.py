@@ -103,7 +103,7 @@ class Result:
         return of_file(file, _together(self.changes, found.setting)) if found.better else ""
 
     def to_json(self, file: Path) -> dict[str, Any]:
-        """As docs/use/tune.md has it. file: the job's."""
+        """As docs/use/before-the-night.md has it. file: the job's."""
         choice, point = self.choice, self.choice.point
         return {
             "default": self.space.default.to_json(),
