@@ -68,7 +68,7 @@ class Settings:
     priority_class: PriorityClass of the pods; empty for none. (A job's ``priority:`` is Kueue's.)
     workers_max: the most workers that a plan may ask for; 0 for no limit. It does not limit a job that sets its own number.
     weights: how a model in a bucket is read: ``stream`` with vLLM's streamer, or ``mount`` with Cloud Storage FUSE.
-    prices: path of a YAML file of prices, or a region of this release's (docs/operate/capacity.md#costs); empty for its default.
+    prices: path of a YAML file of prices, or a region of this release's (docs/operate/capacity.md); empty for its default.
     notifiers: path of a YAML file that names the notifiers that jobs may refer to (docs/operate/nights.md); empty for none.
     reservations: of machines, for the profiles ``-reservation``: ``MACHINE=NAME``, or
         ``MACHINE=projects/PROJECT/reservations/NAME`` of another project, with commas between them (`reserved`).

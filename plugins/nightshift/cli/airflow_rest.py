@@ -160,8 +160,8 @@ class AirflowApi:
             self._google.refresh(Request())
         except GoogleAuthError as error:
             raise NoAirflow(
-                f"There are no Google credentials for {self.base}: {error}. Log in with `gcloud auth application-default "
-                "login`, or set NIGHTSHIFT_AIRFLOW_TOKEN."
+                f"There are no Google credentials for {self.base}: {str(error).rstrip('.')}. Log in with "
+                "`gcloud auth application-default login`, or set NIGHTSHIFT_AIRFLOW_TOKEN."
             ) from error
         return str(self._google.token)
 

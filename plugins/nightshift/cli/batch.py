@@ -15,7 +15,7 @@ DESCRIPTION: Final = (
 )
 EPILOG: Final = (
     "OPENAI_API_KEY, if set, is sent as the bearer token. Exit codes: 0 the output is written; 1 the output is written but "
-    "lines failed (--fail-on-error); 2 bad input; 75 work is left, run the same command again (docs/parts/batch.md)."
+    "lines failed (--fail-on-error); 2 bad input; 75 work is left, run the same command again."
 )
 
 

@@ -32,7 +32,7 @@ class Options:
         help="runs of partitions from this day on: 2026-11-01 (default: of the last 30 days)",
     )
     job: str | None = option("--job", metavar="J", help="only this job")
-    as_json: bool = flag("--json", "one JSON object (keys: docs/operate/capacity.md)")
+    as_json: bool = flag("--json", "one JSON object")
 
 
 def run(options: Options) -> int:

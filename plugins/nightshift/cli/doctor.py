@@ -32,7 +32,7 @@ class Options:
     file: Path | None = option(
         nargs="?", type=Path, metavar="FILE", help="the YAML file of a job, as in dags/jobs/, or of a stream"
     )
-    as_json: bool = flag("--json", "one JSON object (keys: docs/operate/doctor.md)")
+    as_json: bool = flag("--json", "one JSON object")
 
 
 def run(

@@ -71,9 +71,9 @@ class Options:
         "--prices",
         type=Path,
         metavar="FILE",
-        help="what machines cost: a YAML file, or a region (docs/operate/capacity.md#costs); by default NIGHTSHIFT_PRICES",
+        help="what machines cost: a YAML file, or a region; by default NIGHTSHIFT_PRICES",
     )
-    as_json: bool = flag("--json", "one JSON object (docs/operate/capacity.md)")
+    as_json: bool = flag("--json", "one JSON object")
 
 
 def run(options: Options, environment: Mapping[str, str] | None = None) -> int:

@@ -45,7 +45,7 @@ class Options:
         "--against", type=Path, metavar="OTHER", help="another YAML file: its prompts and answers beside the job's, with a diff"
     )
     engine: str | None = option("--engine", metavar="URL", help="a vLLM server that serves the job's model: http://HOST:PORT")
-    as_json: bool = flag("--json", "one JSON object (docs/use/before-the-night.md#preview)")
+    as_json: bool = flag("--json", "one JSON object")
 
 
 def run(

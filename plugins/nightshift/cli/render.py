@@ -29,7 +29,7 @@ class Options(StreamOptions, JobOptions):
     copy_model: str | None = option(
         "--copy-model",
         metavar="gs://BUCKET[/FOLDER]",
-        help="print the Job that copies the model from the Hub into this bucket (docs/operate/compute.md)",
+        help="print the Job that copies the model from the Hub into this bucket",
     )
 
 

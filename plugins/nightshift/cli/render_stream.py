@@ -105,7 +105,7 @@ def _about_database(request: StreamRequest) -> Iterator[str]:
     if database.service_account:
         yield f"Subscribers act as {database.service_account}, which logs in to the database with its token."
     else:
-        yield f"Not in here: the Secret {sink_secret(request)}, whose key {SINK_KEY} is the sink's URL (docs/use/streams.md)."
+        yield f"Not in here: the Secret {sink_secret(request)}, whose key {SINK_KEY} is the sink's URL."
     if not database.addresses:
         ports = ", ".join(map(str, database.ports))
         why = "names no address" if request.sink_url else "is not set here"

@@ -15,7 +15,7 @@ from nightshift import exits
 from nightshift.cli.airflow_rest import AirflowApi, Refused, Unreachable
 from nightshift.cli.follow import Follower
 from nightshift.cli.given import Wrong, partition_of
-from nightshift.cli.trouble import guarded
+from nightshift.cli.trouble import EMULATORS, guarded
 from nightshift.fields.arguments import flag, option
 from nightshift.fields.mistakes import nearest
 from nightshift.run.models.hub_cache import absent_at
@@ -64,7 +64,8 @@ def run(options: Options, environment: Mapping[str, str] | None = None, clock: C
         print(f"nightshift run: {error}", file=sys.stderr)
         return exits.BAD_INPUT
     except Unreachable as error:
-        print(f"nightshift run: {error}. Is the stack up? Locally: make status.", file=sys.stderr)
+        stack = " The local stack may be down: make status." if given.get(EMULATORS[0]) else ""
+        print(f"nightshift run: {error}.{stack}", file=sys.stderr)
         return exits.RESUME
 
 

@@ -27,10 +27,7 @@ DESCRIPTION: Final = (
     "opened. It reads the bucket; and asks Airflow, if it is known, for nights that failed before they had a run. "
     "`nightshift status` shows one of them by its name."
 )
-EPILOG: Final = (
-    "Exit codes: 0; 2 bad input; 75 the store does not answer; 78 it refuses, or there are no credentials. Keys of --json: "
-    "docs/operate/status.md."
-)
+EPILOG: Final = "Exit codes: 0; 2 bad input; 75 the store does not answer; 78 it refuses, or there are no credentials."
 HEAD: Final = ("job", "day", "run", "state", "rows", "dead", "started")
 _LEFT: Final = (True, True, True, True, False, False, True)
 

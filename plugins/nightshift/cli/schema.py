@@ -18,7 +18,7 @@ EPILOG: Final = "Exit codes: 0; 2 wrong command line, or the file that NIGHTSHIF
 
 @dataclass(frozen=True)
 class Options:
-    stream: bool = flag("--stream", "of a stream's file instead (docs/stream.schema.json)")
+    stream: bool = flag("--stream", "of a stream's file instead")
 
 
 def run(options: Options) -> int:

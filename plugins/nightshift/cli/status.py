@@ -43,7 +43,7 @@ class Options:
         metavar="SECONDS",
         help="repeat until the run is published or has failed, a stream's until Ctrl-C (default interval: 5 s)",
     )
-    as_json: bool = flag("--json", "one JSON object per line (keys: docs/operate/status.md, of a stream docs/use/streams.md)")
+    as_json: bool = flag("--json", "one JSON object per line")
     dead_letters: str | None = option(
         "--dead-letters",
         group=ROWS,
@@ -74,9 +74,7 @@ class Options:
     window: float | None = option(
         "--window", type=seconds, metavar="SECONDS", help="for a stream: compute rates over this time (default: 600)"
     )
-    prices: Path | None = option(
-        "--prices", type=Path, metavar="FILE", help="of a run: its cost by these prices (docs/operate/capacity.md#costs)"
-    )
+    prices: Path | None = option("--prices", type=Path, metavar="FILE", help="of a run: its cost by these prices")
 
 
 def run(options: Options) -> int:

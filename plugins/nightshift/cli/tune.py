@@ -77,7 +77,7 @@ class Options:
         help="a setting that may change answers, tried at the end, its answers compared with those without it: "
         "kv-cache-dtype=fp8; may be given again",
     )
-    as_json: bool = flag("--json", "one JSON object at the end (docs/use/before-the-night.md#tune)")
+    as_json: bool = flag("--json", "one JSON object at the end")
 
 
 def run(

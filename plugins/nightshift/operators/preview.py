@@ -20,7 +20,7 @@ ROWS_MOST: Final = 200
 
 class PreviewOperator(BaseOperator):
     """
-    Tries a job on some rows, as ``nightshift preview`` does (docs/use/before-the-night.md#preview), and keeps the result in the bucket, where
+    Tries a job on some rows, as ``nightshift preview`` does, and keeps the result in the bucket, where
     the page reads it. Returns ``{job, id}``. Nothing is opened or published.
 
     :param job: the name of a job of the folder (templated).

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class TuneOperator(BaseOperator):
     """
-    Finds the settings under which a job's engine is fastest, as ``nightshift tune`` does (docs/use/before-the-night.md#tune). Returns what
+    Finds the settings under which a job's engine is fastest, as ``nightshift tune`` does. Returns what
     ``--json`` prints, without the trials, which are kept in the bucket: a retry goes on with the next one.
 
     :param job: the name of a job of the folder (templated).

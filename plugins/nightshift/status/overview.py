@@ -57,7 +57,7 @@ class Overview:
     fleets: its JobSets with the pods that were seen last; stages: how many of them are where, and who has to act; last_words:
     of the engine, or another container, that failed last.
     counted: what dead letters, tokens and waste are from, for people. workers: those that were seen last first; running: how
-    many of them run. cost: so far, or the final one of a sealed run (docs/operate/capacity.md#costs); None without prices. final: which.
+    many of them run. cost: so far, or the final one of a sealed run; None without prices. final: which.
     """
 
     summary: Summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -32,6 +33,17 @@ def test_help_names_the_commands() -> None:
 
     assert done.returncode == 0
     assert all(command in done.stdout for command in ("validate", "schema"))
+
+
+def test_no_help_names_a_file_that_a_wheel_lacks() -> None:
+    parser = cli.command_parser()
+    helps = [parser.format_help()]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps += [each.format_help() for each in action.choices.values()]
+
+    assert len(helps) > len(cli.COMMANDS)
+    assert [text for text in helps if re.search(r"docs/|k8s/|\.md\b|\bmake [a-z]", text)] == []
 
 
 def test_the_module_is_the_command() -> None:

@@ -593,7 +593,12 @@ class TestWhereAndWho:
         given = {"NIGHTSHIFT_AIRFLOW_URL": "http://127.0.0.1:9", "NIGHTSHIFT_AIRFLOW_TOKEN": "t"}
 
         assert ask(environment=given) == exits.RESUME
-        assert "does not answer" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "does not answer" in said
+        assert "make" not in said
+
+        assert ask(environment={**given, "STORAGE_EMULATOR_HOST": "http://127.0.0.1:1"}) == exits.RESUME
+        assert "make status" in capsys.readouterr().err
 
     def test_no_redirect_gets_the_token(self, airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
         airflow.refuse = (302, {})

@@ -59,7 +59,7 @@ def no_price(machines: Iterable[str] = (), file: str = "") -> str:
     where = f" in {file}" if file else ""
     return (
         f"there is no price for {', '.join(machines) or 'its machines'}{where}; NIGHTSHIFT_PRICES or --prices names a file "
-        "that has one (docs/operate/capacity.md#costs)"
+        "that has one (docs/operate/capacity.md)"
     )
 
 
@@ -74,13 +74,13 @@ def load_prices(path: str | Path | None = None) -> Prices:
             raise PricesError(f"{file}: more than {BYTES_MAX:,} bytes are too many for a file of prices.")
         document = Document(body.decode("utf-8-sig"), "A file of prices")
     except (OSError, UnicodeDecodeError) as error:
-        ours = f"This release has list prices of {' and '.join(OURS)}; for others write a file (docs/operate/capacity.md#costs)"
+        ours = f"This release has list prices of {' and '.join(OURS)}; for others write a file (docs/operate/capacity.md)"
         raise PricesError(f"{file}: it cannot be read as YAML: {error}. {ours}.") from error
     except Unreadable as error:
         raise PricesError(f"{file}:{error.line}: {error.problem}. {error.remedy}.") from error
     value = document.value
     if not isinstance(value, dict):
-        raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD' (docs/operate/capacity.md#costs).")
+        raise PricesError(f"{file}: it is not a YAML mapping. It begins with 'currency: USD' (docs/operate/capacity.md).")
     try:
         mine = [fit(each, Span()) for each in own().values()]
     except ProfilesError as error:

@@ -1,4 +1,4 @@
-"""Some rows of a job tried before its night: `nightshift preview` and the DAG nightshift_preview (docs/use/before-the-night.md#preview).
+"""Some rows of a job tried before its night, by `nightshift preview` and its DAG (docs/use/before-the-night.md).
 
 Nothing is opened or published. The rows are sent by the driver's own request loop, to an engine that is given by its URL, or
 to a *warm* one: a JobSet like a night's, with one worker, whose driver is `nightshift.trial.preview.keeper`. It answers whoever

@@ -1,4 +1,4 @@
-"""How an engine is started so that a job's rows go through it fastest: `nightshift tune` (docs/use/before-the-night.md#tune).
+"""How an engine is started so that a job's rows go through it fastest: `nightshift tune` (docs/use/before-the-night.md).
 
 - points: what may be chosen, and what a failure rules out. surrogate, search: which trial comes next, and what the trials so
   far have shown. Pure: no I/O, no clock.
