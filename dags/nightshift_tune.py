@@ -1,7 +1,7 @@
 """Finds the settings under which a job's engine answers the most rows a second, by trials on engines of its own.
 
 Nothing is opened or published, and no file is changed: the log ends with one sentence and a patch of the job's file. Each trial
-is kept in the bucket, so a retry, or a DAG run with a larger budget, goes on with the next one (docs/use/before-the-night.md#tune).
+is kept in the bucket, so a retry, or a DAG run with a larger budget, goes on with the next one (docs/use/before-the-night.md).
 """
 
 from __future__ import annotations
