@@ -73,14 +73,15 @@ class Agent:
         folder = self._state.jobset(name)
         manifest, now = folder.manifest(), time.time()
         record = JobSetRecord(now, now, now, ENDS[phase], list(pods)) if phase in ENDS else JobSetRecord(now, pods=list(pods))
-        found = objects(manifest, folder.created_at(), read_manifest(manifest), record, "here")
-        found["jobset"]["metadata"]["annotations"] |= annotations or {}
+        found = objects(folder.object(), read_manifest(manifest), record, "here")
+        metadata = found["jobset"]["metadata"]
+        metadata["annotations"] = {**metadata["annotations"], **(annotations or {})}
         found["events"] += events
         folder.write_status({"version": STATUS_VERSION, **found, "state": record.to_dict()})
 
     def refuses(self, name: str, why: str) -> None:
         folder = self._state.jobset(name)
-        found = refused(folder.manifest(), REFUSED, why, time.time())
+        found = refused(folder.object(), REFUSED, why, time.time())
         folder.write_status({"version": STATUS_VERSION, **found, "state": None})
 
     def of_another_release(self, name: str) -> None:

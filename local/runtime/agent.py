@@ -1,4 +1,4 @@
-"""The daemon that runs the pods of one state folder: the local runtime's control plane and node in one.
+"""The daemon that runs the pods of one state folder: the local runtime's control plane and node in one, behind Kubernetes' API.
 
 It may be killed at any time. Its pods die with it (`local.runtime.shim`). The next agent kills whatever is left of
 them, counts them as lost with their node, and continues every JobSet that has not finished.
@@ -19,9 +19,9 @@ the rest):
   ignore it and delay the end of its pod by the whole grace period. Also, its children can kill it, which they cannot there.
 - Both output streams of a container are one file, in the order of writing; a cluster reads them side by side.
 - A replacement pod always waits for the end of the pod that it replaces (podReplacementPolicy: Failed).
-- The agent checks a manifest only when it looks at it: if it does not support it, the JobSet fails with the reason
-  ManifestRefused, and so does the task that waits for it. A cluster would refuse it at submit.
-- JobSets have no uids: a request to stop one by name stops the one that has the name at that time.
+- A manifest that came through the state folder is checked only when the agent looks at it: if it does not support it, the
+  JobSet fails with the reason ManifestRefused, and so does the task that waits for it. `local.runtime.api` refuses it at once.
+- A pod that was lost with its agent stays, as Failed, until its JobSet goes.
 - Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, which holds
   as many pods as its configuration says.
 - The CPU request that a container reads (a variable with ``resourceFieldRef: requests.cpu``) is its pod's share of
@@ -35,14 +35,19 @@ import contextlib
 import logging
 import signal
 import time
+from collections.abc import Mapping
+from typing import Any
 
+from local.runtime.api import Api, objects_by_name
 from local.runtime.config import AgentConfig
 from local.runtime.controller import Controller, Node, OtherRelease
 from local.runtime.fields import ManifestError
 from local.runtime.folder import AgentFolder, AgentJobSetFolder
-from local.runtime.objects import refused
+from local.runtime.objects import Objects, refused
 from local.runtime.process import STATE_MARK, kill_marked
+from local.runtime.server import Server
 from local.runtime.shim import become_subreaper
+from local.runtime.spec import read_manifest
 from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION
 
 log = logging.getLogger(__name__)
@@ -59,8 +64,9 @@ class Agent:
         self._wake = asyncio.Event()
         self._node = Node(config, self._wake.set)
         self._controllers: dict[str, Controller] = {}
-        self._rejected: set[str] = set()
+        self._rejected: dict[str, Objects] = {}
         self._signals = 0
+        self._api = Api(self)
 
     async def run(self) -> None:
         """The caller must hold the state folder's lock."""
@@ -74,13 +80,42 @@ class Agent:
             log.warning("killed %d processes that an earlier agent left", strays)
         self._state.clean()
         self._adopt()
+        self.publish()
+        server = Server(self._api, self._config.port)
+        server.start()
+        self._state.write_kubeconfig(server.url)
         self._state.announce(time.time())
         log.info("ready: %s, %d JobSets", self._state.path, len(self._controllers))
         try:
             await self._loop()
         finally:
+            await server.stop()
             kill_marked({STATE_MARK: str(self._state.path)})
             self._state.withdraw()
+
+    def controller(self, name: str) -> Controller | None:
+        return self._controllers.get(name)
+
+    def create(self, manifest: Mapping[str, Any]) -> Controller:
+        """Raises ManifestError for one that cannot be carried out, and FileExistsError if there is a JobSet of its name."""
+        spec = read_manifest(manifest)
+        self._state.create(spec.name, manifest)
+        found = self._controllers[spec.name] = Controller(self._state.jobset(spec.name), self._node, time.time())
+        self._wake.set()
+        return found
+
+    def publish(self) -> None:
+        """Serves what the controllers wrote last. Pods whose deletion is over are gone; how they ended is seen before that."""
+        found: dict[str, Objects] = {name: {} for name in self._api.resources}
+        gone: dict[str, Objects] = {}
+        for seen in (*(each.seen for each in self._controllers.values()), *self._rejected.values()):
+            for resource, objects in objects_by_name(seen):
+                found[resource] |= objects
+        for name, pod in list(found["pods"].items()):
+            if "deletionTimestamp" in pod["metadata"] and pod["status"]["phase"] in ("Succeeded", "Failed"):
+                gone[name] = found["pods"].pop(name)
+        for resource in ("pods", "events", "jobs", "jobsets"):
+            self._api.resources[resource].publish(found[resource], gone if resource == "pods" else None)
 
     def _signalled(self) -> None:
         self._signals += 1
@@ -100,6 +135,7 @@ class Agent:
                 beat_at = time.monotonic() + HEARTBEAT_S
             self._adopt()
             self._step()
+            self.publish()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.poll_s):
                     await self._wake.wait()
@@ -118,8 +154,7 @@ class Agent:
                 try:
                     self._controllers[name] = Controller(folder, self._node, time.time())
                 except FileNotFoundError:
-                    log.warning("%s: no manifest, ignored", folder.path)
-                    self._rejected.add(name)
+                    continue  # It is half removed.
                 except (ManifestError, OtherRelease) as error:
                     self._reject(folder, error)
         for name in sorted(self._rejected):
@@ -127,18 +162,19 @@ class Agent:
             if folder.stop_asked_at():
                 folder.remove()
             if not folder.path.exists():
-                self._rejected.discard(name)
+                del self._rejected[name]
 
     def _reject(self, folder: AgentJobSetFolder, error: Exception) -> None:
         """Makes the JobSet fail with the reason REFUSED, which ends the task that waits for it."""
         log.error("%s: %s", folder.name, error)
-        seen = refused(folder.manifest(), REFUSED, str(error), time.time())
+        seen = refused(folder.object(), REFUSED, str(error), time.time())
         folder.write_status({"version": STATUS_VERSION, **seen, "state": None})
-        self._rejected.add(folder.name)
+        self._rejected[folder.name] = seen
 
     def _step(self) -> None:
         """The first JobSet submitted gets free places first."""
         ordered = sorted(self._controllers.values(), key=lambda controller: (controller.created_at, controller.folder.name))
         for controller in ordered:
             if not controller.reconcile(time.time()):
+                self.publish()
                 del self._controllers[controller.folder.name]

@@ -44,6 +44,7 @@ class AgentConfig:
     restart_backoff_s: wait before the second restart of a sidecar, doubling to 5 min (the first restart is immediate).
     shutdown_grace_s: longest grace period of pods when a signal ends the agent, as on GKE Spot.
     poll_s: how often the agent checks for requests.
+    port: of its API, on 127.0.0.1; 0 for any free one.
     """
 
     images: Mapping[str, ImageConfig] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class AgentConfig:
     restart_backoff_s: float = 10.0
     shutdown_grace_s: float = 15.0
     poll_s: float = 0.2
+    port: int = 0
 
     def share(self, pods: int) -> int:
         """The cores for each of `pods` pods that want to run at once, at least 1; at most `max_pods` ever do."""
@@ -79,6 +81,8 @@ def load_config(path: Path) -> AgentConfig:
     for key in ("cores", "max_pods"):
         if not isinstance(values.get(key, 1), int) or values.get(key, 1) < 1:
             raise AgentConfigError(f"{path}: {key}: {values[key]!r} is not a whole number above 0")
+    if not isinstance(values.get("port", 0), int) or not 0 <= values.get("port", 0) < 1 << 16:
+        raise AgentConfigError(f"{path}: port: {values['port']!r} is not a port")
     if not isinstance(values.get("node_name", ""), str):
         raise AgentConfigError(f"{path}: node_name: not a text")
     read = {name: _read_image(image, f"{path}: images[{name!r}]") for name, image in images.items()}

@@ -38,14 +38,14 @@ MESSAGE_LINES: Final = 80
 class Launch:
     """All that is needed to start a container. command is empty if it cannot start; then ``problem`` says why.
 
-    static: the variables that commands of its probes may name. ports: containerPort name -> port that the runtime chose.
-    grace_s: when a probe ends the container.
+    log: the file for the output of a life; they are counted from 0. static: the variables that commands of its probes may name.
+    ports: containerPort name -> port that the runtime chose. grace_s: when a probe ends the container.
     """
 
     command: Sequence[str]
     env: Mapping[str, str]
     folder: Path
-    log: Path
+    log: Callable[[int], Path]
     ports: Mapping[str, int]
     grace_s: float
     restart_backoff_s: float
@@ -66,6 +66,7 @@ class Container:
         self._started = False
         self._ready = False
         self._restarts = 0
+        self._id = ""
         self._state: dict[str, Any] = {"waiting": {"reason": "PodInitializing"}}
         self._last_state: dict[str, Any] = {}
         self._stop = asyncio.Event()
@@ -81,6 +82,7 @@ class Container:
             started=self._started,
             ready=self._ready,
             restarts=self._restarts,
+            container_id=self._id,
         )
 
     @property
@@ -103,8 +105,9 @@ class Container:
         if launch.problem:
             self._refuse()
             return
-        said = launch.log.stat().st_size if launch.log.exists() else 0
-        process = await Process.start(launch.command, launch.env, launch.folder, launch.log)
+        output = launch.log(self._restarts)
+        process = await Process.start(launch.command, launch.env, launch.folder, output)
+        self._id = _id(output)
         began = time.time()
         self.pid, self._last_state = process.pid, self._state if self.exit_code is not None else {}
         self._state = {"running": {"startedAt": moment(began)}}
@@ -114,8 +117,8 @@ class Container:
             exit_code = await process.wait()
             for helper in helpers:
                 helper.cancel()
-        message = _last_lines(launch.log, said) if exit_code and self.spec.last_lines else ""
-        self._state = terminated(exit_code, message=message, at=(began, time.time()))
+        message = _last_lines(output) if exit_code and self.spec.last_lines else ""
+        self._state = terminated(exit_code, message=message, at=(began, time.time()), container_id=self._id)
         self.pid, self._started, self._ready = 0, False, False
         self._changed()
 
@@ -134,10 +137,12 @@ class Container:
 
     def _refuse(self) -> None:
         log.warning("container %s cannot start: %s", self.spec.name, self._launch.problem)
-        with open(self._launch.log, "a", encoding="utf-8") as output:
-            output.write(f"{self._launch.problem}\n")
-        now = time.time()
-        self._state = terminated(CANNOT_START, reason="StartError", message=self._launch.problem, at=(now, now))
+        output = self._launch.log(self._restarts)
+        output.write_text(f"{self._launch.problem}\n", encoding="utf-8")
+        now, self._id = time.time(), _id(output)
+        self._state = terminated(
+            CANNOT_START, reason="StartError", message=self._launch.problem, at=(now, now), container_id=self._id
+        )
         self._changed()
 
     async def _stopped_within(self, seconds: float) -> bool:
@@ -232,9 +237,14 @@ class Container:
             await process.wait()
 
 
-def _last_lines(log: Path, begin: int) -> str:
-    """Of one run, as a kubelet keeps them. begin: where its output begins in the log."""
+def _id(output: Path) -> str:
+    """Of the life that writes to that file."""
+    return f"local://{output.parent.name}/{output.stem}"
+
+
+def _last_lines(log: Path) -> str:
+    """Of one run, as a kubelet keeps them."""
     with open(log, "rb") as file:
-        file.seek(max(begin, file.seek(0, os.SEEK_END) - MESSAGE_BYTES))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - MESSAGE_BYTES))
         text = file.read().decode(errors="replace")
     return "".join(text.splitlines(keepends=True)[-MESSAGE_LINES:])

@@ -17,7 +17,7 @@ from typing import Any, Final
 from local.runtime import policy
 from local.runtime.config import AgentConfig
 from local.runtime.folder import AgentJobSetFolder
-from local.runtime.objects import objects
+from local.runtime.objects import EVICTED, objects
 from local.runtime.pod import Pod, Ports
 from local.runtime.records import JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
@@ -25,10 +25,9 @@ from nightshift.jobset.local.folder import STATUS_VERSION
 
 log = logging.getLogger(__name__)
 
-EVICTED: Final = "EvictionByEvictionAPI"
 NODE_LOST: Final = "DeletionByPodGC"
 NODE_SHUTDOWN: Final = "TerminationByKubelet"
-"""Reasons for the condition DisruptionTarget."""
+"""Reasons for the condition DisruptionTarget, beside EVICTED."""
 
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of Kubernetes' random name suffixes."""
@@ -66,7 +65,11 @@ class Controller:
         self.created_at = folder.created_at()
         self._node = node
         self._manifest = folder.manifest()
-        self._spec = read_manifest(self._manifest)
+        self.spec = self._spec = read_manifest(self._manifest)
+        self.object = folder.object()
+        """The JobSet as the API has it, without its status."""
+        self.seen: dict[str, Any] = {}
+        """What was written last, as `objects` returns it."""
         self._deleting = False
         self._resting = False
         self._live: dict[str, _Started] = {}
@@ -88,7 +91,7 @@ class Controller:
         self._evict(now)
         if self._record.finished_at:
             return not self._expire(now)
-        if self.folder.paused() or (self._spec.suspended and not self.folder.resume_asked()):
+        if self._suspended():
             self._rest(now)
             return True
         if self._resting or not self._record.started_at:
@@ -98,6 +101,26 @@ class Controller:
         self._save()
         self._bind()
         return True
+
+    def change(self, new: dict[str, Any]) -> None:
+        """Makes this the JobSet; of its spec only ``suspend`` may differ. It takes effect with the next `reconcile`."""
+        self.folder.write_object(new)
+        self.object = new
+        self._save()
+
+    def stop(self) -> None:
+        """Begins to delete it."""
+        if not self.folder.stop_asked_at():
+            self.folder.ask_stop()
+        self._save()
+
+    def evict(self, pod: str) -> None:
+        self.folder.ask_eviction(pod)
+
+    def _suspended(self) -> bool:
+        if self.folder.paused():
+            return True
+        return bool(self.object["spec"].get("suspend")) and not self.folder.resume_asked()
 
     def _rest(self, now: float) -> None:
         """Suspended: pods end, finished indexes stay. An end that was decided before is carried out."""
@@ -260,7 +283,9 @@ class Controller:
             if live is not None:
                 record.containers = live.pod.statuses()
                 record.phase = "Running" if live.pod.running else "Pending"
-        seen = objects(self._manifest, self.created_at, self._spec, self._record, self._node.config.node_name)
+        stopped_at = self.folder.stop_asked_at()
+        current = {**self.object, "spec": {**self.object["spec"], "suspend": self._suspended()}}
+        seen = self.seen = objects(current, self._spec, self._record, self._node.config.node_name, stopped_at)
         status = {"version": STATUS_VERSION, **seen, "state": self._record.to_dict()}
         processes = {record.name: self._processes(record) for record in self._open()}
         if {**status, "processes": processes} == self._saved:
@@ -268,6 +293,7 @@ class Controller:
         self.folder.write_status(status)
         self.folder.write_pods(processes)
         self._saved = {**status, "processes": processes}
+        self._node.wake()
 
     def _processes(self, record: PodRecord) -> dict[str, Any]:
         live = self._live.get(record.name)

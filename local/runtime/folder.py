@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import secrets
 import shutil
 import tempfile
 import time
+import uuid
 from pathlib import Path
 from typing import Any, Final
 
 from nightshift.jobset.local.folder import ENDED, ENDED_MOST, JobSetFolder, StateFolder, sync_folder, write_atomic
+from nightshift.jobset.observation import moment
 
 LOG_BYTES_MOST: Final = 1 << 20
 LOGS_MOST: Final = 200
@@ -34,6 +37,19 @@ class AgentJobSetFolder(JobSetFolder):
     def write_pods(self, value: dict[str, Any]) -> None:
         write_atomic(self.path / "pods.json", value, durable=False)
 
+    def object(self) -> dict[str, Any]:
+        """The JobSet as the API has it, without its status: what was submitted, or what was made of it since."""
+        try:
+            return dict(json.loads((self.path / "object.json").read_text("utf-8")))
+        except FileNotFoundError:
+            manifest, created = self.manifest(), self.created_at()
+            uid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self.name}/{created}"))
+            metadata = {"namespace": "default", **manifest["metadata"], "uid": uid, "generation": 1}
+            return {**manifest, "metadata": {**metadata, "creationTimestamp": moment(created)}}
+
+    def write_object(self, value: dict[str, Any]) -> None:
+        write_atomic(self.path / "object.json", value)
+
     def resume_asked(self) -> bool:
         return (self.path / "resume").exists()
 
@@ -42,6 +58,10 @@ class AgentJobSetFolder(JobSetFolder):
             return sorted(entry.name for entry in (self.path / "evict").iterdir())
         except FileNotFoundError:
             return []
+
+    def ask_eviction(self, pod: str) -> None:
+        (self.path / "evict").mkdir(exist_ok=True)
+        (self.path / "evict" / pod).touch()
 
     def forget_eviction(self, pod: str) -> None:
         (self.path / "evict" / pod).unlink(missing_ok=True)
@@ -97,6 +117,13 @@ class AgentFolder(StateFolder):
         shutil.rmtree(self.path / "trash", ignore_errors=True)
         shutil.rmtree(_temporary(self.path), ignore_errors=True)
         (self.path / "agent.json").unlink(missing_ok=True)
+
+    def write_kubeconfig(self, url: str) -> None:
+        """STATE/kubeconfig leads to this agent's API."""
+        cluster = {"name": "local", "cluster": {"server": url}}
+        context = {"name": "local", "context": {"cluster": "local", "user": "local"}}
+        document = {"apiVersion": "v1", "kind": "Config", "current-context": "local", "clusters": [cluster]}
+        write_atomic(self.path / "kubeconfig", {**document, "contexts": [context], "users": [{"name": "local", "user": {}}]})
 
     def announce(self, started: float) -> None:
         write_atomic(self.path / "agent.json", {"pid": os.getpid(), "started": started}, durable=False)

@@ -27,27 +27,28 @@ from nightshift.jobset.verdict import indexes
 
 Objects = dict[str, Any]
 
+EVICTED: Final = "EvictionByEvictionAPI"
 _DISRUPTIONS: Final = {
-    "EvictionByEvictionAPI": "Eviction API: evicting",
+    EVICTED: "Eviction API: evicting",
     "DeletionByPodGC": "PodGC: node no longer exists",
     "TerminationByKubelet": "Pod was terminated in response to imminent node shutdown.",
 }
 
 
-def objects(manifest: Mapping[str, Any], created_at: float, spec: JobSetSpec, record: JobSetRecord, node: str) -> Objects:
+def objects(
+    jobset: Mapping[str, Any], spec: JobSetSpec, record: JobSetRecord, node: str, stopped_at: float | None = None
+) -> Objects:
     """{"jobset": JobSet, "jobs": [Job], "pods": [Pod, ...], "events": [...]}; no Job before the JobSet has started.
 
-    manifest: as it was submitted; created_at: when, in seconds since the epoch. node: the name of the only one.
+    jobset: without its status. node: the name of the only one. stopped_at: when its deletion began, in seconds since the epoch.
     """
+    metadata = jobset["metadata"]
+    if stopped_at:
+        metadata = {**metadata, "deletionTimestamp": moment(stopped_at), "finalizers": ["foregroundDeletion"]}
     started = bool(record.started_at)
     return {
-        "jobset": {
-            **manifest,
-            "metadata": {**manifest["metadata"], "creationTimestamp": moment(created_at)},
-            "spec": {**manifest["spec"], "suspend": spec.suspended and not started},
-            "status": {"conditions": _jobset_conditions(spec, record)},
-        },
-        "jobs": [_job(manifest, spec, record)] if started else [],
+        "jobset": {**jobset, "metadata": metadata, "status": {"conditions": _jobset_conditions(spec, record)}},
+        "jobs": [_job(jobset, spec, record)] if started else [],
         "pods": [_pod(spec, pod, node) for pod in record.pods],
         "events": [_deleted_event(spec, pod) for pod in record.pods if pod.deleted_at],
     }
@@ -83,7 +84,15 @@ def _job(manifest: Mapping[str, Any], spec: JobSetSpec, record: JobSetRecord) ->
     if failed := policy.failed_indexes(spec.job, pods):
         status["failedIndexes"] = indexes.write(failed)
     return {
-        "metadata": {"name": spec.job_name, "namespace": spec.namespace, "labels": _labels(spec)},
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": spec.job_name,
+            "namespace": spec.namespace,
+            "uid": spec.job_name,
+            "creationTimestamp": moment(record.started_at),
+            "labels": _labels(spec),
+        },
         "spec": {key: value for key, value in template.items() if key != "template"},
         "status": status,
     }
@@ -113,8 +122,9 @@ def _pod(spec: JobSetSpec, pod: PodRecord, node: str) -> Objects:
             IGNORED_FAILURES_ANNOTATION: str(pod.ignored),
         },
     }
-    if pod.deleted_at:
-        metadata["deletionTimestamp"] = moment(pod.deleted_at + spec.pod.grace_s)
+    # An eviction is a deletion, too.
+    if deleted_at := pod.deleted_at or (pod.disrupted_at if pod.reason == EVICTED else 0.0):
+        metadata["deletionTimestamp"] = moment(deleted_at + spec.pod.grace_s)
     conditions = []
     if pod.reason:
         conditions.append(_condition("DisruptionTarget", pod.reason, _DISRUPTIONS.get(pod.reason, ""), pod.disrupted_at))
@@ -122,6 +132,8 @@ def _pod(spec: JobSetSpec, pod: PodRecord, node: str) -> Objects:
         full = "0/1 nodes are available: 1 Too many pods."
         conditions.append({**_condition("PodScheduled", "Unschedulable", full, pod.created_at), "status": "False"})
     return {
+        "apiVersion": "v1",
+        "kind": "Pod",
         "metadata": metadata,
         "spec": {"nodeName": node} if pod.bound else {},
         "status": {"phase": pod.phase, "conditions": conditions, **pod.containers},
@@ -131,6 +143,9 @@ def _pod(spec: JobSetSpec, pod: PodRecord, node: str) -> Objects:
 def _deleted_event(spec: JobSetSpec, pod: PodRecord) -> Objects:
     """The event with which a Job reports that it ended a pod itself; only this distinguishes that end from a user's."""
     return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{spec.job_name}.{pod.name}", "namespace": spec.namespace, "uid": pod.name},
         "type": "Normal",
         "reason": "SuccessfulDelete",
         "message": f"Deleted pod: {pod.name}",
@@ -154,13 +169,17 @@ def _condition(kind: str, reason: str, message: str, at: float) -> Objects:
     return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment(at)}
 
 
-def terminated(exit_code: int, *, reason: str = "", message: str = "", at: tuple[float, float] | None = None) -> Objects:
+def terminated(
+    exit_code: int, *, reason: str = "", message: str = "", at: tuple[float, float] | None = None, container_id: str = ""
+) -> Objects:
     """The state of a container that has ended. reason: Error or Completed if absent. at: when it began and ended."""
     ended: Objects = {"exitCode": exit_code, "reason": reason or ("Error" if exit_code else "Completed")}
     if message:
         ended["message"] = message
     if at:
         ended |= {"startedAt": moment(at[0]), "finishedAt": moment(at[1])}
+    if container_id:
+        ended["containerID"] = container_id
     return {"terminated": ended}
 
 
@@ -173,6 +192,7 @@ def container_status(
     started: bool = False,
     ready: bool = False,
     restarts: int = 0,
+    container_id: str = "",
 ) -> Objects:
     """An entry of a pod's containerStatuses, as a kubelet writes it."""
     return {
@@ -183,4 +203,5 @@ def container_status(
         "restartCount": restarts,
         "state": state,
         "lastState": last_state or {},
+        **({"containerID": container_id} if container_id else {}),
     }

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 
 from local.ports import new_port
 from local.runtime.config import AgentConfig, ImageConfig
@@ -166,7 +167,7 @@ class Pod:
             command=command,
             env=self._environment(container, image or ImageConfig(), declared),
             folder=self._folder.scratch(self.name),
-            log=self._folder.log(self.name, container.name),
+            log=partial(self._folder.log, self.name, container.name),
             ports=self.ports,
             grace_s=spec.pod.grace_s,
             restart_backoff_s=config.restart_backoff_s,

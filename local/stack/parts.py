@@ -125,6 +125,7 @@ def _postgres(folder: Folder, ports: Mapping[str, int]) -> Part:
 
 
 def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
+    python, package = _program("emulators", "python"), {"PYTHONPATH": str(installed())}
     command = ("-m", "local.runtime", "--state", str(folder.runtime), "--config", str(folder.runtime_config))
     beat = folder.runtime / "agent.json"
 
@@ -139,14 +140,13 @@ def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
         silence = time.time() - written
         return f"silent for {silence:.0f} s" if silence > AGENT_SILENCE_S else None
 
-    python = _program("driver", "python")
-    server = Path(_program("server", "python")).parent
+    driver, server = (Path(_program(each, "python")).parent for each in ("driver", "server"))
     own = {marks.STACK: str(folder.path), marks.LIFE: life, marks.PART: "agent", **marks.TITLES_KEEP_ENVIRONMENT}
     # The source that Airflow has, even if a file of this clone changes while the stack is up.
-    node = node_configuration({**shared, **own}, Path(python).parent, server, {"PYTHONPATH": str(installed())})
+    node = node_configuration({**shared, **own}, driver, server, package)
     folder.runtime_config.write_text(json.dumps(node, indent=1))
     # Its pods have 15 s to drain.
-    return Part("agent", (python, *command), shared, f"local:{folder.runtime}", probe, stop_s=25)
+    return Part("agent", (python, *command), {**shared, **package}, f"local:{folder.runtime}", probe, stop_s=25)
 
 
 def node_configuration(env: Mapping[str, str], driver: Path, server: Path, driver_env: Mapping[str, str]) -> dict[str, Any]:

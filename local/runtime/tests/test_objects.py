@@ -83,7 +83,7 @@ def a_pod(
 def seen(end: JobEnd | None, *pods: PodRecord) -> Observation:
     """As the client hands it in, after a trip through JSON."""
     record = JobSetRecord(BEGAN, DECIDED if end else 0.0, FINISHED if end else 0.0, end, list(pods))
-    found = json.loads(json.dumps(objects(MANIFEST, BEGAN, read_manifest(MANIFEST), record, "here")))
+    found = json.loads(json.dumps(objects(MANIFEST, read_manifest(MANIFEST), record, "here")))
     return Observation(found["jobset"], tuple(found["jobs"]), tuple(found["pods"]), events=tuple(found["events"]))
 
 
@@ -142,7 +142,7 @@ class TestJudgement:
 class TestJobSet:
     def test_it_is_finished_only_when_its_last_pod_has_ended(self) -> None:
         record = JobSetRecord(BEGAN, DECIDED, 0.0, FAILED, [a_pod(1)])
-        found = objects(MANIFEST, BEGAN, read_manifest(MANIFEST), record, "here")
+        found = objects(MANIFEST, read_manifest(MANIFEST), record, "here")
 
         assert not finished(found["jobset"])
         assert condition(found["jobs"][0], "FailureTarget")
@@ -152,9 +152,8 @@ class TestJobSet:
         manifest = {**MANIFEST, "spec": {**MANIFEST["spec"], "suspend": True}}
         spec = read_manifest(manifest)
 
-        assert objects(manifest, BEGAN, spec, JobSetRecord(), "here")["jobs"] == []
-        assert objects(manifest, BEGAN, spec, JobSetRecord(), "here")["jobset"]["spec"]["suspend"] is True
-        assert objects(manifest, BEGAN, spec, JobSetRecord(BEGAN), "here")["jobset"]["spec"]["suspend"] is False
+        assert objects(manifest, spec, JobSetRecord(), "here")["jobs"] == []
+        assert objects(manifest, spec, JobSetRecord(), "here")["jobset"]["spec"]["suspend"] is True
 
     def test_a_refused_one_says_why(self) -> None:
         found = refused(MANIFEST, "ManifestRefused", "spec.x: no", FINISHED)["jobset"]

@@ -36,6 +36,7 @@ class AgentProcess:
 
     def __init__(self, folder: Path, **config: Any) -> None:
         self.state = folder / "state"
+        self.kubeconfig = self.state / "kubeconfig"
         self._config = folder / "config.json"
         image = {"path": [str(Path(sys.executable).parent)]}
         defaults = {"images": {IMAGE: image}, "pod_backoff_s": 0.1, "restart_backoff_s": 0.1, "poll_s": 0.05}

@@ -7,6 +7,8 @@ sees.
     STATE/agent.lock                        held by the agent; a second one refuses to start
     STATE/agent.json                        exists while an agent is ready: {"pid", "started"}; touched every second
     STATE/jobsets/NAME/manifest.json        what was submitted; created once, never changed
+    STATE/kubeconfig                        leads to the agent's API (`local.runtime.api`)
+    STATE/jobsets/NAME/object.json          the JobSet as the API has it, once it was changed there; without its status
     STATE/jobsets/NAME/status.json          {"version", "jobset", "jobs", "pods", "events", "state"}; replaced atomically. The
                                             objects are what a cluster's API serves; "state": the agent's own records
     STATE/jobsets/NAME/pods.json            live pods: {POD: {"ports": containerPort's name -> port, "pids": container ->
@@ -16,7 +18,7 @@ sees.
     STATE/jobsets/NAME/paused               request to suspend the JobSet while the file exists: who paused it and when
     STATE/jobsets/NAME/evict/POD            request to evict the pod: SIGTERM, its grace period, SIGKILL
     STATE/jobsets/NAME/judged               who judged its end; written and read by the client
-    STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container, all its restarts
+    STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container; of its later lives: CONTAINER.1.log, ...
     STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod ends
     STATE/ended/TIME-NAME/                  status.json, manifest.json and logs/ of a JobSet that is gone; the last 20 are kept,
                                             and of each log its end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,9 @@ class LocalRuntime:
             folder.created_at()
         if not (is_dns_label(pod) and is_dns_label(container)):
             return iter(())
-        lines = _lines(folder.log(pod, container))
-        return lines if last is None else iter(deque(lines, maxlen=last))
+        lives = takewhile(Path.exists, (folder.log(pod, container, life) for life in count()))
+        lines = chain.from_iterable(map(_lines, lives))
+        return iter(lines) if last is None else iter(deque(lines, maxlen=last))
 
     def _folder(self, name: str) -> JobSetFolder:
         if not is_dns_label(name):

@@ -107,8 +107,9 @@ class JobSetFolder:
         except FileNotFoundError:
             return ""
 
-    def log(self, pod: str, container: str) -> Path:
-        return self.path / "logs" / pod / f"{container}.log"
+    def log(self, pod: str, container: str, life: int = 0) -> Path:
+        """life: how often the container was started before. Names of containers have no dots."""
+        return self.path / "logs" / pod / (f"{container}.{life}.log" if life else f"{container}.log")
 
 
 class StateFolder:
