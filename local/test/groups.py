@@ -99,7 +99,7 @@ GROUPS: Final = (
     _group(
         "integration/driver",
         "tests/integration/driver",
-        "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/trial/tune plugins/nightshift/tasks",
+        "plugins/nightshift/driver plugins/nightshift/batch plugins/nightshift/trial plugins/nightshift/tasks",
         "test driver emulators server models",
         740,
         2450,

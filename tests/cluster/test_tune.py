@@ -21,13 +21,13 @@ from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.planner.costs.prices import Prices
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
-from nightshift.trial.preview.outcome import EngineTaken
-from nightshift.trial.preview.session import Surroundings
-from nightshift.trial.tune import session
-from nightshift.trial.tune.engines import JobSetEngines
+from nightshift.trial.engine_jobset import JobSetEngines
+from nightshift.trial.outcomes import EngineTaken
+from nightshift.trial.tune import tuner
 from nightshift.trial.tune.points import Point, Space
 from nightshift.trial.tune.search import Measure
 from nightshift.trial.tune.trials import Trial
+from nightshift.trial.world import World
 from tests.builders import a_spec
 from tests.cluster.kube import a_namespace
 from tests.cluster.nights import BUCKET, ENGINE, PATIENCE_S, SMALL, Place, a_place
@@ -121,7 +121,7 @@ def test_a_pod_that_is_evicted_in_a_trial_costs_the_trial_and_the_next_attempt_m
 
 
 class Texts:
-    """The warehouse of `nightshift.trial.preview.rows`."""
+    """The warehouse of `nightshift.trial.rows`."""
 
     def query_bytes(self, spec: JobSpec, partition: str) -> int | None:
         return None
@@ -134,14 +134,14 @@ def test_a_tune_finds_what_is_faster_and_leaves_no_engine(place: Place) -> None:
     # The kubelet passes the arguments of the manifest on to the engine, as to vLLM.
     engines = engines_of(place, command=["python3", "-u", "-c", f"{AS_TOLD}exec({ENGINE.read_text()!r})"])
     lines: list[str] = []
-    world = Surroundings(place.store, engines.settings, Texts, engines.runtime, Prices("USD"), {}, lines.append)
+    world = World(place.store, engines.settings, Texts, engines.runtime, Prices("USD"), {}, lines.append)
 
     def told(number: int, trial: Trial, space: Space, rate: float | None) -> None:
         lines.append(f"{number} {trial.to_json()}")
 
     spec = a_spec(job="tuned", request__input="{{ body }}", engine__max_num_seqs=SEATS)
 
-    result = session.tune(session.Task(spec, "2026-11-20", 2 * ROWS, budget_s=240.0), world, told, engines)
+    result = tuner.tune(tuner.Task(spec, "2026-11-20", 2 * ROWS, budget_s=240.0), world, told, engines)
 
     print(*lines, result.sentence, sep="\n")
     first, *_ = result.trials

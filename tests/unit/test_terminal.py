@@ -203,7 +203,7 @@ def test_a_preview_is_harmless_and_its_marks_are_ours(
             variants,
             compare.pairs(*(each.rows for each in variants)) if len(variants) > 1 else (),
         )
-        monkeypatch.setattr("nightshift.trial.preview.session.preview", lambda *_, made=made: made)
+        monkeypatch.setattr("nightshift.trial.preview.previews.preview", lambda *_, made=made: made)
         monkeypatch.setattr(preview_command, "_question", lambda options: None)
         monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
         with_colours = Written(io.StringIO())

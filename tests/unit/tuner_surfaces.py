@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nightshift.trial.tune.points import AXES, Cause, Point, Space
+from nightshift.trial.outcomes import Cause
+from nightshift.trial.tune.points import AXES, Point, Space
 
 TOKENS: Final = tuple(2**power for power in range(9, 17))
 SEQS: Final = tuple(2**power for power in range(3, 11))

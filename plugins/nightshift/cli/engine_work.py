@@ -10,22 +10,22 @@ from nightshift.cli.trouble import apart, open_bucket, warehouse_of
 from nightshift.hooks.deployment import Deployment
 
 if TYPE_CHECKING:
-    from nightshift.trial.preview.session import Surroundings
+    from nightshift.trial.world import World
 
 
-def surroundings(environment: Mapping[str, str]) -> Surroundings:
+def world_here(environment: Mapping[str, str]) -> World:
     """Raises SettingsError, PricesError, NoAccount."""
     from nightshift.jobset.local.client import local_runtime
     from nightshift.planner.costs.prices import load_prices
     from nightshift.settings import Settings
-    from nightshift.trial.preview.session import Surroundings
+    from nightshift.trial.world import World
 
     at = Deployment(Settings.from_environment(environment))
 
     def warehouse(**labels: str) -> Any:
         return warehouse_of(lambda: at.samples(**labels))
 
-    return Surroundings(
+    return World(
         store=open_bucket(f"gs://{at.settings.bucket}"),
         settings=at.settings,
         warehouse=warehouse,

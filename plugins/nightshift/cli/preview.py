@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nightshift import exits
-from nightshift.cli.engine_work import surroundings
+from nightshift.cli.engine_work import world_here
 from nightshift.cli.given import Wrong, partition_of
 from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option, positive
 
 if TYPE_CHECKING:
-    from nightshift.trial.preview.session import Question, Surroundings
+    from nightshift.trial.preview.previews import Question
+    from nightshift.trial.world import World
 
 DESCRIPTION: Final = (
     "Tries a job on some rows of its query: shows each prompt, answer, finish reason and tokens, the rows that would be dead "
@@ -51,17 +52,17 @@ class Options:
 def run(
     options: Options,
     environment: Mapping[str, str] | None = None,
-    world: Callable[[Mapping[str, str]], Surroundings] | None = None,
+    world: Callable[[Mapping[str, str]], World] | None = None,
 ) -> int:
     """Prints the preview; the exit code."""
     given = os.environ if environment is None else environment
-    return guarded("preview", lambda: _run(options, given, world or surroundings))
+    return guarded("preview", lambda: _run(options, given, world or world_here))
 
 
-def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapping[str, str]], Surroundings]) -> int:
-    import nightshift.trial.preview.compute  # noqa: F401 - says what is not installed before anything is asked
-    from nightshift.trial.preview.session import preview
-    from nightshift.trial.preview.text import lines
+def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapping[str, str]], World]) -> int:
+    import nightshift.trial.compute  # noqa: F401 - says what is not installed before anything is asked
+    from nightshift.trial.preview.preview_text import lines
+    from nightshift.trial.preview.previews import preview
 
     found = preview(_question(options), world(environment))
     if options.as_json:
@@ -74,7 +75,7 @@ def _run(options: Options, environment: Mapping[str, str], world: Callable[[Mapp
 
 def _question(options: Options) -> Question:
     from nightshift.spec import load
-    from nightshift.trial.preview.session import Question
+    from nightshift.trial.preview.previews import Question
 
     if options.rows > ROWS_MOST:
         raise Wrong(f"--rows is {options.rows:,}. A preview takes at most {ROWS_MOST:,}; run the night for more.")

@@ -32,9 +32,10 @@ LOGIN: Final = "Log in with `gcloud auth application-default login`, or set GOOG
 
 
 OF_ERRORS: Final = {
-    **dict.fromkeys(("NoRows", "PricesError", "SettingsError", "SpecErrors", "Wrong"), exits.BAD_INPUT),
+    "UnfitRows": exits.FAILED,
+    **dict.fromkeys(("NoRows", "NotATune", "PricesError", "SettingsError", "SpecErrors", "Wrong"), exits.BAD_INPUT),
     **dict.fromkeys(
-        ("EngineGone", "NoMachine", "RuntimeUnavailable", "StoreUnavailable", "WarehouseUnavailable"), exits.RESUME
+        ("Elsewhere", "EngineGone", "NoMachine", "RuntimeUnavailable", "StoreUnavailable", "WarehouseUnavailable"), exits.RESUME
     ),
     **dict.fromkeys(
         ("NoAccount", "NoAirflow", "NoCredentials", "NoEngine", "RequestRefused", "UnfitEngine", "WarehouseError"), exits.CONFIG

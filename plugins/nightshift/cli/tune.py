@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift import exits
-from nightshift.cli.engine_work import surroundings
+from nightshift.cli.engine_work import world_here
 from nightshift.cli.given import Wrong, partition_of
 from nightshift.cli.trouble import guarded
 from nightshift.fields.arguments import flag, option, positive
 from nightshift.trial.tune.budget import DEFAULT, ROWS, ROWS_MOST, Budget
 
 if TYPE_CHECKING:
-    from nightshift.trial.preview import session as previews
+    from nightshift.trial.engine_jobset import Engines
     from nightshift.trial.tune.also import Setting
-    from nightshift.trial.tune.engines import Engines
-    from nightshift.trial.tune.session import Result
+    from nightshift.trial.tune.tuner import Result
+    from nightshift.trial.world import World
 
 DESCRIPTION: Final = (
     "Finds the settings under which the job's engine answers the most rows a second, and prints a patch of the job file. For "
@@ -83,19 +83,18 @@ class Options:
 def run(
     options: Options,
     environment: Mapping[str, str] | None = None,
-    world: Callable[[Mapping[str, str]], previews.Surroundings] | None = None,
+    world: Callable[[Mapping[str, str]], World] | None = None,
     engines: Engines | None = None,
 ) -> int:
     """Prints the trials and the result; the exit code. engines: by default JobSets of the deployment's runtime."""
     given = os.environ if environment is None else environment
-    return guarded("tune", lambda: _run(options, (world or surroundings)(given), engines))
+    return guarded("tune", lambda: _run(options, (world or world_here)(given), engines))
 
 
-def _run(options: Options, world: previews.Surroundings, engines: Engines | None) -> int:
-    import nightshift.trial.preview.compute  # noqa: F401 - says what is not installed before anything is asked
+def _run(options: Options, world: World, engines: Engines | None) -> int:
+    import nightshift.trial.compute  # noqa: F401 - says what is not installed before anything is asked
     from nightshift.spec import load
-    from nightshift.trial.tune import session, text
-    from nightshift.trial.tune.trials import Elsewhere, NotReadable
+    from nightshift.trial.tune import tune_text, tuner
 
     if options.rows > ROWS_MOST:
         raise Wrong(f"--rows is {options.rows:,}. A trial takes at most {ROWS_MOST:,}.")
@@ -106,36 +105,24 @@ def _run(options: Options, world: previews.Surroundings, engines: Engines | None
             each.on(spec)
     except ValueError as error:
         raise Wrong(str(error)) from None
-    task = session.Task(spec, partition_of(spec, options.partition), options.rows, seconds, tuple(options.also))
+    task = tuner.Task(spec, partition_of(spec, options.partition), options.rows, seconds, tuple(options.also))
 
     def told(number: int, trial: Any, space: Any, rate: float | None) -> None:
-        print(text.trial_line(number, trial, space, rate), file=sys.stderr if options.as_json else sys.stdout, flush=True)
+        print(tune_text.trial_line(number, trial, space, rate), file=sys.stderr if options.as_json else sys.stdout, flush=True)
 
-    try:
-        found = session.tune(task, world, told, engines)
-    except session.UnfitRows as error:
-        return _failed(error, exits.FAILED)
-    except Elsewhere as error:
-        return _failed(error, exits.RESUME)
-    except NotReadable as error:
-        return _failed(error, exits.BAD_INPUT)
+    found = tuner.tune(task, world, told, engines)
     _tell(options, found)
     return exits.DONE if found.choice.point is not None else exits.FAILED
 
 
-def _failed(error: Exception, code: int) -> int:
-    print(f"nightshift tune: {error}", file=sys.stderr)
-    return code
-
-
 def _tell(options: Options, found: Result) -> None:
-    from nightshift.trial.tune import text
+    from nightshift.trial.tune import tune_text
 
     if options.as_json:
         print(json.dumps(found.to_json(options.file)))
         return
-    print("", *text.plot(found.space, found.trials, found.choice), "", found.sentence, sep="\n")
-    if advice := text.too_short(found.trials):
+    print("", *tune_text.plot(found.space, found.trials, found.choice), "", found.sentence, sep="\n")
+    if advice := tune_text.too_short(found.trials):
         print(advice, file=sys.stderr)
     if patched := found.patch(options.file):
         print("", patched, sep="\n")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Samples:
-    """BigQuery for one deployment: `nightshift.trial.preview.rows.Source`. Raises as `nightshift.warehouse.Warehouse`."""
+    """BigQuery for one deployment: `nightshift.trial.world.Source`. Raises as `nightshift.warehouse.Warehouse`."""
 
     def __init__(self, client: Client, settings: Settings) -> None:
         self._statements = Statements(client, settings)

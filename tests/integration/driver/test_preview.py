@@ -25,12 +25,12 @@ from nightshift.run.names import WORKERS, split_run_url
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage
+from nightshift.trial.compute import compute
+from nightshift.trial.engine_folder import EngineFolder
+from nightshift.trial.keeper import Keeper
+from nightshift.trial.outcomes import UnfitEngine
 from nightshift.trial.preview import results
-from nightshift.trial.preview.compute import compute
-from nightshift.trial.preview.keeper import Keeper
-from nightshift.trial.preview.names import EngineFolder
-from nightshift.trial.preview.outcome import UnfitEngine
-from nightshift.trial.preview.session import Surroundings
+from nightshift.trial.world import World
 from tests.integration.driver.canned import CannedEngine, vector_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.gate]
@@ -118,8 +118,8 @@ class Tried:
         given = {"rows": 20, "partition": DAY, "against": None, "engine": None, "as_json": False, **options}
         return command.run(command.Options(file, **given), self.environment, self._world)
 
-    def _world(self, environment: Mapping[str, str]) -> Surroundings:
-        return Surroundings(
+    def _world(self, environment: Mapping[str, str]) -> World:
+        return World(
             self.store,
             SETTINGS,
             lambda **_: self.warehouse,
@@ -277,7 +277,7 @@ def test_a_warm_engine_is_started_once_and_asked_in_the_bucket(
     (manifest,) = runtime.submitted
     (driver,) = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
     assert codes == [exits.DONE, exits.DONE]
-    assert driver["command"] == ["python3", "-m", "nightshift.trial.preview.keeper"]
+    assert driver["command"] == ["python3", "-m", "nightshift.trial.keeper"]
     second, first = results.newest(store, "tickets", 2)
     assert first.variants[0].rows[0].answer == second.variants[0].rows[0].answer == "PLEASE"
     # Workers may create below their own prefix alone.

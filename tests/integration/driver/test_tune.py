@@ -22,13 +22,13 @@ from nightshift.jobset.observation import Observation
 from nightshift.run.names import canonical_json, split_run_url
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage, get_bytes
-from nightshift.trial.preview import warm
-from nightshift.trial.preview.keeper import Keeper
-from nightshift.trial.preview.names import EngineFolder
-from nightshift.trial.preview.outcome import EngineGone, EngineTaken
-from nightshift.trial.preview.rows import to_parquet
-from nightshift.trial.tune.engines import EngineFailed, JobSetEngines
-from nightshift.trial.tune.points import Cause, Point
+from nightshift.trial import engine_jobset
+from nightshift.trial.engine_folder import EngineFolder
+from nightshift.trial.engine_jobset import EngineFailed, JobSetEngines
+from nightshift.trial.keeper import Keeper
+from nightshift.trial.outcomes import Cause, EngineGone, EngineTaken
+from nightshift.trial.rows import to_parquet
+from nightshift.trial.tune.points import Point
 from nightshift.trial.tune.space import at, space_of
 from tests.builders import a_spec
 from tests.integration.driver.canned import CannedEngine
@@ -178,7 +178,7 @@ class TestAMachineThatIsTaken:
         async def ends(self: Keeper, ask: Mapping[str, Any]) -> None:
             raise asyncio.CancelledError
 
-        monkeypatch.setattr(warm, "PATIENT_S", 0.0)
+        monkeypatch.setattr(engine_jobset, "PATIENT_S", 0.0)
         monkeypatch.setattr(Keeper, "_computed", ends)
         runtime = Runtime(store, engine.url, status=DISRUPTED)
 
@@ -223,13 +223,13 @@ def test_what_a_worker_has_put_in_place_of_an_answer_is_measured_and_checked(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, name: str, body: bytes, problem: str
 ) -> None:
     """4 rows may have 16 MiB and 4 times 256 KiB."""
-    monkeypatch.setattr(warm, "new_id", lambda: "asked")
-    monkeypatch.setattr(warm, "PATIENT_S", 0.0)
-    folder = warm.folder_of(SPEC, SETTINGS)
+    monkeypatch.setattr(engine_jobset, "new_id", lambda: "asked")
+    monkeypatch.setattr(engine_jobset, "PATIENT_S", 0.0)
+    folder = engine_jobset.folder_of(SPEC, SETTINGS)
     obstore.put(store, folder.taken_path("asked"), b"pod" if name == "answer" else body)
     if name == "answer":
         obstore.put(store, folder.answer_path("asked"), body)
-    engine = warm.WarmEngine(store, SETTINGS, lambda: pytest.fail("it was taken"), lambda sentence: None)
+    engine = JobSetEngines(store, SETTINGS, lambda: pytest.fail("it was taken"), lambda sentence: None)
 
     with pytest.raises(EngineGone, match=problem):
         engine.answers(SPEC, rows(4))
@@ -249,13 +249,13 @@ def test_a_question_that_cannot_be_read_costs_no_other_its_answer(store: ObjectS
 
 
 def test_no_machine_is_no_failure_of_the_engine(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm, "LOOK_S", 0.05)
-    monkeypatch.setattr(warm, "TAKEN_S", 0.05)
+    monkeypatch.setattr(engine_jobset, "LOOK_S", 0.05)
+    monkeypatch.setattr(engine_jobset, "TAKEN_S", 0.05)
     waiting = {"phase": "Pending", "initContainerStatuses": [], "conditions": [{"type": "PodScheduled", "status": "False"}]}
     runtime: Any = Runtime(store, "http://127.0.0.1:9", " ", waiting)
 
-    with pytest.raises(warm.NoMachine, match="no machine for"):
-        warm.WarmEngine(store, SETTINGS, lambda: runtime, lambda sentence: None, machine_s=0.3).answers(SPEC, rows(4))
+    with pytest.raises(engine_jobset.NoMachine, match="no machine for"):
+        JobSetEngines(store, SETTINGS, lambda: runtime, lambda sentence: None, machine_s=0.3).answers(SPEC, rows(4))
 
 
 def test_an_engine_that_is_killed_for_memory_is_out_of_memory(

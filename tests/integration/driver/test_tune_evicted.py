@@ -20,9 +20,8 @@ from nightshift.cli import main
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.store import open_store
-from nightshift.trial.preview.rows import read_rows
-from nightshift.trial.tune import sample
-from nightshift.trial.tune.session import WARM_UP
+from nightshift.trial.rows import read_rows
+from nightshift.trial.tune.tuner import POOL, WARM_UP
 from tests.cluster import engine
 from tests.integration.emulators import StorageEmulator
 from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
@@ -94,7 +93,7 @@ def test_a_trial_whose_machine_is_taken_away_is_repeated(
     file = tmp_path / "texts.yaml"
     file.write_text(yaml.safe_dump(JOB))
     store, runtime = open_store(f"gs://{BUCKET}"), LocalUnderTest(agent.state)
-    read_rows(store, Texts(), load(file), DAY, sample.POOL * (ROWS + WARM_UP), PROJECT, None)
+    read_rows(store, Texts(), load(file), DAY, POOL * (ROWS + WARM_UP), PROJECT, None)
 
     def kept(part: str) -> list[str]:
         pages = [*obstore.list(store, "texts"), *obstore.list(store, "_workers")]

@@ -16,7 +16,7 @@ from aiohttp import ClientSession, web
 from local import models
 from nightshift import exits
 from nightshift.spec import JobSpec
-from nightshift.trial.preview.compute import compute
+from nightshift.trial.compute import compute
 from tests.builders import a_spec
 from tests.integration.driver.runs import DriverProcess, PreparedRun
 from tests.integration.driver.serving import ThreadedServer

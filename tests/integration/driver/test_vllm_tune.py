@@ -25,9 +25,8 @@ from nightshift import exits
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.store import open_store
-from nightshift.trial.preview.rows import read_rows
-from nightshift.trial.tune import sample
-from nightshift.trial.tune.session import WARM_UP
+from nightshift.trial.rows import read_rows
+from nightshift.trial.tune.tuner import POOL, WARM_UP
 from tests.integration.emulators import StorageEmulator
 from tests.integration.runtime.agents import AgentProcess
 
@@ -89,7 +88,7 @@ class Tunes:
 
     def __init__(self, agent: AgentProcess, file: Path) -> None:
         self.store = open_store(f"gs://{BUCKET}")
-        read_rows(self.store, Sentences(), load(file), DAY, sample.POOL * (ROWS + WARM_UP), PROJECT, None)
+        read_rows(self.store, Sentences(), load(file), DAY, POOL * (ROWS + WARM_UP), PROJECT, None)
         self._command = [sys.executable, "-m", "nightshift.cli", "tune", str(file), "--rows", str(ROWS), "--partition", DAY]
         self._environment = {
             **os.environ,

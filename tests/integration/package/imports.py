@@ -20,7 +20,7 @@ found = {}
 for name in ["nightshift", *(module.name for module in pkgutil.walk_packages(nightshift.__path__, "nightshift."))]:
     if name.split(".")[1:2] in (["driver"], ["batch"], ["stream"], ["batcher"]) or name.endswith("__main__"):
         continue
-    if name in ("nightshift.trial.preview.compute", "nightshift.trial.preview.keeper"):
+    if name in ("nightshift.trial.compute", "nightshift.trial.keeper"):
         continue
     found[name] = importlib.import_module(name).__file__
 print(json.dumps(found))

@@ -25,7 +25,7 @@ from nightshift.run.seal import close, keep_closing, seal
 from nightshift.status.dead_letters import DeadLetters
 from nightshift.status.explanation import explain
 from nightshift.store import open_store
-from nightshift.trial.preview.rows import kept_rows
+from nightshift.trial.rows import kept_rows
 from nightshift.warehouse.extract import build_plan
 from tests.builders import a_fix, a_spec
 

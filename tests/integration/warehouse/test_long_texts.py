@@ -22,7 +22,7 @@ from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import RunRef
 from nightshift.run.plan import InputFile, Plan, save_plan
 from nightshift.store import open_store
-from nightshift.trial.preview.names import rows_path
+from nightshift.trial.rows import rows_path
 from tests.builders import a_spec, bound
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import MEASURED, DriverProcess, PreparedRun

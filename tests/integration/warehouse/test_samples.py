@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nightshift.trial.preview.rows import NoRows, kept_rows, read_rows
+from nightshift.trial.rows import NoRows, kept_rows, read_rows
 from nightshift.warehouse import WarehouseError
 from nightshift.warehouse.samples import Samples
 from tests.integration.emulators import PROJECT

@@ -26,13 +26,14 @@ from nightshift.run.answers.compare import compared
 from nightshift.settings import Settings
 from nightshift.spec import JobSpec, load
 from nightshift.spec.vllm_flags import affects_answers
-from nightshift.trial.preview.outcome import Computed, EngineTaken, Outcome
-from nightshift.trial.preview.session import Surroundings
-from nightshift.trial.tune import patch, sample, session
-from nightshift.trial.tune.engines import EngineFailed, cause_of
-from nightshift.trial.tune.points import Cause, Point
+from nightshift.trial import rows as sample
+from nightshift.trial.engine_jobset import EngineFailed, cause_of
+from nightshift.trial.outcomes import Cause, Computed, EngineTaken, Outcome
+from nightshift.trial.tune import patch, tuner
+from nightshift.trial.tune.points import Point
 from nightshift.trial.tune.space import at, changes_of, patched, space_of
-from nightshift.trial.tune.text import point_words
+from nightshift.trial.tune.tune_text import point_words
+from nightshift.trial.world import World
 from tests.builders import a_spec
 from tests.unit.tuner_surfaces import points
 
@@ -123,8 +124,8 @@ class Tuned:
         options = command.Options(self.file, command.budget(budget), rows, DAY, list(map(command.setting, also)), as_json)
         return command.run(options, {"HF_HUB_OFFLINE": "1"}, self.world, self.engines)
 
-    def world(self, environment: Mapping[str, str]) -> Surroundings:
-        return Surroundings(
+    def world(self, environment: Mapping[str, str]) -> World:
+        return World(
             self.store,
             Settings(bucket="b", project="p", runtime="local:/nowhere"),
             lambda **_: self.warehouse,
@@ -489,7 +490,7 @@ def test_rows_that_are_short_make_api_servers_an_axis(tmp_path: Path, monkeypatc
         seen.append(known.tokens)
         return {"gpu-h100": 2}
 
-    monkeypatch.setattr(session, "api_servers_of", servers)
+    monkeypatch.setattr(tuner, "api_servers_of", servers)
     tuned = Tuned(tmp_path, PlantedEngines(by_seqs))
     tuned.file.write_text(JOB.replace("profile: cpu", "profile: gpu-h100"))
     tuned.engines.dies_at = 1

@@ -10,12 +10,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators import engine_work
 from nightshift.operators.preview import PreviewOperator
-from nightshift.trial.preview import session
-from nightshift.trial.preview.outcome import EngineGone
+from nightshift.trial.engine_jobset import NoEngine
+from nightshift.trial.outcomes import EngineGone
+from nightshift.trial.preview import previews
+from nightshift.trial.preview.previews import Question
 from nightshift.trial.preview.results import NightEstimate, Preview, Variant
-from nightshift.trial.preview.rows import NoRows
-from nightshift.trial.preview.session import Question
-from nightshift.trial.preview.warm import NoEngine
+from nightshift.trial.rows import NoRows
 
 pytestmark = pytest.mark.unit
 
@@ -54,8 +54,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
         found.append(question)
         return FOUND
 
-    monkeypatch.setattr(session, "preview", preview)
-    monkeypatch.setattr(engine_work, "surroundings", lambda settings, say: None)
+    monkeypatch.setattr(previews, "preview", preview)
+    monkeypatch.setattr(engine_work, "world_of", lambda settings, say: None)
     monkeypatch.setenv("NIGHTSHIFT_BUCKET", "b")
     monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
     return found
@@ -117,7 +117,7 @@ def test_what_a_repeat_cannot_help_fails_for_good(
     def fails(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(session, "preview", fails)
+    monkeypatch.setattr(previews, "preview", fails)
 
     with pytest.raises(kind, match=str(error)):
         run(tmp_path)

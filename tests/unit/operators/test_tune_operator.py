@@ -10,9 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from nightshift.operators import engine_work
 from nightshift.operators.tune import TuneOperator
-from nightshift.trial.preview.outcome import EngineTaken
-from nightshift.trial.tune import session
-from nightshift.trial.tune.points import Cause
+from nightshift.trial.outcomes import Cause, EngineTaken
+from nightshift.trial.tune import tuner
 from tests.unit.cli.test_tune_command import DAY, PlantedEngines, Tuned, by_seqs
 
 pytestmark = pytest.mark.unit
@@ -21,8 +20,8 @@ pytestmark = pytest.mark.unit
 @pytest.fixture
 def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tuned:
     made = Tuned(tmp_path, PlantedEngines(by_seqs))
-    monkeypatch.setattr(engine_work, "surroundings", lambda settings, say: made.world({"HF_HUB_OFFLINE": "1"}))
-    monkeypatch.setattr(session, "JobSetEngines", lambda *_: made.engines)
+    monkeypatch.setattr(engine_work, "world_of", lambda settings, say: made.world({"HF_HUB_OFFLINE": "1"}))
+    monkeypatch.setattr(tuner, "JobSetEngines", lambda *_: made.engines)
     monkeypatch.setenv("NIGHTSHIFT_BUCKET", "b")
     monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
     return made

@@ -37,7 +37,7 @@ from nightshift.run.observed.pods_now import Acts, JobSetNow, LastWords, PodNow,
 from nightshift.status.overview import RunLook
 from nightshift.status.text import text as text_of
 from nightshift.store import StoreUnavailable
-from nightshift.trial.preview.names import new_id
+from nightshift.trial.engine_folder import new_id
 from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant, save
 from tests.chat_run import ChatRun, a_chat_run
 

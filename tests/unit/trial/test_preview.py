@@ -13,6 +13,7 @@ from typing import Any
 
 import obstore
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
@@ -23,13 +24,16 @@ from nightshift.planner.costs.prices import Prices
 from nightshift.run.answers import compare
 from nightshift.settings import Settings
 from nightshift.store import ObjectStorage
-from nightshift.trial.preview import keeper, results, warm
-from nightshift.trial.preview.names import EngineFolder, is_id, new_id, result_path
-from nightshift.trial.preview.outcome import EngineTaken
-from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant
-from nightshift.trial.preview.session import Question, Surroundings, preview
-from nightshift.trial.preview.text import lines
-from nightshift.trial.preview.warm import NoEngine, WarmEngine, folder_of, manifest_of, same_engine
+from nightshift.trial import engine_jobset, keeper
+from nightshift.trial.engine_folder import EngineFolder, is_id, new_id
+from nightshift.trial.engine_jobset import JobSetEngines, NoEngine, folder_of, manifest_of, same_engine
+from nightshift.trial.outcomes import EngineTaken
+from nightshift.trial.preview import results
+from nightshift.trial.preview.preview_text import lines
+from nightshift.trial.preview.previews import Question, preview
+from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant, result_path
+from nightshift.trial.rows import kept_rows, rows_path
+from nightshift.trial.world import World
 from tests.builders import a_spec
 
 pytestmark = pytest.mark.unit
@@ -82,6 +86,22 @@ def test_a_result_of_a_later_release_is_refused_and_a_new_entry_is_not() -> None
     assert Preview.from_json({**body, "novelty": 1}).variants[0].rows[0].answer == "yes"
     with pytest.raises(UnreadableFormat):
         Preview.from_json({**body, "version": 99, "written_by": "9.9.9"})
+
+
+def test_rows_that_the_release_before_kept_are_found() -> None:
+    store, spec, said = (
+        MemoryStore(),
+        a_spec(),
+        {"of_night": 2_000, "query_bytes": None, "read_at": "2026-11-20T08:00:00+00:00"},
+    )
+    body = io.BytesIO()
+    pq.write_table(pa.table({"id": [1]}).replace_schema_metadata({b"nightshift.preview": json.dumps(said).encode()}), body)
+    obstore.put(store, rows_path(spec, "2026-11-20", 20, "p"), body.getvalue())
+
+    kept = kept_rows(store, spec, "2026-11-20", 20, "p")
+
+    assert kept is not None
+    assert (len(kept.table), kept.of_night, kept.kept) == (1, 2_000, True)
 
 
 def test_ids_sort_by_time() -> None:
@@ -198,7 +218,7 @@ def test_a_model_that_no_engine_will_find_is_said_before_a_row_is_read(tmp_path:
 
     environment = {"HF_HUB_OFFLINE": "1", "NIGHTSHIFT_RUNTIME": "local:/state", "HF_HOME": str(tmp_path)}
     question = Question((("a.yaml", a_spec(model__uri="hf://nobody/nothing")),), "2026-11-20", 20, "me")
-    world = Surroundings(MemoryStore(), SETTINGS, no, no, Prices("USD"), environment, no)
+    world = World(MemoryStore(), SETTINGS, no, no, Prices("USD"), environment, no)
 
     with pytest.raises(NoEngine, match=r"^The engine will not find hf://nobody/nothing: .*make chat-model"):
         preview(question, world)
@@ -240,7 +260,7 @@ def test_the_jobset_of_a_warm_engine_is_a_nights_with_another_program() -> None:
     (driver,) = job["template"]["spec"]["containers"]
     variables = {each["name"]: each.get("value") for each in driver["env"]}
     assert job["completions"] == 1
-    assert driver["command"] == ["python3", "-m", "nightshift.trial.preview.keeper"]
+    assert driver["command"] == ["python3", "-m", "nightshift.trial.keeper"]
     assert variables["NIGHTSHIFT_RUN_URL"] == f"gs://b/job/preview/{folder.digest}"
     assert json.dumps(manifest).count("nightshift.driver") == 0
 
@@ -286,13 +306,13 @@ def test_an_engine_takes_questions_for_an_hour(monkeypatch: pytest.MonkeyPatch) 
 
 def test_who_waits_hears_that_the_pod_with_the_answer_is_gone_when_another_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """The new pod knows nothing of a question that the old one has taken."""
-    monkeypatch.setattr(warm, "new_id", lambda: "asked")
+    monkeypatch.setattr(engine_jobset, "new_id", lambda: "asked")
     for name in ("PATIENT_S", "LOOK_S", "COMPUTE_S"):
-        monkeypatch.setattr(warm, name, 0.3 if name == "COMPUTE_S" else 0.0)
+        monkeypatch.setattr(engine_jobset, name, 0.3 if name == "COMPUTE_S" else 0.0)
     store, spec = MemoryStore(), a_spec()
     obstore.put(store, folder_of(spec, SETTINGS).taken_path("asked"), b"pod-1")
     seen = Observation({}, pods=({"metadata": {"name": "pod-2"}, "status": {"phase": "Running"}},))
     runtime: Any = SimpleNamespace(observe=lambda _: seen)
 
     with pytest.raises(EngineTaken, match="took pod pod-1 away while its engine answered"):
-        WarmEngine(store, SETTINGS, lambda: runtime, lambda _: None).answers(spec, pa.table({"id": [1]}))
+        JobSetEngines(store, SETTINGS, lambda: runtime, lambda _: None).answers(spec, pa.table({"id": [1]}))

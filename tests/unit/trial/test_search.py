@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nightshift.trial.tune.points import Cause, Point, Space, ruled_out
+from nightshift.trial.outcomes import Cause
+from nightshift.trial.tune.points import Point, Space, ruled_out
 from nightshift.trial.tune.search import REPEATS, Measure, Outcome, Question, Searcher
 from tests.unit.tuner_surfaces import FAMILIES, Surface, drawn, exhaustive, points
 

@@ -41,7 +41,7 @@ class RenderRequest(ServerRequest):
     """A run's JobSet. workers: pods, or slices if a worker has several hosts. rows, pins: of the run.
 
     observed: variables of the driver that only observe (`nightshift.jobset.identity`). program: what stands in the driver's
-    place, `nightshift.trial.preview.keeper` for an engine that nobody works with yet.
+    place, `nightshift.trial.keeper` for an engine that nobody works with yet.
     """
 
     spec: JobSpec

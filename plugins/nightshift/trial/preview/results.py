@@ -17,8 +17,8 @@ from nightshift.fields.text import n
 from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.run.answers.compare import Pair
 from nightshift.store import get_bytes, reaching
-from nightshift.trial.preview.names import is_id, result_folder, result_path
-from nightshift.trial.preview.outcome import Computed
+from nightshift.trial.engine_folder import PREVIEWS, is_id
+from nightshift.trial.outcomes import Computed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -141,6 +141,10 @@ def ordered(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+def result_path(job: str, id_: str) -> str:
+    return f"{PREVIEWS}/{job}/{id_}.json"
+
+
 def save(store: ObjectStore, preview: Preview) -> str:
     """Writes it; its path. Raises StoreUnavailable."""
     path = result_path(preview.job, preview.id)
@@ -180,7 +184,7 @@ def newest(store: ObjectStore, job: str, count: int) -> list[Preview]:
 
 
 def _ids(store: ObjectStore, job: str) -> Iterator[str]:
-    folder = result_folder(job)
+    folder = f"{PREVIEWS}/{job}"
     with reaching(f"list {folder}"):
         try:
             for meta in obstore.list_with_delimiter(store, folder)["objects"]:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from nightshift.run.answers.compare import Same
 from nightshift.spec.vllm_flags import affects_answers
-from nightshift.trial.tune.points import Cause
+from nightshift.trial.outcomes import Cause
 
 if TYPE_CHECKING:
     from nightshift.spec import JobSpec

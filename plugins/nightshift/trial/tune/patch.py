@@ -15,7 +15,7 @@ def changed(text: str, changes: Mapping[str, Any]) -> str:
 
     Raises ValueError if it cannot be done line by line (an alias, a merge key, an empty value in place of a mapping).
     """
-    wanted = _merged(yaml.safe_load(text), changes)
+    wanted = merged(yaml.safe_load(text), changes)
     for path, value in _leaves(changes):
         text = _with(text, path, value)
     if yaml.safe_load(text) != wanted:
@@ -36,10 +36,11 @@ def of_file(file: Path, changes: Mapping[str, Any]) -> str:
         return f"Write into {file}:\n{yaml.safe_dump(dict(changes), sort_keys=False)}".rstrip()
 
 
-def _merged(value: Any, changes: Mapping[str, Any]) -> Any:
+def merged(value: Any, changes: Mapping[str, Any]) -> Any:
+    """A mapping with other values; mappings inside are merged, whether keys have dashes or underscores."""
     found = dict(value or {})
     for name, each in changes.items():
-        found[_name_in(found, name)] = _merged(found.get(_name_in(found, name)), each) if isinstance(each, Mapping) else each
+        found[_name_in(found, name)] = merged(found.get(_name_in(found, name)), each) if isinstance(each, Mapping) else each
     return found
 
 

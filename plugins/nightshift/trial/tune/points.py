@@ -5,41 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from typing import Any, Final
 
-
-class Cause(StrEnum):
-    """Why a point cannot be used."""
-
-    CANNOT_START = "cannot_start"
-    """The engine ends before it answers, and its last words say nothing of memory."""
-    OUT_OF_MEMORY = "out_of_memory"
-    """At start-up or under load."""
-    DIED = "died"
-    """The engine ended under load, and its last words say nothing of memory."""
-    PREEMPTED = "preempted"
-    """vLLM took rows off again that it had begun, for want of room for keys and values: it computes them twice."""
-    KV_CACHE_FULL = "kv_cache_full"
-    """Keys and values took all of their room, so more rows at once cannot be computed."""
-
-    @property
-    def words(self) -> str:
-        return _WORDS[self]
-
-    @property
-    def of_memory(self) -> bool:
-        """Whether a point that needs as much memory fails, too."""
-        return self in (Cause.OUT_OF_MEMORY, Cause.PREEMPTED, Cause.KV_CACHE_FULL)
-
-
-_WORDS: Final = {
-    Cause.CANNOT_START: "the engine does not start",
-    Cause.OUT_OF_MEMORY: "out of memory",
-    Cause.DIED: "the engine ended under load",
-    Cause.PREEMPTED: "the engine preempted rows under load",
-    Cause.KV_CACHE_FULL: "the KV cache was full under load",
-}
+from nightshift.trial.outcomes import Cause
 
 
 @dataclass(frozen=True, order=True)

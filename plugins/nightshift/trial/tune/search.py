@@ -20,7 +20,8 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Any, Final
 
-from nightshift.trial.tune.points import AXES, STAGES, Cause, Point, Space, needs_no_more, ruled_out, steps_over
+from nightshift.trial.outcomes import Cause
+from nightshift.trial.tune.points import AXES, STAGES, Point, Space, needs_no_more, ruled_out, steps_over
 from nightshift.trial.tune.surrogate import Surrogate
 
 NOISE: Final = 0.03

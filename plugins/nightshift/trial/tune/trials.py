@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from nightshift.formats import TRIAL, loaded
 from nightshift.run.names import canonical_json, digest_of
 from nightshift.store import create_numbered, create_or_read, get_bytes, reaching
+from nightshift.trial.outcomes import Cause
 from nightshift.trial.tune.also import Found, Setting
-from nightshift.trial.tune.points import Cause, Point, Space
+from nightshift.trial.tune.points import Point, Space
 from nightshift.trial.tune.search import Measure, Outcome, Question
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Elsewhere(Exception):
     """Another process keeps trials of the same tune. The message says so."""
 
 
-class NotReadable(Exception):
+class NotATune(Exception):
     """What is kept of a tune is not what this release writes. The message says where, and what to do."""
 
 
@@ -42,7 +43,7 @@ class NotReadable(Exception):
 class Trial:
     """One that has ended. rows: that were answered, in `seconds` of the engine; took_s: with start-up and end.
 
-    tokens_in, tokens_out: of these rows. preemptions, kv_cache: as `nightshift.trial.preview.outcome.Outcome`. words: the
+    tokens_in, tokens_out: of these rows. preemptions, kv_cache: as `nightshift.trial.outcomes.Outcome`. words: the
     engine's last ones, if it failed.
     """
 
@@ -92,7 +93,7 @@ class Kept:
         return f"{self.folder}/trials/{number:08d}.json"
 
     def trials(self) -> list[Trial]:
-        """In their order. Raises StoreUnavailable, and NotReadable for what is no trial."""
+        """In their order. Raises StoreUnavailable, and NotATune for what is no trial."""
         found: list[Trial] = []
         while (body := self._get(path := self.trial_path(len(found) + 1))) is not None:
             found.append(_read(path, body, Trial.from_json, "a trial", f"{self.folder} to begin again"))
@@ -110,7 +111,7 @@ class Kept:
             raise Elsewhere(f"another process has kept trial {number} of {self.folder}: two tunes of one job run at once")
 
     def space(self, wanted: Callable[[], Space]) -> Space:
-        """What this tune searches. wanted(): called if nobody has decided it yet. Raises StoreUnavailable, NotReadable."""
+        """What this tune searches. wanted(): called if nobody has decided it yet. Raises StoreUnavailable, NotATune."""
         path = f"{self.folder}/space.json"
         body = self._get(path)
         if body is None:
@@ -124,7 +125,7 @@ class Kept:
         return _read(path, body, made, "what is searched", f"{self.folder} to begin again")
 
     def also(self, point: Point, setting: Setting, wanted: Callable[[], Found]) -> Found:
-        """What a setting brought at a point. wanted(): called if that is not kept yet. Raises StoreUnavailable, NotReadable."""
+        """What a setting brought at a point. wanted(): called if that is not kept yet. Raises StoreUnavailable, NotATune."""
         digest = digest_of([point.to_json(), setting.name, setting.value])
         path = f"{self.folder}/also/{digest}.json"
         body = self._get(path)
@@ -155,4 +156,4 @@ def _read(path: str, body: bytes, made: Callable[[dict[str, Any]], T], what: str
         TRIAL.check(value, path)
         return made(value)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise NotReadable(f"{path} is not {what}: {error}. Delete {again}.") from error
+        raise NotATune(f"{path} is not {what}: {error}. Delete {again}.") from error

@@ -1,4 +1,4 @@
-"""``python -m nightshift.trial.preview.keeper``: the process beside a warm engine. It answers questions in the bucket, and ends
+"""``python -m nightshift.trial.keeper``: the process beside a warm engine. It answers questions in the bucket, and ends
 when there were none for `IDLE_S`, or after `LIFE_S`, between two of them; the engine, its sidecar, ends with it. Its
 environment is the driver's (`nightshift.driver.environment`): NIGHTSHIFT_RUN_URL names the folder, ENGINE_URL the engine or
 engines.
@@ -26,9 +26,9 @@ from nightshift.run.names import split_run_url
 from nightshift.run.parquet_rows import whole
 from nightshift.spec import JobSpec
 from nightshift.store import ObjectStorage, StoreUnavailable, open_store, refusal_of
-from nightshift.trial.preview.compute import compute
-from nightshift.trial.preview.names import LIFE_S, EngineFolder
-from nightshift.trial.preview.outcome import EngineGone, Outcome, UnfitEngine
+from nightshift.trial.compute import compute
+from nightshift.trial.engine_folder import LIFE_S, EngineFolder
+from nightshift.trial.outcomes import EngineGone, Outcome, UnfitEngine
 from nightshift.trial.preview.results import ordered
 
 log = logging.getLogger("nightshift.trial.preview")

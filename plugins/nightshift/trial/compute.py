@@ -23,7 +23,7 @@ from nightshift.driver.served import WrongEngine
 from nightshift.driver.stats import Stats
 from nightshift.tasks import Verdict, judge
 from nightshift.tasks.base import TaskKind, WrongModel, load_kind, usage
-from nightshift.trial.preview.outcome import Computed, EngineGone, Outcome, UnfitEngine
+from nightshift.trial.outcomes import Computed, EngineGone, Outcome, UnfitEngine
 
 if TYPE_CHECKING:
     import pyarrow as pa

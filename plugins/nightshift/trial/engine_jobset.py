@@ -1,14 +1,18 @@
-"""A warm engine: a JobSet with one worker, made like a night's, that stays for a while and is asked in the bucket."""
+"""Engines for trials: JobSets with one worker, made like a night's, that are asked in the bucket.
+
+A preview's stays warm for a while and answers the next one. A tune starts one for each trial, so that no prefix of an earlier
+one is cached, and stops it after it.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import obstore
 
@@ -18,14 +22,15 @@ from nightshift.jobset.manifest.render import render
 from nightshift.jobset.manifest.server import image_setting, server_args
 from nightshift.jobset.observation import Observation, condition, finished
 from nightshift.jobset.runtime import JobSetExists, JobSetNotFound, Runtime, RuntimeUnavailable
-from nightshift.jobset.verdict.stages import pod_now
+from nightshift.jobset.verdict import cannot_start
+from nightshift.jobset.verdict.stages import last_words, pod_now
 from nightshift.run.names import canonical_json, digest_of
 from nightshift.run.observed.pods_now import PodEnding, Stage
 from nightshift.run.plan import InputFile, Plan
 from nightshift.store import ObjectTooLarge, get_bytes, reaching
-from nightshift.trial.preview.names import LIFE_S, EngineFolder, new_id
-from nightshift.trial.preview.outcome import EngineGone, EngineTaken, Outcome, UnfitEngine
-from nightshift.trial.preview.rows import to_parquet
+from nightshift.trial.engine_folder import LIFE_S, EngineFolder, new_id
+from nightshift.trial.outcomes import Cause, EngineGone, EngineTaken, Outcome, UnfitEngine
+from nightshift.trial.rows import to_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from nightshift.settings import Settings
     from nightshift.spec import JobSpec
 
-PROGRAM: Final = "nightshift.trial.preview.keeper"
+PROGRAM: Final = "nightshift.trial.keeper"
 TAKEN_S: Final = 2.5
 """How soon a warm engine takes a question: several of its looks."""
 POLL_S: Final = 0.1
@@ -52,6 +57,12 @@ ANSWER_ROW_BYTES: Final = 256 << 10
 """Of an answer, and of each of its rows more: a vector of 8,192 numbers has 160 KiB."""
 COMPUTE_S: Final = 900.0
 """How long a question that was taken may take."""
+STOP_S: Final = 180.0
+"""How long an engine of one trial may take to end before the next one starts."""
+WORDS_MOST: Final = 2_000
+"""Characters of an engine's last words that are kept."""
+KILLED: Final = 137
+"""Exit code of a process that SIGKILL has ended: in a pod, nearly always for want of memory."""
 
 
 class NoEngine(Exception):
@@ -62,16 +73,77 @@ class NoMachine(Exception):
     """The engine has had no machine to start on: quota, or capacity. The message says where it waits."""
 
 
+class EngineFailed(Exception):
+    """A trial has shown that settings cannot be used. words: the engine's last ones, or what was seen of it."""
+
+    def __init__(self, cause: Cause, words: str) -> None:
+        super().__init__(words)
+        self.cause, self.words = cause, words[-WORDS_MOST:]
+
+
+class Engines(Protocol):
+    """Starts engines. JobSets are one way; who has another gives it to `nightshift.trial.tune.tuner.tune`."""
+
+    def trial(
+        self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table, *, answers: bool = False
+    ) -> Outcome:
+        """Starts the job's engine, sends it the warm-up and then the rows by the driver's request loop, and stops it.
+
+        names: of this trial's attempts, this one last: what a killed process has left of the others is ended first. The outcome
+        is that of `rows`, with their answers only if they are asked for.
+
+        Raises EngineFailed; EngineTaken if the cluster took the machine away, which says nothing of the point; NoMachine,
+        UnfitEngine, StoreUnavailable, and what reaching the machines raises.
+        """
+        ...
+
+
 @dataclass(frozen=True)
-class WarmEngine:
-    """How one is asked, and started if it is not there. runtime(): only called then, and while an answer takes long.
-    say(sentence): while a person waits. machine_s: how long to wait for a machine; None: as long as for the weights."""
+class JobSetEngines:
+    """Of the deployment's runtime, on a cluster as on this machine.
+
+    runtime(): called when an engine is started, and while an answer takes long. say(sentence): while a person waits.
+    machine_s: how long to wait for a machine; None: as long as for the weights.
+    """
 
     store: ObjectStore
     settings: Settings
     runtime: Callable[[], Runtime]
-    say: Callable[[str], None]
+    say: Callable[[str], None] = lambda sentence: None
     machine_s: float | None = None
+
+    def trial(
+        self, spec: JobSpec, names: Sequence[str], warm_up: pa.Table, rows: pa.Table, *, answers: bool = False
+    ) -> Outcome:
+        """As `Engines`. Nights come first: they have no priority in Kueue but that of their pods' PriorityClass."""
+        # Of one attempt alone: in the folder of another there may be questions that nobody waits for.
+        *earlier, folder = [EngineFolder(spec.job, digest_of(["tune", spec.job, name])) for name in names]
+        runtime = self.runtime()
+        spec = spec.model_copy(update={"priority": None})
+        # A machine may take hours, as for a night.
+        own = replace(self, runtime=lambda: runtime, machine_s=spec.deadline_seconds)
+        taken = f"The cluster took the pod of JobSet {folder.jobset} away."
+        for each in earlier:
+            _end(runtime, each.jobset)
+        try:
+            own.answers(spec, warm_up, folder, brief=True)
+            found = own.answers(spec, rows, folder, brief=not answers)
+            if taken_away(runtime.observe(folder.jobset)):
+                raise EngineTaken(taken)  # The rows may have met a second engine, which was cold.
+        except NoEngine as error:
+            raise EngineFailed(cause_of(str(error), Cause.CANNOT_START), str(error)) from error
+        except EngineTaken:
+            raise
+        except EngineGone as error:
+            seen = runtime.observe(folder.jobset)
+            if taken_away(seen):
+                raise EngineTaken(taken) from error
+            said = f"{error}{last_lines(runtime, folder.jobset)}"
+            killed = any(map(_killed, seen.pods))
+            raise EngineFailed(Cause.OUT_OF_MEMORY if killed else cause_of(said, Cause.DIED), said) from error
+        finally:
+            _end(runtime, folder.jobset)
+        return found
 
     def answers(self, spec: JobSpec, table: pa.Table, folder: EngineFolder | None = None, *, brief: bool = False) -> Outcome:
         """The answers to the rows. folder: of the engine that is to be asked; by default the job's own. brief: numbers alone.
@@ -140,7 +212,7 @@ class WarmEngine:
             elif time.monotonic() - placed > patience_s:
                 raise NoEngine(
                     f"The engine was not ready within {patience_s} s. Its JobSet {folder.jobset} goes on: ask again later."
-                    + last_words(runtime, folder.jobset)
+                    + last_lines(runtime, folder.jobset)
                 )
             if time.monotonic() - said >= SAY_S:
                 said = time.monotonic()
@@ -155,7 +227,7 @@ class WarmEngine:
         restarts = max((_restarts(pod) for pod in seen.pods), default=0)
         if not ended and restarts < RESTARTS:
             return
-        words = last_words(runtime, folder.jobset)
+        words = last_lines(runtime, folder.jobset)
         runtime.stop(folder.jobset)
         raise NoEngine(f"The engine does not start: it ended {restarts + 1} times.{words}")
 
@@ -206,6 +278,27 @@ class WarmEngine:
             raise EngineGone(f"{error}: no engine writes that") from error
 
 
+def _end(runtime: Runtime, jobset: str) -> None:
+    """Stops it, and waits until its machine is free: two engines at once would be measured together."""
+    if runtime.observe(jobset).jobset is None:
+        return
+    runtime.stop(jobset)
+    deadline = time.monotonic() + STOP_S
+    while runtime.observe(jobset).jobset is not None and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+
+
+def cause_of(words: str, otherwise: Cause) -> Cause:
+    """Why an engine ended, by its last words."""
+    return Cause.OUT_OF_MEMORY if cannot_start.cause_in(words) is cannot_start.Cause.MEMORY else otherwise
+
+
+def _killed(pod: Mapping[str, Any]) -> bool:
+    """Whether a container was ended for want of memory, as its pod's status says."""
+    words = last_words(pod)
+    return words is not None and (words.exit_code == KILLED or cannot_start.cause_of(words) is cannot_start.Cause.MEMORY)
+
+
 def folder_of(spec: JobSpec, settings: Settings) -> EngineFolder:
     """The engine of this job: the same for two versions of a prompt."""
     return EngineFolder(spec.job, digest_of([spec.job, *_how(spec, settings)]))
@@ -223,7 +316,7 @@ def _how(spec: JobSpec, settings: Settings) -> list[Any]:
 
 
 def manifest_of(spec: JobSpec, folder: EngineFolder, settings: Settings, machine_s: float | None = None) -> dict[str, Any]:
-    """One worker, whose driver is the keeper. Raises as `render`. machine_s: as of `WarmEngine`.
+    """One worker, whose driver is the keeper. Raises as `render`. machine_s: as of `JobSetEngines`.
 
     Its deadline is its own: who has asked may be gone, and then nothing else ends an engine that cannot start.
     """
@@ -256,7 +349,7 @@ def _restarts(pod: Mapping[str, Any]) -> int:
     return max((int(each.get("restartCount") or 0) for each in statuses if each.get("name") == SERVER), default=0)
 
 
-def last_words(runtime: Runtime, jobset: str) -> str:
+def last_lines(runtime: Runtime, jobset: str) -> str:
     """The last lines of the server's log; "" if there are none."""
     for pod in runtime.observe(jobset).pods:
         try:

@@ -12,31 +12,26 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.fields.text import n
-from nightshift.planner.inputs import known_of
 from nightshift.planner.plan import table
 from nightshift.planner.speed import Known, tokens_of
 from nightshift.planner.speeds import records_if_any
 from nightshift.run.answers.compare import pairs
 from nightshift.run.models.hub_cache import absent_at
 from nightshift.run.names import run_digest
-from nightshift.run.pins import UNPINNED
+from nightshift.trial.engine_folder import new_id
+from nightshift.trial.engine_jobset import JobSetEngines, NoEngine, folder_of, same_engine
+from nightshift.trial.outcomes import Computed, Outcome
 from nightshift.trial.preview import results
-from nightshift.trial.preview.names import new_id
-from nightshift.trial.preview.outcome import Computed, Outcome
 from nightshift.trial.preview.results import NightEstimate, Preview, PreviewRow, Variant, bounded
-from nightshift.trial.preview.rows import Rows, Source, kept_rows, read_rows
-from nightshift.trial.preview.warm import NoEngine, WarmEngine, folder_of, same_engine
+from nightshift.trial.rows import Rows, rows_of_query
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from obstore.store import GCSCredentialProvider, ObjectStore
 
-    from nightshift.jobset.runtime import Runtime
     from nightshift.planner.costs.prices import Prices
-    from nightshift.settings import Settings
     from nightshift.spec import JobSpec
+    from nightshift.trial.world import World
 
-GB: Final = 10**9
 WAIT_S: Final = 1.0
 """How long a person waits for the model's config.json after the answers: the Hub may take half a minute to refuse it."""
 LATE: Final = "its config.json had not arrived when the answers had"
@@ -53,20 +48,6 @@ class Question:
     engine_url: str | None = None
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What a preview needs. warehouse(job, step), runtime(): only called when needed: each may take seconds to reach."""
-
-    store: ObjectStore
-    settings: Settings
-    warehouse: Callable[..., Source]
-    runtime: Callable[[], Runtime]
-    prices: Prices
-    environment: Mapping[str, str]
-    say: Callable[[str], None]
-    credentials: GCSCredentialProvider | None = None
-
-
 @contextmanager
 def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     """Adds what it takes to the seconds of a step."""
@@ -75,7 +56,7 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
     seconds[step] = round(seconds.get(step, 0.0) + time.monotonic() - since, 3)
 
 
-def preview(question: Question, world: Surroundings) -> Preview:
+def preview(question: Question, world: World) -> Preview:
     """Answers the question and keeps the result in the bucket.
 
     Raises NoRows, NoEngine, EngineGone, UnfitEngine, StoreUnavailable, and what warehouse and runtime raise.
@@ -90,7 +71,7 @@ def preview(question: Question, world: Surroundings) -> Preview:
     knowing: list[Callable[[], Known]] = []
     for file, spec in question.files:
         with _timed(seconds, "rows"):
-            rows = _rows(question, spec, world)
+            rows = rows_of_query(world, spec, question.partition, question.rows, "preview")
         with _timed(seconds, "answers"):
             # Not before: what it imports takes a second of computing, which is free only while the engine answers.
             knowing.append(_knowing(spec, world))
@@ -120,39 +101,26 @@ def preview(question: Question, world: Surroundings) -> Preview:
     return made
 
 
-def _rows(question: Question, spec: JobSpec, world: Surroundings) -> Rows:
-    asked = (spec, question.partition, question.rows, world.settings.project)
-    if (kept := kept_rows(world.store, *asked)) is not None:
-        world.say(f"{len(kept.table)} of {n(kept.of_night, 'row')}, read at {kept.read_at}")
-        return kept
-    source = world.warehouse(job=spec.job, step="preview")
-    bytes_ = source.query_bytes(spec, question.partition)
-    size = "an unknown number of bytes" if bytes_ is None else f"{bytes_ / GB:,.3f} GB, by a dry run"
-    world.say(f"the query is read once, whole, for {n(question.rows, 'row')} ({size}); the next preview of it reads nothing")
-    return read_rows(world.store, source, *asked, bytes_)
-
-
-def _outcome(question: Question, world: Surroundings, first: JobSpec, spec: JobSpec, table: pa.Table) -> Outcome:
+def _outcome(question: Question, world: World, first: JobSpec, spec: JobSpec, table: pa.Table) -> Outcome:
     if question.engine_url:
-        from nightshift.trial.preview.compute import compute
+        from nightshift.trial.compute import compute
 
         root = world.environment.get("NIGHTSHIFT_MODEL_ROOT") or spec.model.root
         return asyncio.run(compute(spec, table, question.engine_url, root=root))
-    warm = WarmEngine(world.store, world.settings, world.runtime, world.say)
+    warm = JobSetEngines(world.store, world.settings, world.runtime, world.say)
     shared = spec is not first and same_engine(first, spec, world.settings)
     return warm.answers(spec, table, folder_of(first, world.settings) if shared else None)
 
 
-def _knowing(spec: JobSpec, world: Surroundings) -> Callable[[], Known]:
+def _knowing(spec: JobSpec, world: World) -> Callable[[], Known]:
     """Begins to read what the planner knows of a job before any tokens are counted, aside, while the engine answers. What it
     returns tells how far that has come, `WAIT_S` from then."""
-    credentials = world.credentials if spec.model.uri.startswith("gs://") else None
     found = [Known(tokens_of(spec), None, LATE)]
 
     def read() -> None:
         records = records_if_any(world.store, spec, world.say)
         found.append(replace(found[0], records=records))
-        found.append(known_of(spec, UNPINNED, records=records, environment=world.environment, credentials=credentials))
+        found.append(world.known(spec, records=records))
 
     def known() -> Known:
         thread.join(WAIT_S)

@@ -1,9 +1,10 @@
-"""What came of a preview's rows. Apart from what computes it: Airflow reads it, and has nothing of the extra `driver`."""
+"""What came of a trial's rows. Apart from what computes it: Airflow reads it, and has nothing of the extra `driver`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 
@@ -14,11 +15,44 @@ class UnfitEngine(Exception):
 
 class EngineGone(Exception):
     """The engine went away, or answered no request, for longer than a person waits
-    (`nightshift.trial.preview.compute.BUDGET`)."""
+    (`nightshift.trial.compute.BUDGET`)."""
 
 
 class EngineTaken(EngineGone):
     """The cluster took its pod away, for example a Spot machine: this says nothing of the engine, and another try may do."""
+
+
+class Cause(StrEnum):
+    """Why an engine cannot be used as it was started."""
+
+    CANNOT_START = "cannot_start"
+    """The engine ends before it answers, and its last words say nothing of memory."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """At start-up or under load."""
+    DIED = "died"
+    """The engine ended under load, and its last words say nothing of memory."""
+    PREEMPTED = "preempted"
+    """vLLM took rows off again that it had begun, for want of room for keys and values: it computes them twice."""
+    KV_CACHE_FULL = "kv_cache_full"
+    """Keys and values took all of their room, so more rows at once cannot be computed."""
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self]
+
+    @property
+    def of_memory(self) -> bool:
+        """Whether a point that needs as much memory fails, too."""
+        return self in (Cause.OUT_OF_MEMORY, Cause.PREEMPTED, Cause.KV_CACHE_FULL)
+
+
+_WORDS: Final = {
+    Cause.CANNOT_START: "the engine does not start",
+    Cause.OUT_OF_MEMORY: "out of memory",
+    Cause.DIED: "the engine ended under load",
+    Cause.PREEMPTED: "the engine preempted rows under load",
+    Cause.KV_CACHE_FULL: "the KV cache was full under load",
+}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Where a preview's objects are.
-
-A command or a task writes ``_previews/JOB/ID.json``, the result, and ``_previews/JOB/rows/DIGEST.parquet``, rows of a query. No
-job has the name ``_previews``. A question lies where the job's workers may read, and its answer where they may write
+"""Where an engine of trials is asked: a question lies where the job's workers may read, its answer where they may write
 (`nightshift.run.names`)::
 
     JOB/preview/ENGINE/asks/ID.json
@@ -14,14 +11,12 @@ import re
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from nightshift.run.names import WORKERS, RunRef, digest_of
-
-if TYPE_CHECKING:
-    from nightshift.spec import JobSpec
+from nightshift.run.names import WORKERS, RunRef
 
 PREVIEWS: Final = "_previews"
+"""The folder of what trials keep of a query and show to people. No job has this name."""
 PARTITION: Final = "preview"
 """In place of a partition's name, in the folder of an engine. No partition has this name."""
 LIFE_S: Final = 3600.0
@@ -39,23 +34,9 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def result_folder(job: str) -> str:
-    return f"{PREVIEWS}/{job}"
-
-
-def result_path(job: str, id_: str) -> str:
-    return f"{PREVIEWS}/{job}/{id_}.json"
-
-
-def rows_path(spec: JobSpec, partition: str, rows: int, project: str) -> str:
-    """Of some rows of the job's query. project: of the tables that the query does not name in full."""
-    named = [spec.source.query, list(spec.source.key), partition, spec.every, rows, project]
-    return f"{PREVIEWS}/{spec.job}/rows/{digest_of(named)}.parquet"
-
-
 @dataclass(frozen=True)
 class EngineFolder:
-    """Where a warm engine is asked. digest: of the job and of how it is started, so that other flags make another one."""
+    """digest: of the job and of how its engine is started, so that other flags make another one."""
 
     job: str
     digest: str
