@@ -67,7 +67,7 @@ screenshots: ## take pictures of Airflow's pages into docs/images/, with Chromiu
 	@$(ENVIRONMENTS) test
 	@PYTHONPATH=plugins .envs/test/bin/python -m local.screenshots --state "$$STATE"
 
-test: ## run the tests that every change must pass, in a quarter of an hour (REQUIRE=all: fail if some cannot run here)
+test: ## run the tests that every change must pass, in about half an hour (REQUIRE=all: fail if some cannot run here)
 	@$(PYTHON) -m local.test $(foreach tier,$(REQUIRE),--require $(tier))
 
 test-all: ## run all tests, with random seeds, and print the seeds

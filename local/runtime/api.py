@@ -32,7 +32,7 @@ from local.runtime.fields import ManifestError
 from local.runtime.log_reader import LogReader
 from local.runtime.refusals import Refusal, conflict, invalid, not_found, not_served
 from local.runtime.versions import Change, Object, Pages, Versions, numbers
-from nightshift.jobset.labels import JOBSET_API_VERSION
+from nightshift.jobset.labels import JOBSET_API_VERSION, JOBSET_NAME_LABEL
 
 BOOKMARK_S: Final = 60.0
 WATCH_S: Final = 1800.0
@@ -404,7 +404,7 @@ def _fixed(jobset: Object) -> Object:
 
 
 def _jobset_of(pod: Object) -> str:
-    return str(pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"])
+    return str(pod["metadata"]["labels"][JOBSET_NAME_LABEL])
 
 
 def _containers(pod: Object) -> dict[str, Object]:

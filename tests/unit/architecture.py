@@ -27,6 +27,7 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.path.read_text())
 
+    @cached_property
     def imports(self) -> set[str]:
         """Every name that it imports, also inside functions and for type checkers only. A relative one is a ValueError."""
         found: set[str] = set()
@@ -71,7 +72,7 @@ def target_of(imported: str, modules: Mapping[str, Module]) -> str | None:
 def circles(modules: Mapping[str, Module]) -> list[list[str]]:
     """Groups of modules each of which needs each other one, sorted."""
     needs = {
-        name: {target for each in module.imports() if (target := target_of(each, modules)) and target != name}
+        name: {target for each in module.imports if (target := target_of(each, modules)) and target != name}
         for name, module in modules.items()
     }
     reach = {name: _reachable(name, needs) for name in needs}
@@ -112,7 +113,7 @@ def room_arrows(modules: Mapping[str, Module]) -> dict[str, set[str]]:
     """Room -> the other rooms that its modules import. The root, ``''``, holds what lies in no room."""
     rooms: dict[str, set[str]] = {module.room: set() for module in modules.values()}
     for module in modules.values():
-        targets = {modules[target].room for each in module.imports() if (target := target_of(each, modules))}
+        targets = {modules[target].room for each in module.imports if (target := target_of(each, modules))}
         rooms[module.room] |= targets - {module.room}
     return rooms
 

@@ -19,6 +19,8 @@ NAMES = {value for key, value in vars(labels).items() if key.isupper()}
 
 def repeated(module: Module) -> Iterator[str]:
     """The names that it writes out by itself, alone or in a longer text that is no docstring."""
+    if not any(name in module.path.read_text() for name in NAMES):
+        return
     docs = {id(node.value) for node in ast.walk(module.tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:

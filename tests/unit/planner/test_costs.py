@@ -232,12 +232,12 @@ class TestPrices:
         """So each profile has a price, or is said to have none."""
         page = (Path(__file__).parents[3] / "docs/operate/capacity.md").read_text()
         [none] = re.findall(rf"^\| {region} \| (.*) \|$", page, re.MULTILINE)
-        unpriced = set()
+        unpriced, priced = set(), load_prices(region).machines
         for profile in PROFILES.values():
             for span in spans_of(profile):
                 shape = fit(profile, span)
                 bought = profile.provisioning in (Provisioning.FLEX_START, Provisioning.RESERVATION)
-                if shape.price_name not in load_prices(region).machines and shape.paid and not bought:
+                if shape.price_name not in priced and shape.paid and not bought:
                     unpriced.add(shape.paid.name)
 
         assert unpriced == set(re.findall(r"`([^`]+)`", none))
