@@ -151,8 +151,8 @@ GROUPS: Final = (
         "tests/integration/stream",
         "plugins/nightshift/stream plugins/nightshift/batcher plugins/nightshift/status",
         "test emulators",
-        180,
-        960,
+        190,
+        1140,
     ),
     _group("integration/storage", "local/storage/tests", "local/storage", "test emulators", 90, 190),
     _group(

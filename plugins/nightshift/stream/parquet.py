@@ -76,7 +76,7 @@ class Format:
     def dead(self, dead: Sequence[Dead], now: datetime) -> bytes:
         """A file of dead letters. Half a surrogate pair, which UTF-8 cannot have, is replaced."""
         keys: list[list[str | None]] = [
-            [None if each.key is None else each.key[place] for each in dead] for place in range(len(self._keys))
+            [None if each.key is None else _utf8(each.key[place]) for each in dead] for place in range(len(self._keys))
         ]
         columns = [
             [each.message.id for each in dead],
@@ -85,7 +85,7 @@ class Format:
             [json.dumps(dict(each.message.attributes)) for each in dead],
             [each.message.data for each in dead],
             [each.reason for each in dead],
-            [each.text.encode(errors="replace").decode() for each in dead],
+            [_utf8(each.text) for each in dead],
             [each.status for each in dead],
             [each.tries for each in dead],
             [self._model] * len(dead),
@@ -97,7 +97,17 @@ class Format:
 
 def _file(schema: pa.Schema, columns: Sequence[Any]) -> bytes:
     arrays = [
-        column if isinstance(column, pa.Array) else pa.array(list(column), field.type)
-        for column, field in zip(columns, schema, strict=True)
+        column if isinstance(column, pa.Array) else _array(column, field) for column, field in zip(columns, schema, strict=True)
     ]
     return to_parquet(schema, [pa.Table.from_arrays(arrays, schema=schema)])
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(list(values), field.type)
+    except UnicodeEncodeError as error:
+        raise Unwritable(f'a value of the column "{field.name}" has half a surrogate pair, which UTF-8 cannot have') from error
+
+
+def _utf8(text: str) -> str:
+    return text.encode(errors="replace").decode()

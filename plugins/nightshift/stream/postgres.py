@@ -301,7 +301,7 @@ class PostgresSink:
 
 def _holdable(text: str) -> str:
     """The text without what PostgreSQL cannot hold: a dead letter must not become one for its attributes."""
-    return text.replace("\0", "\ufffd")
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 def _text_size(row: tuple[str, Row]) -> int:

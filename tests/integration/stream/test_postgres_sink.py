@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +16,7 @@ import psycopg
 import pytest
 
 from nightshift.stream import postgres, session
-from nightshift.stream.messages import Dead, Message
+from nightshift.stream.messages import Message
 from nightshift.stream.ports import BadUrl, Locked, Standing, Unavailable, Unwritable
 from nightshift.stream.postgres import PostgresSink
 from tests.integration.emulators import PostgresServer
@@ -37,28 +36,6 @@ def placed(postgres_server: PostgresServer, tmp_path: Path) -> Placed:
 
 
 class TestTheNewestCounts:
-    @pytest.mark.gate
-    async def test_in_every_order_of_arrival_the_newest_message_of_a_key_stays(self, placed: Placed) -> None:
-        place = placed("name")
-        versions = [an_answer(a_message(f"m{n}", n), f"version {n}", "a") for n in range(3)]
-        async with place.opened() as sink:
-            for together, order in itertools.product((True, False), itertools.permutations(versions)):
-                place.do("DELETE FROM {}")
-                for batch in [order] if together else [[each] for each in order]:
-                    await sink.write(batch)
-                assert place.answers() == {"m2": "version 2"}, (together, order)
-
-    @pytest.mark.gate
-    async def test_at_the_same_instant_the_id_decides_in_every_order(self, placed: Placed) -> None:
-        place = placed("name")
-        one, two = an_answer(a_message("1000001"), "one", "a"), an_answer(a_message("1000002"), "two", "a")
-        async with place.opened() as sink:
-            for order in ([[one], [two]], [[two], [one]], [[one, two]], [[two, one]]):
-                place.do("DELETE FROM {}")
-                for batch in order:
-                    await sink.write(batch)
-                assert place.answers() == {"1000002": "two"}, order
-
     @pytest.mark.parametrize(
         ("older", "newer"),
         [
@@ -165,43 +142,6 @@ class TestTheNewestCounts:
 
 
 class TestTheFirstOutcomeCounts:
-    @pytest.mark.gate
-    @pytest.mark.parametrize("keys", [(), ("name",)], ids=["by id", "by key"])
-    async def test_a_message_that_is_answered_does_not_die_and_one_that_is_dead_is_not_answered(
-        self, placed: Placed, keys: tuple[str, ...]
-    ) -> None:
-        place = placed(*keys)
-        answers = [an_answer(name, name, *(name for _ in keys)) for name in ("1", "2", "3")]
-        async with place.opened() as sink:
-            await sink.write(answers[:1])
-            await sink.write_dead_letters([a_death("1"), a_death("2")])
-            await sink.write(answers)
-            await sink.write_dead_letters([a_death("2", "too_long"), a_death("3")])
-
-        assert place.answers() == {"1": "1", "3": "3"}
-        assert place.dead() == {"2": "rejected"}
-
-    @pytest.mark.gate
-    async def test_a_message_that_was_answered_and_superseded_does_not_die(self, placed: Placed) -> None:
-        """Its row is gone; only its key tells."""
-        place = placed("name")
-        old, new = an_answer(a_message("old", 0), "x", "a"), an_answer(a_message("new", 1), "y", "a")
-        async with place.opened() as sink:
-            await sink.write([old])
-            await sink.write([new])
-            dead = [replace(a_death(old.message), key=("a",)), replace(a_death(a_message("newer", 2)), key=("a",))]
-            others = await sink.write_dead_letters([*dead, replace(a_death("b"), key=("b",)), a_death("unread")])
-
-        assert others == {"old"}
-        assert place.dead().keys() == {"newer", "b", "unread"}
-
-    async def test_who_buries_hears_which_have_another_outcome_and_again_the_same(self, placed: Placed) -> None:
-        place = placed()
-        async with place.opened() as sink:
-            await sink.write([an_answer("1")])
-            for _ in range(2):
-                assert await sink.write_dead_letters([a_death("1"), replace(a_death("2"), key=("2",))]) == {"1"}
-
     async def test_a_key_that_is_not_of_the_columns_type_does_not_keep_a_dead_letter_out(self, placed: Placed) -> None:
         place = placed("name")
         async with place.opened():
@@ -308,39 +248,6 @@ class TestTheFirstOutcomeCounts:
 
 
 class TestWhatIsKnown:
-    @pytest.mark.gate
-    async def test_a_message_is_over_if_it_or_a_newer_one_of_its_key_is_answered(self, placed: Placed) -> None:
-        place = placed("name")
-        older, same, newer = a_message("1", 0), a_message("2", 1), a_message("3", 2)
-        async with place.opened() as sink:
-            await sink.write([an_answer(same, "yes", "a")])
-            known = await sink.known([(older, ("a",)), (same, ("a",)), (newer, ("a",))])
-            others = await sink.known([(older, ("b",)), (same, None)])
-
-        assert known == [Standing.OVER, Standing.OVER, Standing.NEW]
-        assert others == [Standing.NEW, Standing.NEW]
-
-    @pytest.mark.gate
-    async def test_a_dead_letter_is_known_as_it_was_written_with_a_key_or_without(self, placed: Placed) -> None:
-        place = placed("name")
-        message = a_message("1", tenant="t")
-        async with place.opened() as sink:
-            await sink.write_dead_letters([a_death(message, "too_long", "too many tokens")])
-            known = await sink.known([(message, ("a",)), (a_message("2"), ("a",)), (message, None)])
-
-        expected = Dead(message, "too_long", "too many tokens", 400, 2)
-        assert known == [expected, Standing.NEW, expected]
-
-    async def test_without_a_key_the_message_itself_is_looked_for(self, placed: Placed) -> None:
-        place = placed()
-        async with place.opened() as sink:
-            await sink.write([an_answer("1")])
-            assert await sink.known([(a_message(name), (name,)) for name in ("1", "2")]) == [Standing.OVER, Standing.NEW]
-
-    async def test_nothing_is_known_of_nothing(self, placed: Placed) -> None:
-        async with placed().opened() as sink:
-            assert await sink.known([]) == []
-
     async def test_one_key_that_is_not_of_the_columns_type_does_not_hide_the_others(self, placed: Placed) -> None:
         place = placed("id")
         async with place.opened():

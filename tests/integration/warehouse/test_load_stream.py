@@ -168,22 +168,6 @@ def test_of_one_key_the_newest_message_stays_whichever_file_is_loaded_first(text
     assert texts.shown() == [("20", [20.0, -0.25]), ("3", [0.5, -0.25])]
 
 
-@pytest.mark.parametrize("order", ["the later one first", "the later one last", "together"])
-def test_of_one_publish_time_the_larger_number_is_the_later_message(texts: Texts, order: str) -> None:
-    """Ids are numbers without zeros in front: as texts, "10" would be before "9"."""
-    earlier, later = an_answer("9", key="k", number=9), an_answer("10", key="k", number=10)
-    for answers in {"the later one first": [[later], [earlier]], "the later one last": [[earlier], [later]]}.get(
-        order, [[earlier, later]]
-    ):
-        texts.write(*answers)
-        texts.load()
-    texts.write_dead_letters(a_death("8", key="k"), a_death("11", key="k"))
-    texts.load()
-
-    assert texts.shown() == [("10", [10.0, -0.25])]
-    assert texts.dead() == [("11", "rejected")]
-
-
 def test_without_key_columns_each_message_has_its_row(texts: Texts) -> None:
     texts.document["source"] = {"subscription": "texts", "format": "text"}
     texts.write(an_answer("a"), an_answer("b", 600))
@@ -194,30 +178,6 @@ def test_without_key_columns_each_message_has_its_row(texts: Texts) -> None:
     assert [name for name, _ in texts.shown()] == ["a", "b", "c"]
     fields = [field.name for field in texts.client.get_table(texts.table).schema]
     assert fields[:2] == ["embedding", "nightshift_message_id"]
-
-
-@pytest.mark.parametrize("order", ["answer first", "dead letter first", "together"])
-def test_a_message_that_has_an_answer_is_no_dead_letter(texts: Texts, order: str) -> None:
-    if order == "answer first":
-        texts.write(an_answer("a"))
-        texts.load()
-    texts.write_dead_letters(a_death("a", key="a"), a_death("b"))
-    if order != "together":
-        texts.load()
-    texts.write(an_answer("a"))
-    texts.load()
-
-    assert [name for name, _ in texts.shown()] == ["a"]
-    assert texts.dead() == [("b", "rejected")]
-
-
-def test_nor_is_one_whose_key_has_a_newer_answer(texts: Texts) -> None:
-    texts.write(an_answer("new", 1, key="k"))
-    texts.load()
-    texts.write_dead_letters(a_death("old", 0, key="k"), a_death("newer", 2, key="k"), a_death("unread", 0))
-    texts.load()
-
-    assert texts.dead() == [("newer", "rejected"), ("unread", "rejected")]
 
 
 def test_a_dead_letter_keeps_its_message_and_stands_once(texts: Texts) -> None:

@@ -53,12 +53,11 @@ def a_death(name: str, minutes: float = 0.0, key: tuple[str, ...] | None = None)
 
 
 class Objects(ObjectStorage):
-    """In memory. lost: so many creates take effect, and their replies are lost. error: what a create raises besides."""
+    """In memory. error: what a create raises."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore())
         self.bodies: dict[str, bytes] = {}
-        self.lost = 0
         self.error: Exception | None = None
         self.creates: list[str] = []
 
@@ -69,9 +68,6 @@ class Objects(ObjectStorage):
         fresh = await super().create(path, body)
         if fresh:
             self.bodies[path] = body
-        if self.lost:
-            self.lost -= 1
-            raise StoreUnavailable("no reply")
         return fresh
 
     def rows(self, kind: str = "answers") -> dict[str, list[dict[str, Any]]]:
@@ -195,36 +191,8 @@ class TestTheName:
 
         assert form.name("answers", [an_answer("a"), an_answer("b")]) != form.name("answers", [an_answer("ab")])
 
-    def test_so_a_put_whose_reply_was_lost_is_repeated_without_harm(self, folder: Folder) -> None:
-        async def main() -> None:
-            folder.objects.lost = 1
-            with pytest.raises(Unavailable):
-                await folder.sink.write([an_answer("a")])
-            await folder.sink.write([an_answer("a")])
-
-        does(main())
-        assert len(folder.objects.creates) == 2
-        assert len(folder.objects.bodies) == 1
-
 
 class TestWhatIsKnown:
-    def test_is_what_this_process_has_written(self, folder: Folder) -> None:
-        async def main() -> None:
-            await folder.sink.write([an_answer("a")])
-            await folder.sink.write_dead_letters([a_death("b")])
-            assert [await folder.knows(name) for name in "abc"] == [True, True, False]
-
-        does(main())
-
-    def test_is_nothing_that_may_be_lost(self, folder: Folder) -> None:
-        async def main() -> None:
-            folder.objects.error = OSError("gone")
-            with pytest.raises(Unavailable):
-                await folder.sink.write([an_answer("a")])
-            assert not await folder.knows("a")
-
-        does(main())
-
     def test_is_bounded(self, folder: Folder) -> None:
         folder.sink._written = RememberedIds(2)
 
