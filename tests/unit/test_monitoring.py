@@ -106,7 +106,7 @@ def test_every_alert_has_its_section_and_every_section_its_alert() -> None:
 
 
 def test_the_page_names_the_critical_ones() -> None:
-    said = re.search(r"`critical` \(wake somebody\): (.*?)\.", table.RUNBOOK.read_text(), re.DOTALL)
+    said = re.search(r"`critical` \(page the person on call\): (.*?)\.", table.RUNBOOK.read_text(), re.DOTALL)
     assert said
 
     assert set(re.findall(r"\w+", said[1])) == {rule.alert for rule in RULES if rule.labels.severity == "critical"}

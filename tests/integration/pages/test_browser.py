@@ -108,6 +108,18 @@ def test_from_the_red_square_to_the_reasons_in_two_clicks(
     assert [url for url in seat.asked if not url.startswith((f"{host}/", "data:", "blob:"))] == []
 
 
+def test_a_published_night_says_that_the_table_shows_it(
+    seat_for: Callable[..., Seat], airflow: ApiServer, nights: Nights
+) -> None:
+    seat = seat_for("reader")
+    frame = seat.open("/plugin/nightshift")
+    frame.locator("a[href*='aaaaaaaaaaaaaaaa']").first.click()
+
+    expect(frame.get_by_text("of 400, 100.0%")).to_be_visible()
+    expect(frame.get_by_text("shown", exact=True).first).to_be_visible()
+    seat.picture("pages-published")
+
+
 def test_dead_letters_are_searched_and_unfolded_by_the_keyboard(
     seat_for: Callable[..., Seat], airflow: ApiServer, nights: Nights
 ) -> None:
