@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_a_tune_finds_what_is_faster_and_leaves_no_engine(place: Place) -> None:
     world = World(place.store, engines.settings, Texts, engines.runtime, Prices("USD"), {}, lines.append)
 
     def told(number: int, trial: Trial, space: Space, rate: float | None) -> None:
-        lines.append(f"{number} {trial.to_json()}")
+        lines.append(f"{number} {asdict(trial)}")
 
     spec = a_spec(job="tuned", request__input="{{ body }}", engine__max_num_seqs=SEATS)
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
-from nightshift.run.answers.thresholds import ENOUGH, EQUAL, NEARLY_ALL
+from nightshift.run.answers.thresholds import ENOUGH, suspicious
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import PREDICTION
@@ -89,18 +89,15 @@ class Distribution:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is suspicious, in words."""
-        if self.counted < ENOUGH:
-            return ()
         found = []
-        for count, least, what in (
-            (self.cut, NEARLY_ALL, "were cut at max_tokens: raise request.max_tokens, or ask for shorter answers"),
-            (self.empty, NEARLY_ALL, "are empty: look at some prompts and at the model"),
-            # Empty ones are equal, too.
-            (0 if self.empty >= self.equal else self.equal, EQUAL, f"are the same: {self.commonest!r}"),
-        ):
-            if count >= least * self.counted:
-                how_many = "All" if count >= self.counted else f"{int(1000 * count / self.counted) / 10:g} % of the"
-                found.append(f"{how_many} {'answers' if self.exact else 'answers that were read'} {what}")
+        for kind in suspicious(self.counted, self.cut, self.empty, self.equal):
+            count, what = {
+                "cut": (self.cut, "were cut at max_tokens: raise request.max_tokens, or ask for shorter answers"),
+                "empty": (self.empty, "are empty: look at some prompts and at the model"),
+                "equal": (self.equal, f"are the same: {self.commonest!r}"),
+            }[kind]
+            how_many = "All" if count >= self.counted else f"{int(1000 * count / self.counted) / 10:g} % of the"
+            found.append(f"{how_many} {'answers' if self.exact else 'answers that were read'} {what}")
         return tuple(found)
 
     def to_json(self) -> dict[str, Any]:

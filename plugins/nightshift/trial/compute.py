@@ -51,7 +51,68 @@ async def _computed(spec: JobSpec, table: pa.Table, urls: Sequence[str], root: s
             version = await version_for(engines, spec, root=root)
         except OSError as error:
             raise EngineGone(f"{' or '.join(urls)} does not answer: {error}") from error
-        return await _Preview(spec, table, engines).run(version)
+        seen, stats = _Seen(load_kind(spec)), Stats()
+        before = [await engine.load() for engine in engines]
+        began = time.monotonic()
+        results = (await _sent(spec, table, engines, seen, stats)).in_order() if len(table) else []
+        rows = tuple(
+            Computed(
+                **seen.of(result.ordinal),
+                answer=plain(result.prediction),
+                reasoning=result.reasoning,
+                tries=result.attempts,
+                reason=result.reason,
+                message=result.message,
+            )
+            for result in results
+        )
+        took = time.monotonic() - began
+        after = [await engine.load() for engine in engines]
+        return Outcome(
+            rows,
+            stats.prompt_tokens,
+            stats.output_tokens,
+            took,
+            version,
+            dead=sum(row.reason is not None for row in rows),
+            # An engine that was started again counts from 0.
+            preemptions=sum(max(0.0, b.preemptions - a.preemptions) for a, b in zip(before, after, strict=True) if a and b),
+            kv_cache=max(engine.kv_cache for engine in engines),
+            losses=stats.engine_losses,
+        )
+
+
+async def _sent(spec: JobSpec, table: pa.Table, engines: Sequence[EngineClient], seen: _Seen, stats: Stats) -> OpenChunk:
+    """The rows as one chunk, whose results are kept in memory."""
+    life, scheduler, finished = Life(), Scheduler(seen.kind), list[OpenChunk]()
+
+    def moved() -> None:
+        if (chunk := scheduler.pop_finished()) is not None:
+            finished.append(chunk)
+            life.end()
+
+    def given_up() -> None:
+        life.end(EngineGone("the engine went away, or answered no request for a minute"))
+
+    async def send() -> None:
+        loop.run()
+        await asyncio.Event().wait()
+
+    window, requests = first_window(spec.seats(), seen.kind, engines=len(engines))
+    loop = RequestLoop(
+        seen.kind,
+        list(engines),
+        scheduler,
+        RequestLoopLimits(window_start=window, requests_most=requests, engine=BUDGET),
+        Backoff(random.Random(), asyncio.Event()),
+        stats,
+        RequestLoopCallbacks(moved=moved, given_up=given_up, spawn=life.spawn, traces=seen),
+    )
+    ordinals = range(len(table))
+    names = names_of(table.select(list(spec.source.key)), ordinals) if spec.request.seeded else None
+    scheduler.open_chunk(0, ordinals, rows_of(table, seen.kind.columns), {}, names)
+    await life.lead(send(), *loop.watches(), ended=False, last=loop.send_no_more)
+    return finished[0]
 
 
 class _Watched(EngineClient):
@@ -64,77 +125,6 @@ class _Watched(EngineClient):
         if found is not None:
             self.kv_cache = max(self.kv_cache, found.kv_cache)
         return found
-
-
-class _Preview:
-    """The rows as one chunk, whose results are kept in memory."""
-
-    def __init__(self, spec: JobSpec, table: pa.Table, engines: Sequence[_Watched]) -> None:
-        self._spec, self._table = spec, table
-        self._kind = load_kind(spec)
-        self._engines = engines
-        self._scheduler = Scheduler(self._kind)
-        self._seen = _Seen(self._kind)
-        self._life = Life()
-        self._stats = Stats()
-        window, requests = first_window(spec.seats(), self._kind, engines=len(engines))
-        self._loop = RequestLoop(
-            self._kind,
-            list(engines),
-            self._scheduler,
-            RequestLoopLimits(window_start=window, requests_most=requests, engine=BUDGET),
-            Backoff(random.Random(), asyncio.Event()),
-            self._stats,
-            RequestLoopCallbacks(moved=self._moved, given_up=self._given_up, spawn=self._life.spawn, traces=self._seen),
-        )
-        self._chunk: OpenChunk | None = None
-
-    async def run(self, version: str) -> Outcome:
-        rows, keys = len(self._table), self._table.select(list(self._spec.source.key))
-        names = names_of(keys, range(rows)) if self._spec.request.seeded else None
-        before = [await engine.load() for engine in self._engines]
-        began = time.monotonic()
-        if rows:
-            self._scheduler.open_chunk(0, range(rows), rows_of(self._table, self._kind.columns), {}, names)
-            await self._life.lead(self._send(), *self._loop.watches(), ended=False, last=self._loop.send_no_more)
-        results = self._chunk.in_order() if self._chunk else []
-        found = tuple(
-            Computed(
-                **self._seen.of(result.ordinal),
-                answer=plain(result.prediction),
-                reasoning=result.reasoning,
-                tries=result.attempts,
-                reason=result.reason,
-                message=result.message,
-            )
-            for result in results
-        )
-        took = time.monotonic() - began
-        after = [await engine.load() for engine in self._engines]
-        return Outcome(
-            found,
-            self._stats.prompt_tokens,
-            self._stats.output_tokens,
-            took,
-            version,
-            dead=sum(result.reason is not None for result in results),
-            # An engine that was started again counts from 0.
-            preemptions=sum(max(0.0, b.preemptions - a.preemptions) for a, b in zip(before, after, strict=True) if a and b),
-            kv_cache=max(engine.kv_cache for engine in self._engines),
-            losses=self._stats.engine_losses,
-        )
-
-    async def _send(self) -> None:
-        self._loop.run()
-        await asyncio.Event().wait()
-
-    def _moved(self) -> None:
-        if (chunk := self._scheduler.pop_finished()) is not None:
-            self._chunk = chunk
-            self._life.end()
-
-    def _given_up(self) -> None:
-        self._life.end(EngineGone("the engine went away, or answered no request for a minute"))
 
 
 @dataclass

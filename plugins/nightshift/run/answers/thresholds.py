@@ -25,19 +25,27 @@ class Concern(NamedTuple):
     words: str
 
 
+def suspicious(answers: int, cut: int, empty: int | None, equal: int | None) -> tuple[str, ...]:
+    """Which counts of a run's answers are worth a look: cut, empty, equal. None: not counted. Empty ones are equal, too, and
+    then named empty alone."""
+    if answers < ENOUGH:
+        return ()
+    found = ["cut"] if cut >= NEARLY_ALL * answers else []
+    if empty is not None and empty >= NEARLY_ALL * answers:
+        found.append("empty")
+    elif equal is not None and equal >= EQUAL * answers:
+        found.append("equal")
+    return tuple(found)
+
+
 def concerns(manifest: RunManifest) -> Iterator[Concern]:
     """Of a run's own answers. What its release did not count is not among them."""
-    answers = manifest.predictions
-    if answers < ENOUGH:
-        return
-    if manifest.truncated >= NEARLY_ALL * answers:
-        yield Concern(
-            "cut",
-            "Raise request.max_tokens, or ask for shorter answers; if the model reasons, leave request.stop out: "
-            f"{manifest.truncated:,} of {answers:,} answers were cut, at max_tokens or before their text began.",
-        )
-    look = "Look at some prompts and answers before you use them:"
-    if manifest.empty is not None and manifest.empty >= NEARLY_ALL * answers:
-        yield Concern("empty", f"{look} {manifest.empty:,} of {answers:,} answers are empty.")
-    elif manifest.equal is not None and manifest.equal >= EQUAL * answers:
-        yield Concern("equal", f"{look} {manifest.equal:,} of {answers:,} answers are the same.")
+    answers, cut, look = manifest.predictions, manifest.truncated, "Look at some prompts and answers before you use them:"
+    words = {
+        "cut": "Raise request.max_tokens, or ask for shorter answers; if the model reasons, leave request.stop out: "
+        f"{cut:,} of {answers:,} answers were cut, at max_tokens or before their text began.",
+        "empty": f"{look} {manifest.empty or 0:,} of {answers:,} answers are empty.",
+        "equal": f"{look} {manifest.equal or 0:,} of {answers:,} answers are the same.",
+    }
+    for kind in suspicious(answers, cut, manifest.empty, manifest.equal):
+        yield Concern(kind, words[kind])

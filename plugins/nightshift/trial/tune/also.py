@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from nightshift.run.answers.compare import Same
 from nightshift.spec.vllm_flags import affects_answers
@@ -90,8 +89,3 @@ class Found:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "cause": self.cause and self.cause.value, "better": self.better, "sentence": self.sentence}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Found:
-        """Raises ValueError."""
-        return TypeAdapter(cls).validate_python(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
 from nightshift.trial.outcomes import Cause
 
@@ -23,17 +23,6 @@ class Point:
     api_servers: int = 1
     engines: int = 1
     tensor_parallel: int = 1
-
-    def to_json(self) -> dict[str, int]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Point:
-        """Raises KeyError, TypeError for what is not one."""
-        found = {each.name: value[each.name] for each in fields(cls)}
-        if not all(isinstance(each, int) and not isinstance(each, bool) for each in found.values()):
-            raise TypeError(f"{value!r} is not a point")
-        return cls(**found)
 
 
 AXES: Final = tuple(each.name for each in fields(Point))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from nightshift.trial.outcomes import Cause
 from nightshift.trial.tune.points import AXES, STAGES, Point, Space, needs_no_more, ruled_out, steps_over
@@ -59,9 +59,6 @@ class Question:
 
     point: Point
     measure: Measure
-
-    def to_json(self) -> dict[str, Any]:
-        return {"point": self.point.to_json(), "measure": self.measure.value}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pydantic import TypeAdapter
 
 from nightshift.formats import TRIAL, loaded
 from nightshift.run.names import canonical_json, digest_of
@@ -41,14 +43,16 @@ class NotATune(Exception):
 
 @dataclass(frozen=True)
 class Trial:
-    """One that has ended. rows: that were answered, in `seconds` of the engine; took_s: with start-up and end.
+    """One that has ended. rate, cause: as of `Outcome`. rows: that were answered, in `seconds` of the engine.
 
-    tokens_in, tokens_out: of these rows. preemptions, kv_cache: as `nightshift.trial.outcomes.Outcome`. words: the
-    engine's last ones, if it failed.
+    took_s: with start-up and end. tokens_in, tokens_out: of these rows. preemptions, kv_cache: as
+    `nightshift.trial.outcomes.Outcome`. words: the engine's last ones, if it failed.
     """
 
-    question: Question
-    outcome: Outcome
+    point: Point
+    measure: Measure
+    rate: float = 0.0
+    cause: Cause | None = None
     rows: int = 0
     seconds: float = 0.0
     took_s: float = 0.0
@@ -59,18 +63,17 @@ class Trial:
     words: str = ""
     at: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        own = {name: value for name, value in asdict(self).items() if name not in ("question", "outcome")}
-        cause = self.outcome.cause
-        return {**self.question.to_json(), "rate": self.outcome.rate, "cause": cause and cause.value, **own}
+    @property
+    def question(self) -> Question:
+        return Question(self.point, self.measure)
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Trial:
-        """Entries that a later release added are passed over. Raises KeyError, TypeError, ValueError."""
-        question = Question(Point.from_json(value["point"]), Measure(value["measure"]))
-        outcome = Outcome(value["rate"], None if value["cause"] is None else Cause(value["cause"]))
-        own = [name for name in cls.__dataclass_fields__ if name not in ("question", "outcome")]
-        return cls(question, outcome, **{name: value[name] for name in own})
+    @property
+    def outcome(self) -> Outcome:
+        """Raises ValueError for one with neither a rate nor a cause."""
+        return Outcome(self.rate, self.cause)
+
+    def __post_init__(self) -> None:
+        _ = self.outcome
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Kept:
         """In their order. Raises StoreUnavailable, and NotATune for what is no trial."""
         found: list[Trial] = []
         while (body := self._get(path := self.trial_path(len(found) + 1))) is not None:
-            found.append(_read(path, body, Trial.from_json, "a trial", f"{self.folder} to begin again"))
+            found.append(_read(path, body, Trial, "a trial", f"{self.folder} to begin again"))
         return found
 
     def begin(self, number: int) -> int:
@@ -106,7 +109,7 @@ class Kept:
 
     def keep(self, number: int, trial: Trial) -> None:
         """Raises Elsewhere if this number is taken, StoreUnavailable."""
-        body = canonical_json({**TRIAL.stamp(), **trial.to_json()})
+        body = canonical_json({**TRIAL.stamp(), **asdict(trial)})
         if self._create(self.trial_path(number), body) != body:
             raise Elsewhere(f"another process has kept trial {number} of {self.folder}: two tunes of one job run at once")
 
@@ -115,23 +118,17 @@ class Kept:
         path = f"{self.folder}/space.json"
         body = self._get(path)
         if body is None:
-            space = wanted()
-            axes = {axis: list(values) for axis, values in space.axes.items()}
-            body = self._create(path, canonical_json({**TRIAL.stamp(), "default": space.default.to_json(), "axes": axes}))
-
-        def made(value: dict[str, Any]) -> Space:
-            return Space(Point.from_json(value["default"]), {axis: tuple(each) for axis, each in value["axes"].items()})
-
-        return _read(path, body, made, "what is searched", f"{self.folder} to begin again")
+            body = self._create(path, canonical_json({**TRIAL.stamp(), **asdict(wanted())}))
+        return _read(path, body, Space, "what is searched", f"{self.folder} to begin again")
 
     def also(self, point: Point, setting: Setting, wanted: Callable[[], Found]) -> Found:
         """What a setting brought at a point. wanted(): called if that is not kept yet. Raises StoreUnavailable, NotATune."""
-        digest = digest_of([point.to_json(), setting.name, setting.value])
+        digest = digest_of([asdict(point), setting.name, setting.value])
         path = f"{self.folder}/also/{digest}.json"
         body = self._get(path)
         if body is None:
             body = self._create(path, canonical_json({**TRIAL.stamp(), **wanted().to_json()}))
-        return _read(path, body, Found.from_json, "what a setting brought", "it to try again")
+        return _read(path, body, Found, "what a setting brought", "it to try again")
 
     def rows(self) -> bytes | None:
         return self._get(self.rows_path)
@@ -149,11 +146,12 @@ class Kept:
             return get_bytes(self.store, path)
 
 
-def _read(path: str, body: bytes, made: Callable[[dict[str, Any]], T], what: str, again: str) -> T:
-    """What an object holds. what: it should be. again: what to delete, and what for."""
+def _read(path: str, body: bytes, kind: type[T], what: str, again: str) -> T:
+    """What an object holds; entries that a later release added are passed over. what: it should be. again: what to delete, and
+    what for."""
     try:
         value = loaded(body)
         TRIAL.check(value, path)
-        return made(value)
+        return TypeAdapter(kind).validate_python(value)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NotATune(f"{path} is not {what}: {error}. Delete {again}.") from error

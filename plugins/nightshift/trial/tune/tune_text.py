@@ -27,17 +27,17 @@ def point_words(point: Point, space: Space) -> str:
 
 def trial_line(number: int, trial: Trial, space: Space, default_rate: float | None) -> str:
     """default_rate: of the default's first trial, rows a second; None if it has none."""
-    point, cause = trial.question.point, trial.outcome.cause
+    point, cause = trial.point, trial.cause
     if cause is not None:
         said = cause.words
-    elif trial.question.measure is Measure.SOAK:
+    elif trial.measure is Measure.SOAK:
         said = f"held {n(trial.rows, 'long row')}, KV cache {trial.kv_cache:.0%} full"
     else:
-        said = f"{trial.outcome.rate:,.2f} rows/s"
+        said = f"{trial.rate:,.2f} rows/s"
         if default_rate and point != space.default:
-            said += f", {trial.outcome.rate / default_rate:.2f} times the default"
+            said += f", {trial.rate / default_rate:.2f} times the default"
     name = "the default: " if point == space.default else ""
-    kind = "soak" if trial.question.measure is Measure.SOAK else "rows"
+    kind = "soak" if trial.measure is Measure.SOAK else "rows"
     return f"{number:3}  {kind}  {name}{point_words(point, space)}: {said} ({trial.took_s:.0f} s)"
 
 
@@ -46,7 +46,7 @@ def sentence(choice: Choice, space: Space, trials: Sequence[Trial]) -> str:
     used = n(len(trials), "trial")
     broken = default_failure(space, trials)
     if choice.point is None:
-        if not any(trial.outcome.cause for trial in trials):
+        if not any(trial.cause for trial in trials):
             return f"The budget ended before any settings were tried with the longest rows: raise --budget; {used}."
         return f"No settings held the longest rows, so there is nothing to recommend; {used}."
     words = _chosen_words(choice.point, space)
@@ -62,7 +62,7 @@ def sentence(choice: Choice, space: Space, trials: Sequence[Trial]) -> str:
 
 def too_short(trials: Sequence[Trial]) -> str:
     """What to do if the trials were too short to be compared; "" if they were not."""
-    seconds = [trial.seconds for trial in trials if trial.question.measure is Measure.SPEED and trial.seconds]
+    seconds = [trial.seconds for trial in trials if trial.measure is Measure.SPEED and trial.seconds]
     if not seconds or (middle := statistics.median(seconds)) >= SHORT_S:
         return ""
     return (
@@ -72,7 +72,7 @@ def too_short(trials: Sequence[Trial]) -> str:
 
 def default_failure(space: Space, trials: Sequence[Trial]) -> str:
     """Why the default cannot be used, in words; "" if it can, as far as is known."""
-    causes = [trial.outcome.cause for trial in trials if trial.question.point == space.default and trial.outcome.cause]
+    causes = [trial.cause for trial in trials if trial.point == space.default and trial.cause]
     return causes[0].words if causes else ""
 
 
@@ -121,11 +121,11 @@ def _by_cell(trials: Sequence[Trial]) -> tuple[dict[tuple[int, int], float], set
     logs: dict[Point, list[float]] = {}
     failed = set()
     for trial in trials:
-        point = trial.question.point
-        if trial.outcome.cause is not None:
+        point = trial.point
+        if trial.cause is not None:
             failed.add((point.max_num_batched_tokens, point.max_num_seqs))
-        elif trial.question.measure is Measure.SPEED:
-            logs.setdefault(point, []).append(math.log(trial.outcome.rate))
+        elif trial.measure is Measure.SPEED:
+            logs.setdefault(point, []).append(math.log(trial.rate))
     rates: dict[tuple[int, int], float] = {}
     for point, each in logs.items():
         cell = (point.max_num_batched_tokens, point.max_num_seqs)

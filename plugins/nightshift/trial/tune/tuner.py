@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,7 +28,7 @@ from nightshift.trial.tune import tune_text
 from nightshift.trial.tune.also import Found, Setting
 from nightshift.trial.tune.patch import merged, of_file
 from nightshift.trial.tune.points import Point, Space
-from nightshift.trial.tune.search import Choice, Measure, Outcome, Question, Searcher
+from nightshift.trial.tune.search import Choice, Measure, Question, Searcher
 from nightshift.trial.tune.space import COMPUTE, SEQS_MOST, accelerators, at, changes_of, patched, space_of
 from nightshift.trial.tune.trials import Kept, Trial
 
@@ -105,8 +105,8 @@ class Result:
         """As docs/use/before-the-night.md has it. file: the job's."""
         choice, point = self.choice, self.choice.point
         return {
-            "default": self.space.default.to_json(),
-            "chosen": point and point.to_json(),
+            "default": asdict(self.space.default),
+            "chosen": point and asdict(point),
             "ratio": choice.ratio,
             "low": choice.low,
             "high": choice.high,
@@ -116,7 +116,7 @@ class Result:
             "sentence": self.sentence,
             "folder": self.folder,
             "also": [{**found.to_json(), "patch": self.patch_with(found, file)} for found in self.also],
-            "trials": [trial.to_json() for trial in self.trials],
+            "trials": [asdict(trial) for trial in self.trials],
         }
 
 
@@ -169,7 +169,7 @@ class _Tune:
         self._trials.append(trial)
         self._searcher.tell(trial.question, trial.outcome)
         default = Question(self._space.default, Measure.SPEED)
-        rate = next((each.outcome.rate for each in self._trials if each.question == default and each.outcome.rate), None)
+        rate = next((each.rate for each in self._trials if each.question == default and each.rate), None)
         self._told(len(self._trials), trial, self._space, rate)
 
     def _left(self) -> int | None:
@@ -200,7 +200,7 @@ class _Tune:
             seen = self._engines.trial(job, names, self._warm_up, table)
         except EngineFailed as error:
             took = round(time.monotonic() - began, 3)
-            return Trial(question, Outcome(cause=error.cause), took_s=took, words=error.words, at=moment)
+            return Trial(question.point, question.measure, cause=error.cause, took_s=took, words=error.words, at=moment)
         rows = len(table)
         if seen.dead > DEAD_MOST * rows:
             raise UnfitRows(
@@ -209,8 +209,10 @@ class _Tune:
             )
         cause = _cause(question.measure, seen)
         return Trial(
-            question,
-            Outcome(cause=cause) if cause else Outcome(_rate(job, rows, seen)),
+            question.point,
+            question.measure,
+            0.0 if cause else _rate(job, rows, seen),
+            cause,
             rows=rows - seen.dead,
             seconds=round(seen.seconds, 3),
             took_s=round(time.monotonic() - began, 3),
@@ -277,7 +279,7 @@ class _Tune:
 
     def _changes(self, choice: Choice) -> dict[str, Any]:
         """To the job file: of a point that is better, or that holds where the default does not."""
-        broken = any(trial.question.point == self._space.default and trial.outcome.cause for trial in self._trials)
+        broken = any(trial.point == self._space.default and trial.cause for trial in self._trials)
         if choice.point is None or not (choice.better or broken):
             return {}
         changes = changes_of(self._spec, choice.point, self._space.default)
@@ -288,7 +290,7 @@ class _Tune:
         """The speeds of the default and of the chosen point, for the planner; a repeat of the same tune finds them there."""
         for point in dict.fromkeys(each for each in (self._space.default, choice.point) if each is not None):
             speed = Question(point, Measure.SPEED)
-            mine = [trial for trial in self._trials if trial.question == speed and trial.outcome.cause is None]
+            mine = [trial for trial in self._trials if trial.question == speed and trial.cause is None]
             if not mine:
                 continue
             job = patched(self._spec, point, self._space.default)
