@@ -422,13 +422,13 @@ def _first_engine_drained() -> tuple[Change, ...]:
 
 
 def _engines_are_one() -> tuple[Change, ...]:
-    heard = FaultSearch.heard
+    note = FaultSearch.note_answer
 
     def everywhere(self: FaultSearch, sent: float, _: Engine) -> None:
         for engine in self.engines:
-            heard(self, sent, engine)
+            note(self, sent, engine)
 
-    return ((FaultSearch, "heard", everywhere),)
+    return ((FaultSearch, "note_answer", everywhere),)
 
 
 def _of(*names: str) -> frozenset[str]:

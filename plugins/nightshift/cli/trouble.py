@@ -53,7 +53,7 @@ class NoAccount(Exception):
 def open_bucket(url: str) -> ObjectStore:
     """As `open_store`; raises NoAccount at once, and ValueError.
 
-    The client would ask Google's metadata server for two minutes, which outside Google nobody hears.
+    The client would ask Google's metadata server for two minutes, which is not there outside Google.
     """
     if url.startswith("gs://") and not (os.environ.get(EMULATORS[0]) or _has_key() or _on_google()):
         raise NoAccount(f"{url} cannot be read: there are no Google credentials here. {LOGIN}.{beside_the_stack()}")
@@ -73,12 +73,12 @@ def of_store(error: StoreUnavailable) -> tuple[str, int]:
     cause = error.__cause__
     if advice := what_to_do(cause):
         if refusal_of(cause):
-            return f"the store refuses: {advice}. Its words: {error}", exits.CONFIG
-        return f"the store gets no credentials: {advice}.{beside_the_stack()} Its words: {error}", exits.CONFIG
+            return f"the store refuses: {advice}. It said: {error}", exits.CONFIG
+        return f"the store gets no credentials: {advice}.{beside_the_stack()} It said: {error}", exits.CONFIG
     emulator = os.environ.get(EMULATORS[0])
     if emulator and isinstance(cause, obstore.exceptions.GenericError):
         return (
-            f"the store at {emulator} does not answer: make up starts the stack, if it is down. Its words: {error}",
+            f"the store at {emulator} does not answer: make up starts the stack, if it is down. It said: {error}",
             exits.RESUME,
         )
     return f"the store cannot be read: {error}", exits.RESUME
@@ -153,7 +153,7 @@ def stand_in_answers() -> None:
         from nightshift.warehouse import WarehouseUnavailable
 
         raise WarehouseUnavailable(
-            f"BigQuery's stand-in at {host} does not answer: make up starts the stack, if it is down. Its words: {error}"
+            f"BigQuery's stand-in at {host} does not answer: make up starts the stack, if it is down. It said: {error}"
         ) from error
 
 

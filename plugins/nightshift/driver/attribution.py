@@ -105,7 +105,7 @@ class Canary:
 
 
 @dataclass(slots=True)
-class Heard:
+class LastAnswers:
     """Of one engine: when its last answer came, and when the youngest request and canary that it answered were sent."""
 
     answered: float = float("-inf")
@@ -137,7 +137,7 @@ class Attribution:
         self._engines = engines
         self._budget = budget
         self.canary: Canary | None = None
-        self.heard: defaultdict[int, Heard] = defaultdict(Heard)
+        self.last_answers: defaultdict[int, LastAnswers] = defaultdict(LastAnswers)
         """By the engine's number."""
         self.held: list[Held] = []
         self.last: Fault | None = None
@@ -154,14 +154,14 @@ class Attribution:
         self._began = 0.0
 
     @property
-    def heard_any(self) -> bool:
+    def ever_answered(self) -> bool:
         """Whether this attempt ever had an answer."""
         return self.last_answer > float("-inf")
 
     @property
     def last_answer(self) -> float:
         """When it came, of any engine."""
-        return max((heard.answered for heard in self.heard.values()), default=float("-inf"))
+        return max((last.answered for last in self.last_answers.values()), default=float("-inf"))
 
     @property
     def silent_since(self) -> float:
@@ -173,8 +173,8 @@ class Attribution:
 
     def is_answered_beside(self, engine: int, sent: float, fault: Fault) -> bool:
         """Whether the engine has answered another request that met it together with one that was sent at `sent` and failed."""
-        heard = self.heard[engine]
-        return heard.sent >= sent - TOGETHER_S if fault.lasting else heard.answered > sent
+        last = self.last_answers[engine]
+        return last.sent >= sent - TOGETHER_S if fault.lasting else last.answered > sent
 
     def judge(self, group: Group, fault: Fault) -> Verdict | None:
         """What is known at once of a request that failed just now; None: it must be held."""
@@ -201,8 +201,9 @@ class Attribution:
 
     def doubt(self, engine: Engine, fault: Fault) -> None:
         """Its canary failed."""
-        for row in (row for held in self.held_at(engine) for row in held.group.rows):
-            row.hurried += fault is EARLY
+        if fault is EARLY:
+            for row in (row for held in self.held_at(engine) for row in held.group.rows):
+                row.hurried += 1
         if engine.standing is Standing.ANSWERS and len(self._engines) > 1:
             engine.standing = Standing.DOUBTED
         self.note(fault)
@@ -215,10 +216,10 @@ class Attribution:
         """Since now it is not known of every engine that it answers."""
         self._began = now
 
-    def hear(self, engine: Engine, sent: float, now: float) -> None:
+    def note_answer(self, engine: Engine, sent: float, now: float) -> None:
         """The engine answered a request or a canary that was sent at `sent`."""
-        heard = self.heard[engine.number]
-        heard.answered, heard.sent = now, max(heard.sent, sent)
+        last = self.last_answers[engine.number]
+        last.answered, last.sent = now, max(last.sent, sent)
         self._tries_decide = False
         self._alike = None
 
@@ -228,9 +229,10 @@ class Attribution:
         def judge(held: Held) -> Verdict | None:
             if held.fault.lasting and sent < held.group.sent - TOGETHER_S:
                 return None
-            return self._blame(held.group) if sent < held.failed + TOGETHER_S * held.fault.lasting else Verdict.ENGINE
+            until = held.failed + (TOGETHER_S if held.fault.lasting else 0.0)
+            return self._blame(held.group) if sent < until else Verdict.ENGINE
 
-        return self._reopen([engine], judge, now, heard=True)
+        return self._reopen([engine], judge, now, answered=True)
 
     def forgive(self, engines: Iterable[Engine], now: float) -> Judged:
         """What these have failed so far says nothing of them, or of its rows."""
@@ -264,7 +266,7 @@ class Attribution:
         A fault: it is the rows' own mistake. An exception, for the caller to raise: it is not.
         """
         faults = list(self._ways.values())
-        if self.heard_any or len(faults) != 1 or not faults[0].lasting or now - self.silent_since < ALIKE_S:
+        if self.ever_answered or len(faults) != 1 or not faults[0].lasting or now - self.silent_since < ALIKE_S:
             return None
         (fault,) = faults
         if self._budget.rows_ask and fault.status not in CREDENTIALS:
@@ -288,20 +290,20 @@ class Attribution:
         the worker makes way for other engines. nothing_else: no other row could be sent."""
         faults = list(self._ways.values())
         alike = len(faults) == 1 and faults[0].why in (Retry.FAILED, Retry.INVALID_OUTPUT)
-        if self._budget.rows_ask and not self.heard_any and alike:
+        if self._budget.rows_ask and not self.ever_answered and alike:
             return faults[0]
         few = self.canary is None and nothing_else and len(self.failed_rows) <= self._budget.few
         return Verdict.ROWS if few else Verdict.ENGINE
 
     def _blame(self, group: Group) -> Verdict:
-        return Verdict.CANARY if abs(self.heard[group.engine].canary - group.sent) <= TOGETHER_S else Verdict.ROWS
+        return Verdict.CANARY if abs(self.last_answers[group.engine].canary - group.sent) <= TOGETHER_S else Verdict.ROWS
 
     def _reopen(
-        self, engines: Iterable[Engine], judge: Callable[[Held], Verdict | None], now: float, *, heard: bool = False
+        self, engines: Iterable[Engine], judge: Callable[[Held], Verdict | None], now: float, *, answered: bool = False
     ) -> Judged:
         """These engines get new requests again; `judge` decides of what they have failed, None: it is held on.
 
-        heard: because one has answered; otherwise the budget counts on while another one is doubted.
+        answered: because one has answered; otherwise the budget counts on while another one is doubted.
         """
         judged: Judged = []
         for engine in engines:
@@ -309,7 +311,7 @@ class Attribution:
             self.ill_since.pop(engine.number, None)
             judged += [(held, verdict) for held in self.held_at(engine) if (verdict := judge(held)) is not None]
         self._take(judged)
-        if heard or not (self.held or any(engine.shut for engine in self._engines)):
+        if answered or not (self.held or any(engine.shut for engine in self._engines)):
             # From now on those that are left are the only ones.
             self.failed_rows.clear()
             self._ways.clear()

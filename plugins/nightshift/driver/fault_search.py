@@ -98,12 +98,12 @@ class FaultSearch:
         """A request that was sent at `sent` (the loop's time) was answered just now; it may serve as canary."""
         if self.known.canary is None or len(canary.body) < len(self.known.canary.body):
             self.known.canary = canary
-        self.heard(sent, engine)
+        self.note_answer(sent, engine)
 
-    def heard(self, sent: float, engine: Engine) -> None:
+    def note_answer(self, sent: float, engine: Engine) -> None:
         """The engine answered a request that was sent at `sent`."""
         now = _now()
-        self.known.hear(engine, sent, now)
+        self.known.note_answer(engine, sent, now)
         if engine.number not in self._searches:
             return
         if self._said_at is not None:
@@ -183,7 +183,7 @@ class FaultSearch:
         if known.canary is None:
             asked, fault = self._probe(engine, search, late=late), None
         else:
-            fault = await self._sing(engine, search)
+            fault = await self._send_canary(engine, search)
         if self._searches.get(engine.number) is not search:
             return False
         if self.engines.others_answer(engine):
@@ -219,7 +219,7 @@ class FaultSearch:
         """When the requests that an engine has now, or all have, were sent (the loop's time)."""
         return [each.sent for each in self.scheduler.in_flight if engine in (None, each.engine) and not each.resting]
 
-    async def _sing(self, engine: Engine, search: _Search) -> Fault | None:
+    async def _send_canary(self, engine: Engine, search: _Search) -> Fault | None:
         """Sends the engine the canary, of several engines first alone, then beside probes; what went wrong with it."""
         held = bool(self.known.held_at(engine))
         if len(self.engines) > 1 and held:
@@ -237,8 +237,8 @@ class FaultSearch:
         judge: whether its answer judges those that are held.
         """
         assert self.known.canary is not None
-        began, heard = _now(), self.known.heard[engine.number]
-        while heard.answered <= began:
+        began, last = _now(), self.known.last_answers[engine.number]
+        while last.answered <= began:
             sent = _now()
             try:
                 async with asyncio.timeout(self.known.patience(engine)):
@@ -246,11 +246,11 @@ class FaultSearch:
             except TimeoutError:
                 fault = EARLY
             if fault is None:
-                heard.canary = sent
+                last.canary = sent
                 if judge:
-                    self.heard(sent, engine)
+                    self.note_answer(sent, engine)
                 else:
-                    self.known.hear(engine, sent, _now())
+                    self.known.note_answer(engine, sent, _now())
                 return None
             if fault.why is Retry.DESCRIPTORS:
                 # It did not reach the engine, which may answer others meanwhile.
@@ -283,7 +283,7 @@ class FaultSearch:
         if self.known.canary is None:
             # Rather new ones than those that failed: a window of one request must not stay with the first.
             self.engines.probed = engine
-            asked = self.hooks.more(max(late, (room + 1) // 2, 0))
+            asked = self.hooks.more(max((room + 1) // 2, 1 if late else 0))
             room -= asked
         else:
             # One at least fails beside the canary, or none would ever be judged.
@@ -359,7 +359,7 @@ class FaultSearch:
 
     def _count_time(self) -> None:
         now = _now()
-        if not self.known.heard_any or (any(engine.shut for engine in self.engines) and not self.engines.answer):
+        if not self.known.ever_answered or (any(engine.shut for engine in self.engines) and not self.engines.answer):
             self.stats.engine_failing_s += now - self._counted
         self._counted = now
 

@@ -37,7 +37,8 @@ class EngineBudget:
     loaded, so what ails it may pass, and another worker would have to load them again. few: if no more rows than these are all
     that is left then, their tries decide; 0: they never do. enough: rows that it must turn away, and answer none, before
     that counts as a mistake of the configuration. rows_ask: every row says by itself what it asks for, so a mistake that
-    all share is theirs. unheard: rows that it may refuse as such (400) before it has answered any; then it is waited for.
+    all share is theirs. refusals_first: rows that it may refuse as such (400) before it has answered any; then it is waited
+    for.
     """
 
     absent_s: float = ENGINE_BUDGET_S
@@ -46,7 +47,7 @@ class EngineBudget:
     few: int = 8
     enough: int = 1
     rows_ask: bool = False
-    unheard: float = float("inf")
+    refusals_first: float = float("inf")
 
 
 class EngineLike(Protocol):

@@ -1,4 +1,4 @@
-"""The request loop: keeps as many rows of open chunks with each engine as it can take, and hears what becomes of them.
+"""The request loop: keeps as many rows of open chunks with each engine as it can take, and settles each.
 
 It is the same for a worker of a run (`nightshift.driver.worker`) and for a subscriber (streams). Who owns it opens
 chunks in `scheduler` and takes their results there. Each request is a task that ends in one call of the scheduler.

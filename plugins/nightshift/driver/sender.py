@@ -53,7 +53,7 @@ REASONS: Final = {why: reason for reason, why in WHY.items()}
 
 
 class RequestObserver(Protocol):
-    """Who hears of every request of rows: `nightshift.driver.traces.RequestTraces`, or a preview, which shows them."""
+    """Who is given every request of rows: `nightshift.driver.traces.RequestTraces`, or a preview, which shows them."""
 
     def sent(self, group: Group, path: str) -> Mapping[str, str]:
         """The group's request is sent; returns further headers of it."""
@@ -84,7 +84,7 @@ class Sender:
     _said_busy: float = field(init=False, default=float("-inf"))
 
     def __post_init__(self) -> None:
-        self._unheard = self.engine_budget.unheard
+        self._refusals_left = self.engine_budget.refusals_first
         self.fault_search = FaultSearch(
             self.scheduler, self.engines, self.patience, self.stats, self.engine_budget, self.hooks, self._send_canary
         )
@@ -207,9 +207,9 @@ class Sender:
             case Replied(body):
                 return self._take(group, request, body)
             case Refused(reason, message, status):
-                if not self.fault_search.known.heard_any and self._unheard <= 0:
+                if not self.fault_search.known.ever_answered and self._refusals_left <= 0:
                     return Fault(WHY[Reason.REJECTED], message, status or 400, lasting=True)
-                self._unheard -= len(group.rows) == 1
+                self._refusals_left -= len(group.rows) == 1
                 engine.health.answered()
                 self.stats.times.answered(asyncio.get_running_loop().time())
                 self.scheduler.refused(group, reason, message, status)
@@ -261,14 +261,14 @@ class Sender:
         except NotDone:
             return Fault(Retry.ABORTED, "the engine aborted the request")
         except WrongModel as error:
-            if not self.fault_search.known.heard_any and not self.engines.others_answer(engine):
+            if not self.fault_search.known.ever_answered and not self.engines.others_answer(engine):
                 raise
             # The model has given what it should before, or another engine may.
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         except InvalidReply as error:
             if isinstance(error, InvalidAnswer):
                 engine.health.answered()
-                self.fault_search.heard(group.sent, engine)
+                self.fault_search.note_answer(group.sent, engine)
             return Fault(WHY[Reason.INVALID_OUTPUT], str(error))
         engine.health.answered()
         self.stats.times.answered(asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""The table of dead letters (`nightshift.stream.schema`): which there are, and that each is marked once when it is redriven."""
+"""The table of dead letters (`nightshift.stream.schema`): lists them, and marks each once when it is redriven."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ LATER_S: Final = 60
 """Messages that are given back because the engine answers nobody come again after this many seconds."""
 UNREAD_S: Final = 600
 """And so do those of a revision that is not known, if too many are held: Pub/Sub has no longer delay."""
-PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0, enough=3, unheard=8)
+PATIENT: Final = EngineBudget(absent_s=float("inf"), losses=float("inf"), few=0, enough=3, refusals_first=8)
 """A stream makes way for no other process, and has no last rows: it waits for an engine however long it is away, and never
 judges by tries alone. One or two bad messages may be all that there is; and a request that is wrong for every message must not
 make dead letters of a backlog."""

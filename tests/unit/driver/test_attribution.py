@@ -64,7 +64,7 @@ class Case:
         return held
 
     def answers(self, sent: float, at: float, engine: int = 0) -> Judged:
-        self.known.hear(self.engine(engine), sent, at)
+        self.known.note_answer(self.engine(engine), sent, at)
         return self.known.clear(self.engine(engine), sent, at)
 
     @property
@@ -150,11 +150,11 @@ def test_an_answer_judges_what_its_own_engine_holds_and_no_more() -> None:
 
 def test_a_canary_of_another_engine_proves_nothing() -> None:
     case = Case()
-    case.known.heard[1].canary = SENT
+    case.known.last_answers[1].canary = SENT
     case.answers(SENT, 15.0)
     assert case.fails() is Verdict.ROWS
 
-    case.known.heard[0].canary = SENT
+    case.known.last_answers[0].canary = SENT
     assert case.fails() is Verdict.CANARY
 
 
@@ -251,7 +251,7 @@ def test_the_budget_counts_from_the_last_answer_of_any_engine() -> None:
     case.known.begin(20.0)
     case.fails(0)
     assert case.known.silent_since == 20.0
-    case.known.hear(case.engine(1), 100.0, 900.0)
+    case.known.note_answer(case.engine(1), 100.0, 900.0)
     assert case.known.silent_since == 900.0
 
 
