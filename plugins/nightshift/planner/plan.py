@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import TypeAdapter
-
+from nightshift.fields.stored import read
 from nightshift.fields.text import minutes, n
 from nightshift.formats import DECISION, UnreadableFormat
 from nightshift.planner.feasibility import Prices, Sizing, SizingRequest, accelerator_hours, answer, batch, cost, rate
@@ -103,11 +102,11 @@ class Decision:
             raise NotADecision("not a JSON object")
         try:
             DECISION.check(value, "the decision")
-            return TypeAdapter(cls).validate_python(value)
+            return read(cls, value)
         except UnreadableFormat as error:
             raise NotADecision(str(error)) from error
         except ValueError as error:
-            raise NotADecision(f"not a valid decision: {' '.join(str(error).split())}") from error
+            raise NotADecision(f"not a valid decision: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from pydantic import AfterValidator
+
+from nightshift.fields.stored import Amount, Count, read
 from nightshift.fields.text import n
 from nightshift.formats import SPEED, UnreadableFormat
 from nightshift.profiles.hardware import GPUS, TPUS, Gpu
-from nightshift.run.observed.heartbeats import NUMBER_MOST
 from nightshift.spec import JobSpec
 from nightshift.spec.limits import SPEED_LEAST, SPEED_MOST
 from nightshift.spec.profile_names import profile_of
@@ -29,6 +31,16 @@ class NotARecord(ValueError):
     """Not the JSON of a record that this release reads."""
 
 
+def _settings(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises ValueError unless each is one value, or some by their names, as vLLM's flags are: what is deeper cannot be
+    written again."""
+    for each in found.values():
+        values = each.values() if isinstance(each, Mapping) else [each]
+        if not all(value is None or isinstance(value, str | int | float | bool) for value in values):
+            raise ValueError("a setting is one value, or some by their names")
+    return found
+
+
 @dataclass(frozen=True)
 class Workload:
     """What was computed, and on what: two runs with equal workloads have the same speed, as far as settings decide.
@@ -43,10 +55,10 @@ class Workload:
     model_revision: str
     task: str
     answers: str
-    performance: Mapping[str, Any]
+    performance: Annotated[Mapping[str, Any], AfterValidator(_settings)]
     hardware: str
-    accelerators: int
-    cpus: float = 0.0
+    accelerators: Count
+    cpus: Amount = 0.0
 
     @property
     def engines(self) -> int:
@@ -112,16 +124,16 @@ class Record:
     workload: Workload
     run: str
     sealed_at: str
-    rows: int
-    workers: int
-    work_s: float
-    alive_s: float
-    input_tokens: int
-    output_tokens: int
-    preemptions: int
-    start_up_s: Mapping[str, float] = field(default_factory=dict)
+    rows: Count
+    workers: Count
+    work_s: Amount
+    alive_s: Amount
+    input_tokens: Count
+    output_tokens: Count
+    preemptions: Count
+    start_up_s: Mapping[str, Amount] = field(default_factory=dict)
     profile: str = ""
-    row_tokens: float | None = None
+    row_tokens: Amount | None = None
 
     @property
     def filled(self) -> bool:
@@ -149,42 +161,13 @@ class Record:
             raise NotARecord("not a JSON object")
         try:
             SPEED.check(value, "it")
-            workload = Workload(**{name: value["workload"][name] for name in Workload.__dataclass_fields__})
-            value = {"row_tokens": None, **value}  # Earlier ones lack it.
-            own = {name: value[name] for name in cls.__dataclass_fields__ if name != "workload"}
+            record = read(cls, value)
         except UnreadableFormat as error:
             raise NotARecord(str(error)) from error
-        except (KeyError, TypeError) as error:
-            raise NotARecord(f"not a valid record: {error!r}") from error
-        for name, found in own.items():
-            if not _VALID[str(cls.__dataclass_fields__[name].type)](found):
-                raise NotARecord(f"its {name} is {found!r}")
-        if not isinstance(workload.performance, Mapping) or not all(map(_setting, workload.performance.values())):
-            raise NotARecord(f"its performance is {workload.performance!r}")
-        record = cls(workload=workload, **own)
+        except ValueError as error:
+            raise NotARecord(f"its {error}") from error
         if record.rows and not SPEED_LEAST <= record.rows_per_second <= SPEED_MOST:
             raise NotARecord(f"its {n(record.rows, 'row')} in {record.work_s} s are the speed of no worker")
         if record.preemptions * HELD_LEAST_S > record.alive_s:
             raise NotARecord(f"its {record.preemptions} preemptions are too many for {record.alive_s} s")
         return record
-
-
-def _amount(value: Any) -> bool:
-    # NaN compares as False. What is larger would not survive the arithmetic.
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= NUMBER_MOST
-
-
-def _setting(value: Any) -> bool:
-    """Whether a workload's setting is one value, or some by their names, as vLLM's flags are."""
-    values = value.values() if isinstance(value, Mapping) else [value]
-    return all(each is None or isinstance(each, str | int | float | bool) for each in values)
-
-
-_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "str": lambda value: isinstance(value, str),
-    "int": lambda value: isinstance(value, int) and _amount(value),
-    "float": _amount,
-    "float | None": lambda value: value is None or _amount(value),
-    "Mapping[str, float]": lambda value: isinstance(value, Mapping) and all(map(_amount, value.values())),
-}
-"""What a field of each type may hold."""

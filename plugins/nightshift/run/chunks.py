@@ -15,12 +15,14 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from annotated_types import MaxLen
 
+from nightshift.fields.stored import Count, read_json
 from nightshift.fields.text import n
 from nightshift.formats import CHUNK, UnreadableFormat
 from nightshift.run import parquet_cost, parquet_rows
@@ -50,10 +52,8 @@ _OPTIONAL: Final = {STATUS: ("status", pa.int32()), columns.REASONING: ("reasoni
 _LARGE: Final = (columns.PREDICTION, columns.REASONING)
 REASON_MOST: Final = 100
 """Bytes of a dead letter's reason, which is a name from a list."""
-CLAIM_MOST: Final = 4_096
-"""Characters of a text that an attempt claims."""
-COUNT_MOST: Final = 10**15
-"""More rows or tokens than any attempt has."""
+Claim = Annotated[str, MaxLen(4_096)]
+"""A text that an attempt claims, in characters: it goes into the manifest."""
 _ODD: Final = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 """What reading foreign bytes may raise, beside Arrow's own errors."""
 
@@ -95,15 +95,15 @@ class Part:
     the chunk and when it encoded it.
     """
 
-    attempt: str
-    node: str
-    engine_version: str
-    rows: int
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    truncated: int = 0
-    started: str = ""
-    finished: str = ""
+    attempt: Claim
+    node: Claim
+    engine_version: Claim
+    rows: Count
+    prompt_tokens: Count = 0
+    output_tokens: Count = 0
+    truncated: Count = 0
+    started: Claim = ""
+    finished: Claim = ""
 
 
 @dataclass(frozen=True)
@@ -115,21 +115,21 @@ class Provenance:
     answers that were cut at ``max_tokens``. taken: what other attempts saved. plan_uid: `nightshift.run.plan.Plan.uid`.
     """
 
-    run_id: str
-    chunk: int
-    attempt: str
-    node: str
-    model: dict[str, str]
-    engine_version: str
-    started: str
-    finished: str
-    predictions: int
-    dead_letters: int
-    prompt_tokens: int
-    output_tokens: int = 0
-    truncated: int = 0
+    run_id: Claim
+    chunk: Count
+    attempt: Claim
+    node: Claim
+    model: dict[Claim, Claim]
+    engine_version: Claim
+    started: Claim
+    finished: Claim
+    predictions: Count
+    dead_letters: Count
+    prompt_tokens: Count
+    output_tokens: Count = 0
+    truncated: Count = 0
     taken: tuple[Part, ...] = ()
-    plan_uid: str = ""
+    plan_uid: Claim = ""
 
     @property
     def whose(self) -> str:
@@ -344,21 +344,8 @@ def _decoded(
 
 
 def _provenance(metadata: Mapping[bytes, bytes]) -> Provenance:
-    own, *taken = (_of(Part, part) for part in json.loads(metadata[PARTS_KEY]))
-    return replace(_of(Provenance, json.loads(metadata[METADATA_KEY])), truncated=own.truncated, taken=tuple(taken))
-
-
-def _of(kind: type[T], claims: Mapping[str, Any]) -> T:
-    """A dataclass from those entries that are its fields. Raises TypeError if one is missing, ValueError if one is invalid:
-    they go into sums and into the manifest."""
-    made = kind(**{name: claims[name] for name in _named(kind) if name in claims})
-    for name, wanted in ((each.name, str(each.type)) for each in fields(made)):  # type: ignore[arg-type]
-        value = getattr(made, name)
-        texts = [*value, *value.values()] if wanted.startswith("dict") else [value] if wanted == "str" else []
-        count = type(value) is int and 0 <= value <= COUNT_MOST
-        if (wanted == "int" and not count) or not all(isinstance(text, str) and len(text) <= CLAIM_MOST for text in texts):
-            raise ValueError(f"{name} is not a {wanted} that an attempt can claim")
-    return made
+    own, *taken = read_json(tuple[Part, ...], metadata[PARTS_KEY])
+    return replace(read_json(Provenance, metadata[METADATA_KEY]), truncated=own.truncated, taken=tuple(taken))
 
 
 def _named(kind: type[Any]) -> list[str]:

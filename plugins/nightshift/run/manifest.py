@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from obstore.store import ObjectStore
 
+from nightshift.fields.stored import read
 from nightshift.formats import MANIFEST, UnreadableFormat, loaded
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.run.pins import UNPINNED, Pins
@@ -25,7 +26,6 @@ _PLAIN: Final = (
 """The entries that are stored as they are."""
 _LATER: Final = {"opening": "", "plan": "", "output_tokens": None, "truncated": 0}
 """Entries that earlier releases did not write, and what is read instead."""
-_COUNTS: Final = frozenset(("generation", "rows", "predictions", "dead_letters", "chunk", "prompt_tokens", "unanswered"))
 
 
 class Totals(NamedTuple):
@@ -143,41 +143,21 @@ class RunManifest:
         """where: its path, for messages. Raises UnreadableFormat for a version that this release does not read, and for what
         the seal never writes."""
         MANIFEST.check(stored, where)
+        own = {name: stored[name] for name in stored if name not in ("digest", "earlier", "pins", "measured")}
         try:
-            return cls(
-                **_known(cls, {**_LATER, **{name: stored[name] for name in _PLAIN if name in stored or name not in _LATER}}),
-                unanswered=_count(stored, "unanswered"),
-                empty=_count(stored, "empty") if "empty" in stored else None,
-                equal=_count(stored, "equal") if "equal" in stored else None,
+            return replace(
+                read(cls, {**_LATER, **own}),
                 pins=Pins.of(stored),
-                attempts=tuple(stored["attempts"]),
-                chunks=tuple(SealedChunk(**_known(SealedChunk, each)) for each in stored["chunks"]),
-                completes=tuple(CompletedRun(**_known(CompletedRun, each)) for each in stored.get("completes", ())),
                 measured=measured if isinstance(measured := stored.get("measured"), dict) else None,
                 digest=hashlib.sha256(canonical_json(stored)).hexdigest(),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise _edited(where, error) from error
-
-
-def _known(kind: type[RunManifest | SealedChunk | CompletedRun], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries that this release has. Raises TypeError for a count that is not one."""
-    for name in _COUNTS & entry.keys():
-        _count(entry, name)
-    return {each.name: entry[each.name] for each in fields(kind) if each.name in entry}
-
-
-def _count(entry: Mapping[str, Any], name: str) -> int:
-    """0 if it is not there. Raises TypeError."""
-    count = entry.get(name, 0)
-    if type(count) is not int:
-        raise TypeError(f"{name} is {count!r}")
-    return count
 
 
 def _edited(where: str, error: Exception) -> UnreadableFormat:
     return UnreadableFormat(
-        f"{where} is not what the task 'seal' wrote ({error!r}). Find out who may write into the bucket, then trigger the DAG "
+        f"{where} is not what the task 'seal' wrote ({error}). Find out who may write into the bucket, then trigger the DAG "
         "with fresh."
     )
 
@@ -204,5 +184,5 @@ def read_manifest(body: bytes, run: RunRef) -> RunManifest:
     except ValueError as error:
         raise _edited(run.manifest_path, error) from error
     if not isinstance(stored, dict):
-        raise _edited(run.manifest_path, TypeError("not a JSON object"))
+        raise _edited(run.manifest_path, ValueError("not a JSON object"))
     return RunManifest.from_json(stored, run.manifest_path)

@@ -37,7 +37,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,11 +67,6 @@ def canonical_json(value: Any) -> bytes:
 def digest_of(value: Any) -> str:
     """16 hex digits of a JSON value."""
     return hashlib.sha256(canonical_json(value)).hexdigest()[:16]
-
-
-def entries_of(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that the dataclass `kind` has: those of a later release are passed over, and missing ones get their defaults."""
-    return {name: value[name] for name in kind.__dataclass_fields__ if name in value}
 
 
 def run_digest(job: str, partition: str, semantic_spec: dict[str, Any], project: str = "") -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from nightshift.fields.stored import read
+
 REMARK: Final = "-- nightshift orders the rows: "
 """How the first line of an ordered export begins. The rest is JSON, so that whoever finds the job later knows what it did."""
 
@@ -35,10 +37,8 @@ class Order:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> Order | None:
-        """Entries that a later release added are passed over. Raises KeyError and TypeError."""
-        if value is None:
-            return None
-        return cls(tuple(value["columns"]), int(value["buckets"]), int(value["spread"]), str(value.get("why", "")))
+        """Raises ValueError."""
+        return None if value is None else read(cls, value)
 
 
 def of_statement(sql: str) -> Order | None:
@@ -47,9 +47,10 @@ def of_statement(sql: str) -> Order | None:
     if not line.startswith(REMARK):
         return None
     try:
-        return Order.from_json(json.loads(line.removeprefix(REMARK)))
-    except (KeyError, TypeError, ValueError):
+        found = read(Order, json.loads(line.removeprefix(REMARK)))
+    except ValueError:
         return None
+    return found if found.columns else None
 
 
 @dataclass(frozen=True)

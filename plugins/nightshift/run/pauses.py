@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from obstore.store import ObjectStore
 
+from nightshift.fields.stored import read
 from nightshift.formats import PAUSE, VERSION, UnreadableFormat
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.store import create_numbered, get_bytes, list_numbered, reaching
@@ -59,13 +60,11 @@ def _read(body: bytes, path: str) -> PauseRequest | None:
     try:
         value = json.loads(body)
         PAUSE.check(value, path)
-        if not isinstance(value["paused"], bool):
-            raise TypeError(f"paused is {value['paused']!r}")
-        return PauseRequest(value["paused"], str(value["by"]), str(value["at"]))
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        return read(PauseRequest, value)
+    except (AttributeError, RecursionError, ValueError) as error:
         if isinstance(error, UnreadableFormat) and type(value[VERSION]) is int and value[VERSION] > PAUSE.version:
             raise
-        log.warning("%s does not say whether the run is paused (%r): it is passed over. Delete it.", path, error)
+        log.warning("%s does not say whether the run is paused (%s): it is passed over. Delete it.", path, error)
         return None
 
 

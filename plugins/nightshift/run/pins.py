@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nightshift.fields.stored import read
 from nightshift.run.models import hub_revision, weights
 from nightshift.run.models.hub_cache import offline
 from nightshift.spec import JobSpec
@@ -44,8 +45,7 @@ class Pins:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Pins:
         """The entry `pinned` of a run's record, or of its manifest. What only a later release pins is passed over."""
-        pinned = stored.get("pinned") or {}
-        return cls(**{field.name: pinned[field.name] for field in fields(cls) if field.name in pinned})
+        return read(cls, stored.get("pinned") or {})
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}

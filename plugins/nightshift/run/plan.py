@@ -15,6 +15,7 @@ from typing import Any
 import obstore
 from obstore.store import ObjectStore
 
+from nightshift.fields.stored import read
 from nightshift.fields.text import n
 from nightshift.formats import PLAN, loaded
 from nightshift.run.names import CHUNKS_MAX, RunRef, canonical_json
@@ -139,26 +140,11 @@ class Plan:
             raise PlanError("plan.json is not a JSON object")
         PLAN.check(value, "plan.json")
         try:
-            files = tuple(
-                InputFile(file["path"], file["rows"], tuple(file["row_groups"]), file["size"], file["etag"])
-                for file in value["files"]
-            )
-            source = value["source"]
-            return cls(
-                value["run_id"],
-                value["rows"],
-                value["chunk_rows"],
-                value["workers"],
-                files,
-                tuple(value["reasons"]),
-                None if source is None else ExportedSource(source["columns"], tuple(source["tables"])),
-                value["decision"],
-                value.get("uid", ""),
-                value.get("opening", ""),
-                Order.from_json(value.get("order")),
-            )
-        except (KeyError, TypeError) as error:
-            raise PlanError(f"plan.json is not a valid plan: {error!r}") from error
+            return read(cls, value)
+        except PlanError:
+            raise
+        except ValueError as error:
+            raise PlanError(f"plan.json is not a valid plan: {error}") from error
 
 
 def new_uid() -> str:

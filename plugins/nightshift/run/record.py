@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from nightshift import __version__
+from nightshift.fields.stored import read
 from nightshift.formats import WRITTEN_BY, UnreadableFormat
 from nightshift.run.pins import Pins
 from nightshift.run.redo.redo import Redo
@@ -39,17 +40,10 @@ class RunRecord:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> RunRecord:
-        """Of any version: these entries mean the same in all, so that runs can always be put in order."""
-        return cls(
-            stored["opened_by"],
-            stored["opened_at"],
-            stored,
-            uid=stored.get("uid", ""),
-            project=stored.get("project"),
-            fresh=stored.get("fresh"),
-            redo=Redo.of(stored.get("redo")),
-            rendering=stored.get("rendering"),
-        )
+        """Of any version: these entries mean the same in all, so that runs can always be put in order. Raises ValueError for
+        anything else."""
+        redo = Redo.of(stored.get("redo"))
+        return replace(read(cls, {**stored, "stored": {}, "redo": None}), stored=stored, redo=redo)
 
     @property
     def opened(self) -> datetime:

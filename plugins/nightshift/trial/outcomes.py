@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from nightshift.fields.stored import read
 
 
 class UnfitEngine(Exception):
@@ -99,4 +99,4 @@ class Outcome:
     @classmethod
     def from_json(cls, value: Any) -> Outcome:
         """Entries of a later release are passed over. Raises ValueError."""
-        return TypeAdapter(cls).validate_python(value)
+        return read(cls, value)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Protocol
 
+from nightshift.fields.stored import read
 from nightshift.jobset.fleet.errors import Failure, JobSetFailed
-from nightshift.run.names import entries_of
 
 GENERATIONS_MAX: Final = 1000
 
@@ -49,10 +49,7 @@ class FleetState:
 
     @classmethod
     def of(cls, value: Any) -> FleetState:
-        if not isinstance(value, Mapping):
-            return cls()
-        live = tuple(FleetMember(**entries_of(FleetMember, each)) for each in value["live"])
-        return cls(**{**entries_of(cls, value), "live": live})
+        return read(cls, value) if isinstance(value, Mapping) else cls()
 
     def over(self) -> FleetState:
         """The memory after the last attempt. A new start of the task has the full time again."""

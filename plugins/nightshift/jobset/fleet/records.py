@@ -6,13 +6,13 @@ Each reads what release 0.2.0 wrote: missing entries get defaults, and those of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from nightshift.fields.stored import read
 from nightshift.jobset.fleet.deadline import Terms
 from nightshift.jobset.fleet.forecast import WatchState
 from nightshift.jobset.verdict.cannot_start import CannotStart
-from nightshift.run.names import entries_of
 
 VERSION: Final = 2
 
@@ -66,12 +66,7 @@ class WatchTerms:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> WatchTerms:
-        return cls(
-            **entries_of(cls, {name: each for name, each in value.items() if name not in ("jobsets", "terms")}),
-            state=WatchState(**entries_of(WatchState, value)),
-            jobsets={name: WatchedJobSet(**entries_of(WatchedJobSet, each)) for name, each in value["jobsets"].items()},
-            terms=Terms(**entries_of(Terms, value["terms"])),
-        )
+        return read(cls, {**value, "state": value})
 
 
 @dataclass(frozen=True)
@@ -87,11 +82,6 @@ class WatchReport:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "drop": list(self.drop)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> WatchReport:
-        found = cls(**{**entries_of(cls, value), "watch": WatchState(**entries_of(WatchState, value["watch"]))})
-        return replace(found, drop=tuple(found.drop))
 
 
 @dataclass(frozen=True)
@@ -125,9 +115,4 @@ class JobSetEvent:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> JobSetEvent:
-        look, stuck = value.get("look"), value.get("stuck")
-        known = {
-            "look": None if look is None else WatchReport.from_json(look),
-            "stuck": None if stuck is None else CannotStart.from_json(stuck),
-        }
-        return cls(**{**entries_of(cls, value), **known})
+        return read(cls, value)

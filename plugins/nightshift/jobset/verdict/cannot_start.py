@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from nightshift.fields.stored import read
 from nightshift.fields.text import n
 from nightshift.jobset.verdict.exit_codes import in_words
 from nightshift.run.observed.pods_now import LastWords, PodEnding, PodNow, Stage, waited_s
@@ -104,9 +105,7 @@ class CannotStart:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CannotStart:
-        words = value["words"]
-        spoken = None if words is None else LastWords(**{**words, "lines": tuple(words["lines"])})
-        return cls(**{**value, "cause": Cause(value["cause"]), "words": spoken})
+        return read(cls, value)
 
 
 def cannot_start(pods: Sequence[PodNow], now: float) -> CannotStart | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from obstore.store import ObjectStore
 
+from nightshift.fields.stored import Count, read
 from nightshift.formats import ENDING
 from nightshift.run import names
 from nightshift.run.names import RunRef, canonical_json
@@ -43,14 +44,14 @@ class Ending:
     ending of an earlier release, and for a failure.
     """
 
-    state: str
+    state: Literal["published", "failed"]
     at: str
     dag_run_id: str
     task: str = ""
     error: str = ""
-    dead_letters: int | None = None
-    dead_reasons: Mapping[str, int] = field(default_factory=dict)
-    rows_committed: int | None = None
+    dead_letters: Count | None = None
+    dead_reasons: Mapping[str, Count] = field(default_factory=dict)
+    rows_committed: Count | None = None
     asked_at: str = ""
 
     @classmethod
@@ -109,22 +110,7 @@ def _read(body: bytes, path: str) -> Ending | None:
     try:
         value = json.loads(body)
         ENDING.check(value, path)
-        ending = Ending(**{each.name: {"asked_at": "", **value}[each.name] for each in fields(Ending)})
-        _check(ending)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        log.warning("%s does not say how a night ended (%r): it is passed over.", path, error)
+        return read(Ending, value)
+    except (AttributeError, RecursionError, ValueError) as error:
+        log.warning("%s does not say how a night ended (%s): it is passed over.", path, error)
         return None
-    return ending
-
-
-def _check(ending: Ending) -> None:
-    """Raises TypeError or ValueError for values that `record` never writes."""
-    if ending.state not in (PUBLISHED, FAILED):
-        raise ValueError(f"state is {ending.state!r}")
-    texts = (ending.at, ending.asked_at, ending.dag_run_id, ending.task, ending.error, *ending.dead_reasons)
-    counts = (
-        *(each for each in (ending.dead_letters, ending.rows_committed) if each is not None),
-        *ending.dead_reasons.values(),
-    )
-    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and count >= 0 for count in counts):
-        raise TypeError("a text or a count is neither")

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from nightshift.formats import MARK, UnreadableFormat
+from nightshift.fields.stored import Amount, Count, read
+from nightshift.formats import MARK
 from nightshift.run.names import canonical_json
 
 LEAST_S: Final = 5.0
@@ -24,12 +25,6 @@ SHARE: Final = 0.02
 MOST_S: Final = 60.0
 BYTES_MOST: Final = 16 << 10
 """A heartbeat has about 600."""
-NUMBER_MOST: Final = 10**15
-"""More seconds, rows or tokens than any attempt or run has."""
-
-_TEXTS: Final = ("attempt", "profile", "role", "node", "pod", "born_at", "at")
-_COUNTS: Final = ("rows_answered", "rows_dead", "rows_from_partials", "rows_lost", "input_tokens", "output_tokens", "not_saved")
-_SECONDS: Final = ("age_s", "next_s", "work_s", "engine_wait_s", "cpus")
 
 
 class NotAHeartbeat(ValueError):
@@ -68,25 +63,25 @@ class Heartbeat:
     attempt: str
     profile: str
     role: str
-    index: int | None
+    index: Count | None
     node: str
     pod: str
-    cpus: float
+    cpus: Amount
     born_at: str
     at: str
-    age_s: float
-    next_s: float = 0.0
+    age_s: Amount
+    next_s: Amount = 0.0
     ended: Ended | None = None
-    rows_answered: int = 0
-    rows_dead: int = 0
-    rows_from_partials: int = 0
-    rows_lost: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    work_s: float = 0.0
-    engine_wait_s: float = 0.0
-    start_up_s: Mapping[str, float] = field(default_factory=dict)
-    not_saved: int = 0
+    rows_answered: Count = 0
+    rows_dead: Count = 0
+    rows_from_partials: Count = 0
+    rows_lost: Count = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    work_s: Amount = 0.0
+    engine_wait_s: Amount = 0.0
+    start_up_s: Mapping[str, Amount] = field(default_factory=dict)
+    not_saved: Count = 0
 
     def to_bytes(self) -> bytes:
         return canonical_json({**MARK.stamp(), **{name: getattr(self, name) for name in self.__dataclass_fields__}})
@@ -104,14 +99,9 @@ class Heartbeat:
             raise NotAHeartbeat("not a JSON object")
         try:
             MARK.check(value, "it")
-            beat = cls(**{name: value[name] for name in cls.__dataclass_fields__})
-        except UnreadableFormat as error:
+            return read(cls, value)
+        except ValueError as error:
             raise NotAHeartbeat(str(error)) from error
-        except KeyError as error:
-            raise NotAHeartbeat(f"it lacks {error}") from error
-        if wrong := _wrong_with(beat):
-            raise NotAHeartbeat(wrong)
-        return replace(beat, ended=beat.ended and Ended(beat.ended))
 
 
 def period_s(age_s: float) -> float:
@@ -122,28 +112,3 @@ def period_s(age_s: float) -> float:
 def ended_at_age_s(beat: Heartbeat) -> float:
     """The age in seconds at which an attempt ended, from its last beat. If it was killed: on average half a period later."""
     return beat.age_s + beat.next_s / 2
-
-
-def _wrong_with(beat: Heartbeat) -> str:
-    """The first invalid entry; '' if all are valid."""
-    for name in _TEXTS:
-        if not isinstance(getattr(beat, name), str):
-            return f"{name} is not a text"
-    for name in _COUNTS:
-        if not _is_number(getattr(beat, name)) or not isinstance(getattr(beat, name), int):
-            return f"{name} is not a count"
-    for name in _SECONDS:
-        if not _is_number(getattr(beat, name)):
-            return f"{name} is not a number from 0"
-    if beat.index is not None and not (_is_number(beat.index) and isinstance(beat.index, int)):
-        return "index is not a count"
-    if beat.ended is not None and beat.ended not in [*Ended]:
-        return f"ended is {beat.ended!r}"
-    if not isinstance(beat.start_up_s, dict) or not all(map(_is_number, beat.start_up_s.values())):
-        return "start_up_s is not a number of seconds for each stage"
-    return ""
-
-
-def _is_number(value: object) -> bool:
-    # NaN compares as False. What is larger would not survive the sums.
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= NUMBER_MOST

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from obstore.store import ObjectStore
 
+from nightshift.fields.stored import MOST
 from nightshift.formats import STARTS
 from nightshift.run.names import RunRef, canonical_json
-from nightshift.run.observed.heartbeats import NUMBER_MOST, Ended, Heartbeat, ended_at_age_s
+from nightshift.run.observed.heartbeats import Ended, Heartbeat, ended_at_age_s
 from nightshift.store import Objects, ObjectTooLarge, create_or_read
 
 STAGES: Final = ("queue", "node", "image", "weights", "warm_up")
@@ -134,5 +135,5 @@ def _readable(stages: Any) -> dict[str, float]:
     return {
         stage: float(seconds)
         for stage, seconds in stages.items()
-        if stage in (*STAGES, RAN, *_ENGINE) and isinstance(seconds, int | float) and 0 <= seconds <= NUMBER_MOST
+        if stage in (*STAGES, RAN, *_ENGINE) and isinstance(seconds, int | float) and 0 <= seconds <= MOST
     }

@@ -16,11 +16,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import TypeAdapter
-
+from nightshift.fields.stored import read
 from nightshift.formats import STARTS
 from nightshift.run.names import canonical_json
 
@@ -219,7 +217,7 @@ class JobSetNow:
         try:
             value = json.loads(body)
             STARTS.check(value, "it")
-            return _adapter().validate_python(value["now"])
+            return read(cls, value["now"])
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
             return None
 
@@ -280,8 +278,3 @@ def _continued(before: PodNow, now: PodNow) -> PodNow:
     if words is None or (before.words and before.words.at == words.at and not words.cause):
         words = before.words
     return replace(now, since=since, words=words, restarts=max(before.restarts, now.restarts))
-
-
-@lru_cache
-def _adapter() -> TypeAdapter[JobSetNow]:
-    return TypeAdapter(JobSetNow)

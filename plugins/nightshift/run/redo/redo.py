@@ -13,9 +13,10 @@ letters are those of the redo. Why it is so: docs/adr/0026-redo-corrected.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from nightshift.fields.stored import read
 from nightshift.run.names import RunRef
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ class Redo:
         if entry is None:
             return None
         # Of release 0.2.0: a redo of the run that the partition shows, with its own rows.
-        known = {"shown": entry["run_id"], **entry}
-        return cls(**{each.name: known[each.name] for each in fields(cls) if each.name in known})
+        return read(cls, {"shown": entry.get("run_id"), **entry})
 
     @classmethod
     def after(cls, manifest: RunManifest, *, corrected: bool = False, shown: str | None = None) -> Redo:

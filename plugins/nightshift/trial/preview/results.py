@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
-from pydantic import TypeAdapter
 
+from nightshift.fields.stored import read
 from nightshift.fields.text import n
 from nightshift.formats import PREVIEW, UnreadableFormat
 from nightshift.run.answers.compare import Pair
@@ -131,9 +131,9 @@ class Preview:
             raise NotAPreview(f"{where} is not a JSON object")
         PREVIEW.check(value, where)
         try:
-            return TypeAdapter(cls).validate_python(value)
+            return read(cls, value)
         except ValueError as error:
-            raise NotAPreview(f"{where} is not the result of a preview: {' '.join(str(error).split())}") from error
+            raise NotAPreview(f"{where} is not the result of a preview: {error}") from error
 
 
 def ordered(value: Any) -> bytes:

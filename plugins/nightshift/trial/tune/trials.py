@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pydantic import TypeAdapter
-
+from nightshift.fields.stored import read
 from nightshift.formats import TRIAL, loaded
 from nightshift.run.names import canonical_json, digest_of
 from nightshift.store import create_numbered, create_or_read, get_bytes, reaching
@@ -152,6 +151,6 @@ def _read(path: str, body: bytes, kind: type[T], what: str, again: str) -> T:
     try:
         value = loaded(body)
         TRIAL.check(value, path)
-        return TypeAdapter(kind).validate_python(value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return read(kind, value)
+    except (AttributeError, ValueError) as error:
         raise NotATune(f"{path} is not {what}: {error}. Delete {again}.") from error
