@@ -14,8 +14,7 @@ from obstore.store import ObjectStore
 from nightshift.run import chunks
 from nightshift.run.chunks import Provenance, Result
 from nightshift.run.names import canonical_json
-from nightshift.status.report import Status
-from nightshift.status.survey import Survey
+from nightshift.status.overview import Overview, RunLook
 from nightshift.store import open_store
 from tests.builders import RUN, WORK, a_chunk, a_plan
 
@@ -67,14 +66,12 @@ class Run:
     def commit(self, chunk: int, body: bytes | None = None, at: float | None = None) -> None:
         self.put_work(f"ledger/chunk-{chunk:08d}.parquet", a_chunk(RUN, PLAN, chunk) if body is None else body, at)
 
-    def save(self, chunk: int, attempt: str, body: bytes) -> None:
-        self.put_work(f"partials/chunk-{chunk:08d}/{attempt}.parquet", body)
+    def look(self) -> Overview:
+        return RunLook(self.store, RUN, self.url).look()
 
-    def survey(self) -> Survey:
-        return Survey(self.store, RUN, self.url)
-
-    def status(self) -> Status:
-        return self.survey().refresh()
+    def status(self) -> dict[str, Any]:
+        """The JSON object."""
+        return self.look().status()
 
 
 def made_by(attempt: str, ordinals: Sequence[int], *, reasons: dict[int, str] | None = None, **provenance: Any) -> bytes:

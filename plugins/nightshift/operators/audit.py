@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nightshift.run.plan import Plan
     from nightshift.spec import JobSpec
-    from nightshift.status.report import Status
+    from nightshift.status.chunk_footer import Committed
     from nightshift.warehouse.failed_nights import DeadChunks
 
 
@@ -217,7 +217,10 @@ class AuditFailureOperator(RunOperator):
         ending = endings.Ending(endings.FAILED, at, dag_run_id, task, error)
         if (found := self._ledger) is not None:
             ending = replace(
-                ending, dead_letters=found.dead_letters, dead_reasons=found.dead_reasons, rows_committed=found.rows_done
+                ending,
+                dead_letters=found.dead_letters,
+                dead_reasons=dict(found.reasons.most_common()),
+                rows_committed=found.rows,
             )
         try:
             endings.record(self.store, self.run, ending)
@@ -225,15 +228,17 @@ class AuditFailureOperator(RunOperator):
             self.log.warning("Pages and commands will not show how the night ended: %s", failure)
 
     @cached_property
-    def _ledger(self) -> Status | None:
-        """The totals of the run's committed chunks; None if they cannot be read."""
-        from nightshift.run.opening import NoSuchRun
-        from nightshift.status.survey import Survey
+    def _ledger(self) -> Committed | None:
+        """The totals of the run's committed chunks; None if they cannot be read, or before its rows are planned."""
+        from nightshift.formats import UnreadableFormat
+        from nightshift.run.plan import PlanError, load_plan
+        from nightshift.status.chunk_footer import asked, committed
         from nightshift.store import StoreUnavailable
 
         try:
-            return Survey(self.store, self.run, self.run.url(self.settings.bucket)).refresh()
-        except (NoSuchRun, StoreUnavailable) as failure:
+            plan = asked(self.run.plan_path, lambda: load_plan(self.store, self.run))
+            return None if plan is None else committed(self.store, self.run.work(plan.uid), plan)
+        except (PlanError, StoreUnavailable, UnreadableFormat) as failure:
             self.log.warning("It is not known what of the run is committed: %s", failure)
             return None
 
@@ -302,19 +307,16 @@ def _sum(*counts: int | None) -> int | None:
     return sum(known) if known else None
 
 
-def committed(found: Status) -> dict[str, Any]:
-    """The columns about what of a run is committed; none before its rows are planned."""
-    if not found.planned:
-        return {}
-    workers = [each for each in found.attempts if each.chunks]
+def committed(found: Committed) -> dict[str, Any]:
+    """The columns about what of a run is committed."""
     return {
-        "predictions": found.rows_done - found.dead_letters,
+        "predictions": found.rows - found.dead_letters,
         "dead_letters": found.dead_letters,
-        "dead_reasons": canonical_json(found.dead_reasons).decode(),
+        "dead_reasons": canonical_json(dict(found.reasons)).decode(),
         "prompt_tokens": found.prompt_tokens,
         "output_tokens": found.output_tokens,
-        "chunks": found.chunks_committed,
-        "attempts": len(workers) if workers else None,
+        "chunks": found.chunks,
+        "attempts": len(found.attempts) or None,
         "truncated": found.truncated,
         "engine_versions": canonical_json(dict(found.engine_versions)).decode(),
     }

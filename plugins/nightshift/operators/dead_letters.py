@@ -51,17 +51,17 @@ def too_many(store: ObjectStore, run: RunRef, plan: Plan, letters: Letters, untr
     """
     from nightshift.run import tolerance
     from nightshift.run.ledger import Ledger
-    from nightshift.status.survey import Survey
+    from nightshift.status.chunk_footer import committed
     from nightshift.store import ObjectStorage
 
     allowed = letters.allowed(plan.rows)
     noted = asyncio.run(Ledger(ObjectStorage(store), run, plan).dead_letters_noted(allowed))
     if noted <= allowed:
         return ""
-    seen, left = Survey(store, run, run.prefix).refresh(COUNT_S), untried()
+    seen, left = committed(store, run.work(plan.uid), plan, COUNT_S), untried()
     # A note may be missing, never a footer; but not all footers may have been read.
-    exact = not seen.partial and seen.dead_letters >= noted
-    dead, reasons = (seen.dead_letters, seen.dead_reasons) if exact else (noted, {})
+    exact = not seen.left and seen.dead_letters >= noted
+    dead, reasons = (seen.dead_letters, dict(seen.reasons.most_common())) if exact else (noted, {})
     more = f", and {tolerance.not_tried(left)}" if left else ""
     words = tolerance.found(dead, plan.rows, reasons, or_more=not exact)
     try:

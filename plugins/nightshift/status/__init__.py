@@ -1,9 +1,8 @@
 """What runs look like from the bucket alone, for commands and for the pages in Airflow. Nothing here writes or asks a worker.
 
-Which runs there are: `runs` lists and finds them, `summary` says of one how it is and whether it needs attention.
-
-One run: `overview` is its first screen, made of `survey` (reads each chunk's footer once and adds them up, with `chunk_footer`,
-`rate` and `report`; `text` is the form for terminals) and `workers` (heartbeats). `progress` is one LIST.
+How a run is: `nightshift.run.observed.progress` measures counts, rate and time left. `summary` adds its state and whether it
+needs attention; `runs` lists and finds runs. `overview` is the first screen of one, with `workers` (heartbeats) and `fleets`
+(pods); `text` is its form for terminals. `chunk_footer` adds up what is committed, for the record of a night that has failed.
 
 Its rows: `dead_letters`, `samples`, `explanation` (one row for an auditor) and `distributions`, through `folder`, `prompts` and
 `source_rows`. What they hand out is bounded (`shown`).

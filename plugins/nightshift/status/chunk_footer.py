@@ -1,16 +1,18 @@
 """What one chunk says about itself, from the footer of its Parquet file: a few kilobytes, whatever the chunk's size.
 
 The reader is lenient where a field may be missing (older and newer drivers write different ones) and strict where two
-statements contradict each other, because a wrong count is worse than none.
+statements contradict each other, because a wrong count is worse than none. Footers are read for a night that has failed, whose
+record counts them all, and for what a person asks to see of a chunk; never to say how a run is.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import obstore
@@ -22,38 +24,25 @@ from nightshift.fields.text import n
 from nightshift.formats import CHUNK, UnreadableFormat, loaded
 from nightshift.run import parquet_cost
 from nightshift.run.chunks import FORMAT_KEY, METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
-from nightshift.run.ledger import PAGE
 from nightshift.run.names import Work
+from nightshift.run.observed.progress import ListedObject, listed
 from nightshift.run.plan import Plan
 from nightshift.spec.columns import DEAD_REASON, PREDICTION
-from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable, reaching
+from nightshift.status.readers import readers
+from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
 
 T = TypeVar("T")
 
 TAIL_BYTES: Final = 16 * 1024
 """Read first. A chunk's footer is about 2.5 KB; one with many or long keys takes a second request."""
+AT_ONCE: Final = 256
+"""Footers between two looks at the clock."""
 _END_BYTES: Final = 8
 _MAGIC: Final = b"PAR1"
 
 
 class NotReadable(ValueError):
     """An object that is not a chunk, is not what was written, or contradicts itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListedObject:
-    """One object of a listing. modified: seconds since 1970 by the store's clock, which all objects share."""
-
-    path: str
-    size: int
-    modified: float
-
-
-def listed(store: ObjectStore, folder: str) -> Iterator[list[ListedObject]]:
-    """The objects of a folder, page by page. Raises StoreUnavailable."""
-    with reaching(f"list {folder}"):
-        for page in obstore.list(store, folder, chunk_size=PAGE):
-            yield [ListedObject(meta["path"], meta["size"], meta["last_modified"].timestamp()) for meta in page]
 
 
 def chunks_listed(store: ObjectStore, work: Work, plan: Plan) -> Iterator[tuple[int, ListedObject]]:
@@ -68,28 +57,77 @@ def chunks_listed(store: ObjectStore, work: Work, plan: Plan) -> Iterator[tuple[
 class Footer:
     """The counts of one chunk or partial.
 
-    rows = predictions + dead letters; merged: how many rows came from partials, None if it does not say; reasons: dead
-    letters by reason; prompt_tokens, output_tokens: of every attempt that contributed, as far as it says; seconds: from the
-    chunk's first request to its end by its worker's clock, 0 if unknown. truncated: answers that were cut at ``max_tokens``;
-    engine_versions: rows by the engine's version, as far as attempts say it.
+    rows = predictions + dead letters; reasons: dead letters by reason; prompt_tokens, output_tokens: of every attempt that
+    contributed, as far as it says; truncated: answers that were cut at ``max_tokens``; engine_versions: rows by the engine's
+    version, as far as attempts say it.
     """
 
     rows: int
-    merged: int | None
     reasons: Counter[str]
     attempt: str
-    node: str
     run_id: str | None
     prompt_tokens: int
     output_tokens: int
-    seconds: float
     truncated: int = 0
     engine_versions: Counter[str] = field(default_factory=Counter)
 
+
+@dataclass
+class Committed:
+    """Sums over the footers of a run's committed chunks. left: chunks that were not read, for lack of time. bad: those that
+    cannot be counted: torn, contradictory, or of another run. attempts: those that have committed a chunk."""
+
+    chunks: int = 0
+    left: int = 0
+    bad: int = 0
+    rows: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    truncated: int = 0
+    engine_versions: Counter[str] = field(default_factory=Counter)
+    attempts: set[str] = field(default_factory=set)
+
     @property
-    def own(self) -> int:
-        """Rows that this attempt computed itself."""
-        return max(0, self.rows - (self.merged or 0))
+    def dead_letters(self) -> int:
+        return self.reasons.total()
+
+    def add(self, footer: Footer) -> None:
+        self.chunks, self.rows = self.chunks + 1, self.rows + footer.rows
+        self.prompt_tokens += footer.prompt_tokens
+        self.output_tokens += footer.output_tokens
+        self.truncated += footer.truncated
+        self.reasons += footer.reasons
+        self.engine_versions += footer.engine_versions
+        self.attempts.add(footer.attempt)
+
+
+def committed(store: ObjectStore, work: Work, plan: Plan, within_s: float = math.inf) -> Committed:
+    """What of a run is committed, by the footers of all chunks. within_s: no further ones are read after so long.
+
+    Raises StoreUnavailable.
+    """
+    found, until = Committed(), time.monotonic() + within_s
+    entries = list(chunks_listed(store, work, plan))
+
+    def read(each: tuple[int, ListedObject]) -> Footer | None:
+        try:
+            footer = read_footer(store, each[1])
+        except NotReadable:
+            return None
+        mine = footer.run_id in (None, plan.run_id) and footer.rows == len(plan.chunk_range(each[0]))
+        return footer if mine else None
+
+    for start in range(0, len(entries), AT_ONCE):
+        if time.monotonic() > until:
+            found.left = len(entries) - start
+            break
+        for footer in readers().map(read, entries[start : start + AT_ONCE]):
+            if footer is None:
+                found.bad += 1
+            else:
+                found.add(footer)
+    return found
 
 
 def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:
@@ -141,8 +179,6 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     except NotAChunk as error:
         raise NotReadable(str(error)) from error
     provenance = _provenance(metadata)
-    # Rows taken over from partials, by attempt.
-    merged = provenance.get("merged")
     parts = _parts(metadata)
     dead = count(provenance.get("dead_letters"))
     rows = metadata.num_rows
@@ -158,16 +194,13 @@ def _read(store: ObjectStore, entry: ListedObject) -> Footer:
         raise NotReadable(f"it holds {n(reasons.total(), 'dead letter')} but claims {dead}")
     return Footer(
         rows=rows,
-        merged=sum(count(rows) for rows in merged.values()) if isinstance(merged, dict) else None,
         reasons=reasons,
         attempt=str(provenance.get("attempt", "?")),
-        node=str(provenance.get("node", "?")),
         run_id=provenance.get("run_id"),
         prompt_tokens=sum(count(part.get("prompt_tokens")) for part in parts),
         output_tokens=sum(count(part.get("output_tokens")) for part in parts),
         truncated=sum(count(part.get("truncated")) for part in parts),
         engine_versions=_versions(parts),
-        seconds=_seconds(provenance.get("started"), provenance.get("finished")),
     )
 
 
@@ -268,10 +301,3 @@ def _reasons_by_rows(store: ObjectStore, entry: ListedObject) -> Counter[str]:
     except (pa.ArrowException, KeyError, ObjectChanged, OSError) as error:
         raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
     return reasons
-
-
-def _seconds(started: Any, finished: Any) -> float:
-    try:
-        return max(0.0, (datetime.fromisoformat(finished) - datetime.fromisoformat(started)).total_seconds())
-    except (TypeError, ValueError):
-        return 0.0

@@ -22,11 +22,12 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.run.chunks import NotAChunk
-from nightshift.run.names import RunRef
+from nightshift.run.names import RunRef, Work
 from nightshift.run.observed import endings
+from nightshift.run.observed.progress import ListedObject, listed
 from nightshift.run.parquet_rows import pieces
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
-from nightshift.status.chunk_footer import Footer, ListedObject, NotReadable, chunks_listed, listed, read_footer
+from nightshift.status.chunk_footer import Footer, NotReadable, chunks_listed, read_footer
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
@@ -107,7 +108,7 @@ class _Counts:
 
 
 @dataclass
-class _Note:
+class Note:
     """Of one chunk. count: in its name. reasons: None until they are read."""
 
     path: str
@@ -118,6 +119,46 @@ class _Note:
     def read(self, store: ObjectStore) -> None:
         body = get_bytes(store, self.path) if self.size <= NOTE_BYTES_MOST else None
         self.reasons = _reasons(body, self.count)
+
+
+def names_of_notes(store: ObjectStore, work: Work, chunks: int) -> dict[int, Note]:
+    """By chunk. chunks: of the plan. A second note of a chunk, or one of a chunk that the plan lacks, is not by ours: workers
+    write notes. Raises StoreUnavailable."""
+    found: dict[int, Note] = {}
+    for entry in itertools.chain.from_iterable(listed(store, work.dead_notes_folder)):
+        chunk = int(entry.path.rsplit("/chunk-", 1)[1][:8]) if (count := work.parse_dead_note(entry.path)) else chunks
+        if count and chunk < chunks:
+            found.setdefault(chunk, Note(entry.path, count, entry.size))
+    return found
+
+
+class Notes:
+    """The notes of one run, each of which is read once. They count no dead letter twice; a worker that is killed between a
+    commit and its note leaves none."""
+
+    def __init__(self, store: ObjectStore, work: Work, chunks: int) -> None:
+        self._store, self._work, self._chunks = store, work, chunks
+        self.by_chunk: dict[int, Note] = {}
+
+    @property
+    def total(self) -> int:
+        return sum(note.count for note in self.by_chunk.values())
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """Of those that are read."""
+        return sum((note.reasons for note in self.by_chunk.values() if note.reasons), Counter[str]())
+
+    def read(self, within_s: float) -> None:
+        """The names of all, and the reasons in as many as there is time for. Raises StoreUnavailable."""
+        self.by_chunk = {**names_of_notes(self._store, self._work, self._chunks), **self.by_chunk}
+        until = time.monotonic() + within_s
+        new = [note for note in self.by_chunk.values() if note.reasons is None]
+        with reaching(f"read {self._work.dead_notes_folder}"):
+            for start in range(0, len(new), NOTES_AT_ONCE):
+                list(readers().map(lambda note: note.read(self._store), new[start : start + NOTES_AT_ONCE]))
+                if time.monotonic() > until:
+                    break
 
 
 @dataclass(frozen=True)
@@ -143,8 +184,7 @@ class DeadLetters:
         """folder: of the run, if somebody has it already."""
         self._folder = folder or RunFolder(store, run)
         self._lock = threading.Lock()
-        self._noted: dict[int, _Note] = {}
-        """By chunk."""
+        self._notes: Notes | None = None
         self._kept: OrderedDict[int, tuple[_Dead, ...]] = OrderedDict()
         self._problems: dict[str, str] = {}
         self._all_read = False
@@ -227,50 +267,29 @@ class DeadLetters:
         if manifest is not None:
             chunks = [each.chunk for each in manifest.chunks if each.dead_letters]
             return _Counts(manifest.dead_letters, Counter(manifest.dead_reasons), chunks, True)
-        self._read_notes()
+        if self._notes is None:
+            self._notes = Notes(self._folder.store, self._folder.work, self._folder.planned.chunk_count)
+        self._notes.read(NOTES_S)
         ending = endings.latest(self._folder.store, self._folder.run)
-        self._read_what_was_not_noted(ending)
-        reasons = sum((note.reasons for note in self._noted.values() if note.reasons), Counter[str]())
-        return _Counts(
-            sum(note.count for note in self._noted.values()), reasons, sorted(self._noted), False, self._not_tried(ending)
-        )
+        self._read_what_was_not_noted(self._notes, ending)
+        return _Counts(self._notes.total, self._notes.reasons, sorted(self._notes.by_chunk), False, self._not_tried(ending))
 
     def _not_tried(self, ending: endings.Ending | None) -> int:
         if ending is None or ending.state != endings.FAILED or ending.rows_committed is None:
             return 0
         return max(0, self._folder.planned.rows - ending.rows_committed)
 
-    def _read_notes(self) -> None:
-        """The names of all, and the reasons in as many as there is time for."""
-        store, work, chunks = self._folder.store, self._folder.work, self._folder.planned.chunk_count
-        for entry in itertools.chain.from_iterable(listed(store, work.dead_notes_folder)):
-            if not (count := work.parse_dead_note(entry.path)):
-                continue
-            chunk = int(entry.path.rsplit("/chunk-", 1)[1][:8])
-            # Workers write notes: a second one of a chunk, or one of a chunk that the plan lacks, is not by ours.
-            if chunk < chunks and chunk not in self._noted:
-                self._noted[chunk] = _Note(entry.path, count, entry.size)
-        until = time.monotonic() + NOTES_S
-        new = [note for note in self._noted.values() if note.reasons is None]
-        with reaching(f"read {work.dead_notes_folder}"):
-            for start in range(0, len(new), NOTES_AT_ONCE):
-                list(readers().map(lambda note: note.read(store), new[start : start + NOTES_AT_ONCE]))
-                if time.monotonic() > until:
-                    break
-
-    def _read_what_was_not_noted(self, ending: endings.Ending | None) -> None:
+    def _read_what_was_not_noted(self, notes: Notes, ending: endings.Ending | None) -> None:
         """If a night has counted more dead letters than were noted, looks for them in the footers of the other chunks, once."""
         folder = self._folder
-        noted = sum(note.count for note in self._noted.values())
-        if self._all_read or ending is None or (ending.dead_letters or 0) <= noted:
+        if self._all_read or ending is None or (ending.dead_letters or 0) <= notes.total:
             return
-        others = [
-            entry for number, entry in chunks_listed(folder.store, folder.work, folder.planned) if number not in self._noted
-        ]
-        for entry, footer in zip(others, readers().map(lambda each: _footer(folder.store, each), others), strict=True):
-            number = folder.work.parse_chunk(entry.path)
-            if footer is not None and footer.reasons and number is not None:
-                self._noted[number] = _Note(entry.path, footer.reasons.total(), entry.size, footer.reasons)
+        listed = chunks_listed(folder.store, folder.work, folder.planned)
+        others = [(number, entry) for number, entry in listed if number not in notes.by_chunk]
+        footers = readers().map(lambda each: _footer(folder.store, each[1]), others)
+        for (number, entry), footer in zip(others, footers, strict=True):
+            if footer is not None and footer.reasons:
+                notes.by_chunk[number] = Note(entry.path, footer.reasons.total(), entry.size, footer.reasons)
         self._all_read = True
 
     def _each(self, chunks: Sequence[int]) -> Iterator[tuple[_Dead, ...]]:

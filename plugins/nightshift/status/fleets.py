@@ -10,7 +10,7 @@ from typing import Final
 from nightshift.fields.text import minutes, n
 from nightshift.run.observed.heartbeats import Heartbeat
 from nightshift.run.observed.pods_now import Acts, JobSetNow, Stage, refined, waited_s
-from nightshift.status.progress import STALLED_S
+from nightshift.run.observed.progress import STALLED_S
 
 RESTARTS: Final = 2
 """After so many restarts of an engine that never answered, somebody is told."""

@@ -1,11 +1,12 @@
-"""One run in a line: its state, its rows, and whether it needs attention. From its small objects and one LIST of its ledger."""
+"""How one run is, and whether it needs attention: from its small objects and `nightshift.run.observed.progress`. Every list and
+every screen begins with it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -13,28 +14,31 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import minutes, n
-from nightshift.formats import UnreadableFormat
+from nightshift.formats import SPEC, UnreadableFormat, loaded
 from nightshift.run import pauses
 from nightshift.run.answers.thresholds import ENOUGH, concerns
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.observed import endings, pods_kept
 from nightshift.run.observed.endings import Ending
-from nightshift.run.observed.pods_now import Stage
+from nightshift.run.observed.pods_now import JobSetNow, Stage, in_time
+from nightshift.run.observed.progress import STALLED_S, Progress, progress
 from nightshift.run.observed.shown import Known, Place, Word, places
 from nightshift.run.opening import NoSuchRun, load_run, planned
-from nightshift.run.plan import Plan, PlanError
+from nightshift.run.pauses import PauseRequest
+from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
-from nightshift.status.chunk_footer import asked, listed, only_answer
+from nightshift.status.chunk_footer import asked, only_answer
+from nightshift.status.dead_letters import names_of_notes
 from nightshift.status.fleets import trouble
-from nightshift.status.progress import STALLED_S, Progress, progress
-from nightshift.status.report import iso
 from nightshift.status.shown import as_json, cut
 from nightshift.status.workers import Attempts
+from nightshift.store import get_bytes
 
 FRESH_S: Final = 5.0
 """A summary that is younger is not made again."""
+NOT_IN_JSON: Final = ("published", "progress", "dead_reasons", "jobsets", "paused", "problems")
 WORKING: Final = ("unplanned", "open", "complete")
 """States after which something else is still to happen, unless the run was given up."""
 
@@ -55,10 +59,14 @@ class Summary:
     state: unplanned (no rows yet), open, paused, complete (all committed, not sealed), sealed, published, failed, or
     unreadable. opened_at, opened_by: when, and by which DAG run. ended_at: when it was published, sealed or failed. rows, done,
     dead_letters: of its plan; committed; of these without an answer: counted by the seal or the ending, else at least so many,
-    by workers' notes. rate: rows per second. seconds_left: until all rows are committed, at that rate. due_at: about: the
-    deadline of its job, from when its rows were exported. redo_of: the run that it completes, which has redo_rows rows, those
-    with an answer too. published: its last publication, whatever came after that. place: whether the table shows it
-    (`nightshift.run.observed.shown`); one that another run has completed or replaced needs no attention.
+    by workers' notes. rate: rows per second while it is open, seconds_left: until all rows are committed, both as
+    `nightshift.run.observed.progress` measures them. due_at: about: the deadline of its job, from when its rows were exported.
+    redo_of: the run that it completes, which has redo_rows rows, those with an answer too. published: its last publication,
+    whatever came after that. place: whether the table shows it (`nightshift.run.observed.shown`); one that another run has
+    completed or replaced needs no attention.
+
+    Not in its JSON: progress (None of a sealed run), dead_reasons by the seal or the ending, jobsets with their pods as they
+    were seen last, paused: the request, problems: objects that cannot be read, by path.
     """
 
     run: RunRef
@@ -82,6 +90,11 @@ class Summary:
     redo_rows: int | None = None
     published: Ending | None = None
     place: Place | None = None
+    progress: Progress | None = None
+    dead_reasons: Mapping[str, int] = field(default_factory=dict)
+    jobsets: tuple[JobSetNow, ...] = ()
+    paused: PauseRequest | None = None
+    problems: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def word(self) -> str:
@@ -117,53 +130,51 @@ class Summary:
         return replace(self, place=place, attention=self.attention if place is None or place.word is Word.SHOWN else ())
 
     def to_json(self) -> dict[str, Any]:
-        found = as_json(replace(self, published=None))
+        found = {name: as_json(getattr(self, name)) for name in self.__dataclass_fields__ if name not in NOT_IN_JSON}
         run, place = found.pop("run"), found.pop("place") or {"word": None, "run_id": None}
-        del found["published"]
         names = {"job": run["job"], "partition": run["partition"], "run_id": self.run.run_id}
         return {**names, **found, "place": place["word"], "shown_run": place["run_id"]}
 
 
 class Summarizer:
-    """Of one run. Remembers what never changes. Safe to share between threads."""
+    """Of one run. Remembers what never changes. Safe to share between threads.
 
-    def __init__(self, store: ObjectStore, run: RunRef) -> None:
-        self._store, self._run = store, run
+    whole: keeps the plan and the whole manifest of a sealed run, too. spec, plan, manifest: None until they are known.
+    """
+
+    def __init__(self, store: ObjectStore, run: RunRef, *, whole: bool = False) -> None:
+        self._store, self._run, self._whole = store, run, whole
         self._lock = threading.Lock()
         self._record: RunRecord | None = None
-        self._spec: JobSpec | None = None
-        self._plan: Plan | None = None
+        self.spec: JobSpec | None = None
+        self.plan: Plan | None = None
         self._planned_at: float | None = None
-        self._manifest: RunManifest | None = None
+        self.manifest: RunManifest | None = None
         self._one_answer: tuple[str, int] | None = None
         self._made: tuple[float, Summary] | None = None
 
-    def summary(
-        self, note: Callable[[int], None], now: float | None = None, done: Callable[[], Progress | None] | None = None
-    ) -> Summary | None:
-        """None for a folder that is not a run's. note: is told the number of requests. done: gives the run's progress, if
-        somebody lists it anyway.
+    def summary(self, note: Callable[[int], None], now: float | None = None, *, fresh: bool = False) -> Summary | None:
+        """None for a folder that is not a run's. note: is told the number of requests. fresh: not one that was made before.
 
         Raises StoreUnavailable.
         """
         with self._lock:
             at = time.time() if now is None else now
-            if self._made is None or now is not None or done is not None or at - self._made[0] > FRESH_S:
-                made = self._summary(note, at, done)
+            if self._made is None or now is not None or fresh or at - self._made[0] > FRESH_S:
+                made = self._summary(note, at)
                 if made is None:
                     return None
                 self._made = at, made
             return self._made[1]
 
-    def _summary(self, note: Callable[[int], None], now: float, listed: Callable[[], Progress | None] | None) -> Summary | None:
+    def _summary(self, note: Callable[[int], None], now: float) -> Summary | None:
         run = self._run
         try:
             spec, record = self._opened(note)
         except NoSuchRun:
             return None
         except (UnreadableFormat, ValueError, KeyError, TypeError) as error:
-            problem = Attention("unreadable", str(error))
-            return Summary(run, "unreadable", "", "", attention=(problem,), error=str(error))
+            return self._without_record(error, now, note)
         found = Summary(
             run,
             "unplanned",
@@ -179,26 +190,72 @@ class Summarizer:
             note(2)
             ending, published = endings.last_two(self._store, run)
             found = replace(found, published=published)
-            if self._manifest is not None and not _failed_since(self._manifest, ending):
-                return self._sealed(found, self._manifest, ending)
-            note(2)
-            pause = pauses.newest(self._store, run)
+            if self.manifest is not None and not _failed_since(self.manifest, ending):
+                return self._sealed(found, self.manifest, ending)
+            found = self._with_pause(found, note)
         except (UnreadableFormat, PlanError) as error:
-            return replace(found, state="unreadable", attention=(Attention("unreadable", str(error)),), error=str(error))
-        if pause is not None and pause.paused:
-            found = replace(found, paused_by=f"{pause.by} at {pause.at}")
-        if self._plan is None:
-            return self._failed(found, ending, None, 0) if ending else found
-        # Before the ledger, for which a first look waits longest.
-        dead = self._dead_letters(note)
-        done = listed() if listed else None
-        if done is None:
-            done = progress(self._store, run.work(self._plan.uid), self._plan, now)
-            note(1 + self._plan.chunk_count // 1000)
+            return _unreadable(found, run.prefix, error)
+        plan = self.plan
+        if plan is None or self.manifest is not None:
+            return self._failed(found, ending) if ending else found
+        found = self._counted(found, plan, now, note)
         failed = ending is not None and ending.state == endings.FAILED
-        if ending is not None and failed and not _went_on(ending, done) and not self._tried_again(ending, note):
-            return self._failed(found, ending, done, dead)
-        return self._open(found, spec, done, dead, now, note)
+        if ending is not None and failed and not _went_on(ending, found.progress) and not _tried_again(ending, found.jobsets):
+            return self._failed(found, ending)
+        return self._open(found, spec, now, note)
+
+    def _without_record(self, error: Exception, now: float, note: Callable[[int], None]) -> Summary:
+        """A run of another kind, as that of `nightshift batch`, or of a later release: its rows are counted all the same."""
+        path = self._run.spec_path
+        note(2)
+        try:
+            value = loaded(asked(path, lambda: get_bytes(self._store, path)) or b"")
+            SPEC.check(value, SPEC.name)
+            problems = {}
+        except (AttributeError, ValueError) as wrong:
+            value, problems = {}, {path: str(wrong) if isinstance(wrong, UnreadableFormat) else "not a JSON object"}
+        job = value["spec"] if isinstance(value.get("spec"), dict) else value
+        model = job["model"].get("name") if isinstance(job.get("model"), dict) else job.get("model")
+        task, model = (each if isinstance(each, str) else None for each in (job.get("task"), model))
+        found = replace(_unreadable(Summary(self._run, "", "", ""), path, error), task=task, model=model, problems=problems)
+        try:
+            self.plan = self.plan or asked(self._run.plan_path, lambda: load_plan(self._store, self._run))
+            found = self._with_pause(found, note)
+        except (PlanError, UnreadableFormat) as wrong:
+            return replace(found, problems={**problems, self._run.plan_path: str(wrong)})
+        try:
+            self.manifest = self.manifest or asked(self._run.manifest_path, lambda: load_manifest(self._store, self._run))
+        except UnreadableFormat as wrong:
+            found = replace(found, problems={**problems, self._run.manifest_path: str(wrong)})
+        return found if self.plan is None else self._counted(found, self.plan, now, note)
+
+    def _with_pause(self, found: Summary, note: Callable[[int], None]) -> Summary:
+        note(2)
+        pause = pauses.newest(self._store, self._run)
+        if pause is None or not pause.paused:
+            return found
+        return replace(found, paused=pause, paused_by=f"{pause.by} at {pause.at}")
+
+    def _counted(self, found: Summary, plan: Plan, now: float, note: Callable[[int], None]) -> Summary:
+        """With what `nightshift.run.observed` says of a run that is not sealed."""
+        work = self._run.work(plan.uid)
+        # Before the ledger, for which a first look waits longest.
+        notes = names_of_notes(self._store, work, plan.chunk_count)
+        done = progress(self._store, work, plan.rows, plan.chunk_rows, now)
+        jobsets = pods_kept.load(self._store, self._run)
+        note(3 + len(notes) // 1000 + plan.chunk_count // 1000 + len(jobsets))
+        complete = done.rows == plan.rows
+        works = found.paused is None and not complete
+        return replace(
+            found,
+            rows=plan.rows,
+            done=done.rows,
+            dead_letters=sum(each.count for each in notes.values()),
+            rate=done.rate if works else None,
+            seconds_left=done.seconds_left(plan.rows, jobsets) if works or complete else None,
+            progress=done,
+            jobsets=jobsets,
+        )
 
     def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None) -> Summary:
         """Also a published one, by its ending, and one that was sealed after a night had failed."""
@@ -213,6 +270,8 @@ class Summarizer:
             rows=manifest.rows,
             done=manifest.rows,
             dead_letters=manifest.dead_letters,
+            dead_reasons=manifest.dead_reasons,
+            seconds_left=0.0,
             attention=tuple(attention),
         )
 
@@ -223,89 +282,56 @@ class Summarizer:
             kind, what = ("equal", f"the same: {cut(answer, 80)!r}") if answer.strip() else ("empty", "empty")
             yield Attention(kind, f"All {count:,} answers of the one chunk that was looked at are {what}.")
 
-    def _failed(self, found: Summary, ending: Ending, done: Progress | None, dead: int) -> Summary:
+    def _failed(self, found: Summary, ending: Ending) -> Summary:
         error = ending.error or "it does not say why"
         task = f"The task {ending.task} failed" if ending.task else "It failed"
         return replace(
             found,
             state="failed",
             ended_at=ending.at,
-            rows=known.rows if (known := self._plan or self._manifest) else None,
-            done=done.rows if done else ending.rows_committed,
-            dead_letters=dead if ending.dead_letters is None else ending.dead_letters,
+            rows=known.rows if (known := self.plan or self.manifest) else None,
+            done=found.progress.rows if found.progress else ending.rows_committed,
+            dead_letters=found.dead_letters or 0 if ending.dead_letters is None else ending.dead_letters,
+            dead_reasons=ending.dead_reasons,
+            rate=None,
+            seconds_left=None,
             failed_task=ending.task or None,
             error=ending.error or None,
             attention=(Attention("failed", f"{task}: {error}"),),
         )
 
-    def _open(
-        self, found: Summary, spec: JobSpec, done: Progress, dead: int, now: float, note: Callable[[int], None]
-    ) -> Summary:
-        plan = self._plan
-        assert plan is not None, "the caller has one"
-        complete = done.chunks == plan.chunk_count
+    def _open(self, found: Summary, spec: JobSpec, now: float, note: Callable[[int], None]) -> Summary:
+        done = found.progress
+        assert done is not None, "it was counted"
         due = None if self._planned_at is None else self._planned_at + spec.deadline_seconds
-        left = 0.0 if complete else done.seconds_left(plan.rows)
-        paused = found.paused_by is not None
-        state = "sealed" if self._manifest else "complete" if complete else "paused" if paused else "open"
-        made = replace(
-            found,
-            state=state,
-            rows=plan.rows,
-            done=done.rows,
-            dead_letters=dead,
-            rate=None if complete or paused else done.rate,
-            seconds_left=None if paused else left,
-            due_at=iso(due),
-        )
+        complete = done.rows == found.rows
+        state = "complete" if complete else "paused" if found.paused else "open"
+        made = replace(found, state=state, due_at=None if due is None else in_time(due))
         since = done.newest or self._planned_at
         return replace(made, attention=(*_attention(made, spec, now, due, since), *self._not_starting(made, now, note)))
 
     def _not_starting(self, made: Summary, now: float, note: Callable[[int], None]) -> Iterator[Attention]:
         if made.state == "open":
-            fleets = pods_kept.load(self._store, self._run)
-            note(1 + len(fleets))
-            start_s = self._spec.compute.worker().start_seconds if self._spec else 0
-            if found := trouble(fleets, now, start_s, lambda: bool(made.done) or self._any_answer(now, note)):
+            start_s = self.spec.compute.worker().start_seconds if self.spec else 0
+            if found := trouble(made.jobsets, now, start_s, lambda: bool(made.done) or self._any_answer(now, note)):
                 yield Attention(*found)
 
     def _any_answer(self, now: float, note: Callable[[int], None]) -> bool:
         """Whether a worker has a result that is not committed yet, by heartbeats."""
-        assert self._plan is not None, "the caller has one"
-        workers = Attempts(self._store, self._run.work(self._plan.uid)).look(now)
+        assert self.plan is not None, "the caller has one"
+        workers = Attempts(self._store, self._run.work(self.plan.uid)).look(now)
         note(1 + len(workers))
         return any(worker.rows for worker in workers)
 
-    def _tried_again(self, ending: Ending, note: Callable[[int], None]) -> bool:
-        """Whether pods were seen at work after a night had failed, although they have committed nothing yet."""
-        jobsets = pods_kept.load(self._store, self._run)
-        note(1 + len(jobsets))
-        ended = _moment(ending.at)
-        return ended is not None and any(
-            each.stage is not Stage.ENDED and any(pod.ending is None for pod in each.pods) and (_moment(each.at) or 0) > ended
-            for each in jobsets
-        )
-
-    def _dead_letters(self, note: Callable[[int], None]) -> int:
-        """At least how many, from the names of the notes."""
-        assert self._plan is not None, "the caller has one"
-        work = self._run.work(self._plan.uid)
-        total = count = 0
-        for page in listed(self._store, work.dead_notes_folder):
-            count += len(page)
-            total += sum(work.parse_dead_note(entry.path) or 0 for entry in page)
-        note(1 + count // 1000)
-        return total
-
     def _opened(self, note: Callable[[int], None]) -> tuple[JobSpec, RunRecord]:
-        if self._record is None or self._spec is None:
+        if self._record is None or self.spec is None:
             note(1)
-            self._spec, self._record = asked(self._run.spec_path, lambda: load_run(self._store, self._run))
-        return self._spec, self._record
+            self.spec, self._record = asked(self._run.spec_path, lambda: load_run(self._store, self._run))
+        return self.spec, self._record
 
     def _read(self, note: Callable[[int], None], record: RunRecord) -> None:
         """Plan and manifest, once they are there."""
-        if self._manifest is None:
+        if self.manifest is None:
             note(1)
             manifest = asked(self._run.manifest_path, lambda: load_manifest(self._store, self._run))
             if manifest is not None:
@@ -313,13 +339,31 @@ class Summarizer:
                     note(2)
                     self._one_answer = only_answer(self._store, first.path)
                 # The list of its chunks is large, and thousands of runs are remembered.
-                self._manifest = replace(manifest, chunks=(), attempts=())
-        if self._plan is None and self._manifest is None:
+                self.manifest = manifest if self._whole else replace(manifest, chunks=(), attempts=())
+        if self.plan is None and (self.manifest is None or self._whole):
             note(2)
-            self._plan = asked(self._run.plan_path, lambda: planned(self._store, self._run, record))
-            if self._plan is not None:
+            try:
+                self.plan = asked(self._run.plan_path, lambda: planned(self._store, self._run, record))
+            except (UnreadableFormat, PlanError):
+                if self.manifest is None:
+                    raise
+            if self.plan is not None:
                 head = asked(self._run.plan_path, lambda: obstore.head(self._store, self._run.plan_path))
                 self._planned_at = head["last_modified"].timestamp()
+
+
+def _unreadable(found: Summary, path: str, error: Exception) -> Summary:
+    attention = (Attention("unreadable", str(error)),)
+    return replace(found, state="unreadable", attention=attention, error=str(error), problems={path: str(error)})
+
+
+def _tried_again(ending: Ending, jobsets: Iterable[JobSetNow]) -> bool:
+    """Whether pods were seen at work after a night had failed, although they have committed nothing yet."""
+    ended = _moment(ending.at)
+    return ended is not None and any(
+        each.stage is not Stage.ENDED and any(pod.ending is None for pod in each.pods) and (_moment(each.at) or 0) > ended
+        for each in jobsets
+    )
 
 
 def _failed_since(manifest: RunManifest, ending: Ending | None) -> bool:
@@ -329,10 +373,10 @@ def _failed_since(manifest: RunManifest, ending: Ending | None) -> bool:
     return (_moment(ending.at) or 0) >= (_moment(manifest.sealed_at) or 0)
 
 
-def _went_on(ending: Ending, done: Progress) -> bool:
+def _went_on(ending: Ending, done: Progress | None) -> bool:
     """Whether chunks were committed after a night had failed: a task was cleared, or another DAG run goes on with the run."""
     ended = _moment(ending.at)
-    return ended is not None and done.newest is not None and done.newest > ended + 1
+    return ended is not None and done is not None and (done.newest or 0.0) > ended + 1
 
 
 def _moment(at: str) -> float | None:
@@ -351,7 +395,7 @@ def _attention(found: Summary, spec: JobSpec, now: float, due: float | None, sin
     if found.state != "open" or due is None:
         return
     if now > due:
-        yield Attention("late", f"Its deadline was at {iso(due)}.")
+        yield Attention("late", f"Its deadline was at {in_time(due)}.")
     elif found.seconds_left is not None and now + found.seconds_left > due:
         yield Attention("late", f"At this rate it ends about {minutes(now + found.seconds_left - due)} after its deadline.")
     if since is not None and now - since > STALLED_S:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nightshift.fields.text import n
 from nightshift.planner.costs.bill import Bill, units
 from nightshift.planner.costs.prices import no_price
 from nightshift.run.observed.pod_startup import ENGINE_PARTS, in_order
-from nightshift.status.rate import WINDOW_S
-from nightshift.status.report import Status, iso
+from nightshift.run.observed.pods_now import Stage, in_time, waiting
+
+if TYPE_CHECKING:
+    from nightshift.status.overview import Overview
 
 BAR: Final = 40
 SHOWN_ATTEMPTS: Final = 8
-SHOWN_PROBLEMS: Final = 5
 _WORDS: Final = {
     "useful": "useful work",
     "start_up": "start-up",
@@ -25,51 +26,46 @@ _WORDS: Final = {
 """What people call the parts of `nightshift.planner.costs.split`."""
 
 
-def text(status: Status) -> str:
+def text(look: Overview) -> str:
     """Lines for a terminal, without a newline at the end."""
-    what = " by ".join(part for part in (status.task, status.model) if part)
-    lines = [f"{status.run.prefix}  {what}".rstrip()]
-    if status.planned:
-        lines += _progress(status)
-    elif status.run.plan_path in status.problems:
+    found = look.summary
+    what = " by ".join(part for part in (found.task, found.model) if part)
+    lines = [f"{found.run.prefix}  {what}".rstrip()]
+    if look.chunks is not None:
+        lines += _progress(look)
+    elif found.run.plan_path in found.problems:
         lines.append("unknown: the plan cannot be read")
     else:
         lines.append("not planned yet: plan.json does not exist")
-    if status.paused is not None:
-        lines.append(f"paused    by {status.paused['by']} at {status.paused['at']}; nightshift resume {status.url}")
-    lines += [f"problem   {path}: {problem}" for path, problem in sorted(status.problems.items())[:SHOWN_PROBLEMS]]
-    if (more := len(status.problems) - SHOWN_PROBLEMS) > 0:
-        lines.append(f"          and {more:,} more")
+    if found.paused is not None:
+        lines.append(f"paused    by {found.paused.by} at {found.paused.at}; nightshift resume {look.url}")
+    lines += [f"problem   {path}: {problem}" for path, problem in sorted(found.problems.items())]
     return "\n".join(lines)
 
 
-def _progress(status: Status) -> list[str]:
-    share = status.rows_done / status.rows_total if status.rows_total else 1.0
+def _progress(look: Overview) -> list[str]:
+    found = look.summary
+    total, done, dead = found.rows or 0, found.done or 0, found.dead_letters or 0
+    share = done / total if total else 1.0
     full = int(BAR * share)
     # Rounded down: 100% means that no row is left.
     percent = int(1000 * share) / 10
-    lines = [
-        f"[{'#' * full}{'.' * (BAR - full)}] {percent:.1f}%  {status.rows_done:,} of {n(status.rows_total, 'row')}",
-        f"rows      {n(status.rows_done - status.dead_letters, 'prediction')}, {n(status.dead_letters, 'dead letter')}"
-        + _listed(status.dead_reasons),
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in look.dead_reasons.items())
+    part = f"; {look.counted}" if reasons and look.reasons_of < dead else ""
+    unused = "" if look.rows_unused is None else f", {look.rows_unused:,} in partials that no chunk used"
+    return [
+        f"[{'#' * full}{'.' * (BAR - full)}] {percent:.1f}%  {done:,} of {n(total, 'row')}",
+        f"rows      {n(done - dead, 'prediction')}, {n(dead, 'dead letter')}" + (f" ({reasons}{part})" if reasons else ""),
+        f"chunks    {look.committed:,} of {look.chunks or 0:,} committed, {(look.chunks or 0) - look.committed:,} left",
+        f"rate      {_rate(look)}",
+        *([f"waits     {words}"] if (words := waits(look)) else []),
+        f"tokens    {look.tokens[0]:,} in, {look.tokens[1]:,} out",
+        f"waste     {n(look.rows_lost, 'row')} computed twice{unused}",
+        *_workers(look),
+        f"sealed    {'no' if look.sealed_at is None else in_time(look.sealed_at)}",
+        *_measured(look.manifest.measured if look.manifest else None),
+        *cost_lines(look.bill if look.manifest else None),
     ]
-    if status.rows_saved or status.partials_bad:
-        bad = f", {n(status.partials_bad, 'partial')} not readable" if status.partials_bad else ""
-        lines.append(f"saved     {n(status.rows_saved, 'row')} of open chunks in partials{bad}")
-    lines.append(
-        f"chunks    {status.chunks_committed:,} of {status.chunks_total:,} committed, {status.chunks_left:,} left"
-        + _apart(status)
-    )
-    lines.append(f"rate      {_rate(status)}")
-    lines.append(f"tokens    {status.prompt_tokens:,} in, {status.output_tokens:,} out")
-    share_lost = "" if status.waste_percent is None else f" ({status.waste_percent:.2f}% of those done)"
-    lines.append(
-        f"waste     {n(status.waste_rows, 'row')}{share_lost}: {status.waste_lost_rows:,} computed twice, "
-        f"{status.waste_partial_rows:,} in partials that no chunk used"
-    )
-    lines += _workers(status)
-    when = "no" if status.sealed_at is None else iso(status.sealed_at)
-    return [*lines, f"sealed    {when}", *_measured(status.measured), *cost_lines(status.bill)]
 
 
 def _measured(found: Mapping[str, Any] | None) -> list[str]:
@@ -104,48 +100,41 @@ def _stages(profile: Mapping[str, Any]) -> str:
     return ", ".join(shown)
 
 
-def _apart(status: Status) -> str:
-    parts = []
-    if status.chunks_bad:
-        parts.append(f"{status.chunks_bad:,} that cannot be counted ({n(status.rows_bad, 'row')})")
-    if status.foreign_objects:
-        parts.append(f"{n(status.foreign_objects, 'foreign object')}")
-    if status.unanswered:
-        parts.append(f"{n(status.unanswered, 'object')} not read: the store did not answer")
-    return "".join(f", {part}" for part in parts)
+def _rate(look: Overview) -> str:
+    found = look.summary
+    if look.state in ("complete", "sealed"):
+        return f"done in {duration(look.elapsed_s or 0)}, {look.mean:,.1f} rows/s" if look.mean else "done"
+    last = found.progress.newest if found.progress else None
+    since = "" if last is None else f"; last commit {duration(look.at - last)} ago"
+    if found.paused is not None or found.state == "failed":
+        return f"{'paused' if found.paused else 'stopped'}{since}"
+    rate = "unknown" if found.rate is None else f"{found.rate:,.1f} rows/s"
+    left = "unknown" if found.seconds_left is None else f"about {duration(found.seconds_left)}"
+    return f"{rate}, time left {left}{since}"
 
 
-def _rate(status: Status) -> str:
-    if status.complete:
-        if not status.elapsed_s:
-            return "done"
-        return f"done in {duration(status.elapsed_s)}, {status.rows_done / status.elapsed_s:,.1f} rows/s"
-    since = "" if status.last_commit is None else f"; last commit {duration(status.observed_at - status.last_commit)} ago"
-    if status.paused is not None:
-        return f"paused{since}"
-    if status.rate is None:
-        return f"unknown{since}"
-    left = "unknown" if status.seconds_left is None else f"about {duration(status.seconds_left)}"
-    return f"{status.rate:,.1f} rows/s, time left {left}{since}"
+def waits(look: Overview) -> str:
+    """What an open run waits for; "" if for nothing. Each JobSet, as far as the task infer has written it."""
+    if look.state != "open" or look.summary.state == "failed":
+        return ""
+    if not look.fleets:
+        return "" if look.summary.done else "no pod is there yet"
+    held = [(each.why or "paused") if each.stage is Stage.PAUSED else waiting(each) for each in look.fleets]
+    return "; ".join(filter(None, held))
 
 
-def _workers(status: Status) -> list[str]:
-    live = sum(status.observed_at - attempt.last_seen <= WINDOW_S for attempt in status.attempts)
-    seen = f"{n(len(status.attempts), 'attempt')} seen, {live:,} in the last {WINDOW_S / 60:.0f} min"
-    lines = [f"workers   {status.workers_planned:,} planned, {seen}"]
-    for attempt in status.attempts[:SHOWN_ATTEMPTS]:
-        lost = f", {attempt.lost_rows:,} lost" if attempt.lost_rows else ""
-        saved = f", {attempt.partial_rows:,} saved" if attempt.partial_rows else ""
-        did = f"{n(attempt.chunks, 'chunk')}, {n(attempt.rows, 'row')}{saved}{lost}"
-        ago = duration(status.observed_at - attempt.last_seen)
-        lines.append(f"          {attempt.name} on {attempt.node}: {did}, {ago} ago")
-    if (more := len(status.attempts) - SHOWN_ATTEMPTS) > 0:
-        lines.append(f"          and {more:,} more")
+def _workers(look: Overview) -> list[str]:
+    seen = len(look.workers) + look.not_looked_at
+    lines = [f"workers   {look.workers_planned:,} planned, {n(seen, 'attempt')} seen, {look.running:,} running"]
+    for each in look.workers[:SHOWN_ATTEMPTS]:
+        lost = f", {each.rows_lost:,} lost" if each.rows_lost else ""
+        stage = each.stage.replace("_", "-")
+        lines.append(
+            f"          {each.attempt} on {each.node}: {stage}, {n(each.rows, 'row')}{lost}, {duration(each.seen_s)} ago"
+        )
+    if seen > SHOWN_ATTEMPTS:
+        lines.append(f"          and {seen - SHOWN_ATTEMPTS:,} more")
     return lines
-
-
-def _listed(reasons: dict[str, int]) -> str:
-    return f" ({', '.join(f'{count:,} {reason}' for reason, count in reasons.items())})" if reasons else ""
 
 
 def duration(seconds: float) -> str:

@@ -46,7 +46,8 @@ class Worker:
     heartbeat when one was due), or how it ended: `done`, `drained`, `gave_up`, `cannot_continue`, `failed`. stage_s: how long
     it has been in that stage, as far as it is known.
 
-    age_s: since its start. seen_s: since its newest heartbeat, by this machine's clock. rows_per_s: of its time of work.
+    age_s: since its start. seen_s: since its newest heartbeat, by this machine's clock. rows_lost: of chunks that another one
+    committed first. rows_per_s: of its time of work.
     """
 
     attempt: str
@@ -63,6 +64,7 @@ class Worker:
     dead_letters: int
     tokens_in: int
     tokens_out: int
+    rows_lost: int
     rows_per_s: float | None
     engine_wait_s: float
 
@@ -102,6 +104,17 @@ class Attempts:
         """What is known after the last look, as the planner adds it up."""
         with self._lock:
             return Seen(tuple(self._beats.values()), frozenset(self._newest), starts)
+
+    def worked(self) -> tuple[float, float] | None:
+        """The first request and the newest heartbeat of all, Unix time by workers' clocks; None before the first request."""
+        with self._lock:
+            beats = [each for each in self._beats.values() if "warm_up" in each.start_up_s]
+        if not beats:
+            return None
+        born = {each.attempt: -waited_s(each.born_at, 0.0) for each in beats}
+        return min(born[each.attempt] + sum(each.start_up_s.values()) for each in beats), max(
+            born[each.attempt] + each.age_s for each in beats
+        )
 
     def by_pod(self) -> dict[str, Heartbeat]:
         """The newest heartbeat of each pod, as of the last look."""
@@ -183,6 +196,7 @@ def worker_of(beat: Heartbeat, now: float) -> Worker:
         beat.rows_dead,
         beat.input_tokens,
         beat.output_tokens,
+        beat.rows_lost,
         beat.rows_answered / beat.work_s if beat.work_s else None,
         beat.engine_wait_s,
     )

@@ -18,7 +18,8 @@ from aiohttp import web
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from nightshift.status.survey import Survey
+from nightshift.run.plan import load_plan
+from nightshift.status.chunk_footer import committed
 from nightshift.store import open_store
 from tests.integration.driver.canned import CannedEngine
 from tests.integration.driver.runs import PLUGINS, DriverProcess, PreparedRun, prepare
@@ -127,7 +128,10 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
             assert time.monotonic() < deadline, seen
             time.sleep(0.1)
         page, asked = driver.page(port), answers(prometheus)
-        status = Survey(open_store(prepared.url), prepared.run, prepared.url).refresh()
+        store = open_store(prepared.url)
+        plan = load_plan(store, prepared.run)
+        assert plan is not None
+        there = committed(store, prepared.run.work(plan.uid), plan)
         release.set()
         code = driver.finish()
 
@@ -153,8 +157,8 @@ def test_a_driver_is_scraped_while_it_works(tmp_path: Path, request: pytest.Fixt
     assert seen["bytes_total", "read"] > 0
     assert seen["chunks_open", ""] == 1
     assert seen["window_rows", ""] > 0
-    assert (status.rows_done, status.dead_reasons, status.chunks_left) == (56, {"bad_input": 1}, 1)
-    assert status.prompt_tokens == seen["tokens_total", "in"]
+    assert (there.rows, there.reasons, plan.chunk_count - there.chunks) == (56, {"bad_input": 1}, 1)
+    assert there.prompt_tokens == seen["tokens_total", "in"]
 
 
 @pytest.mark.parametrize("name", ["driver", "stream", "batcher"])

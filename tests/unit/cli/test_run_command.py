@@ -15,25 +15,22 @@ from urllib.parse import parse_qs
 
 import google.auth
 import pytest
+from obstore.store import MemoryStore
 
 from nightshift import exits
 from nightshift.cli import airflow_rest, main
 from nightshift.cli import run as command
 from nightshift.cli.airflow_rest import AirflowApi, NoAirflow
-from nightshift.cli.follow import _rows as rows_in_words
-from nightshift.cli.follow import again, waiting, words_of
+from nightshift.cli.follow import again, words_of
 from nightshift.cli.trouble import EMULATORS
 from nightshift.operators.dag_docs import dag_docs
 from nightshift.run import tolerance
-from nightshift.run.names import RunRef, canonical_json
+from nightshift.run.names import RunRef
 from nightshift.run.observed import endings
 from nightshift.run.observed.endings import Ending, record
-from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage
 from nightshift.spec import load
 from nightshift.store import open_store
-from tests.builders import a_plan
 from tests.chat_run import OPENED, a_chat_run
-from tests.unit.status_run import Run
 
 pytestmark = pytest.mark.unit
 
@@ -118,14 +115,12 @@ class Airflow(ThreadingHTTPServer):
                 return {"value": {"run_prefix": RUN.prefix} if "plan" in rest else self.published}
             case "taskInstances":
                 _, tasks = self.states[0]
-                if len(self.states) > 1:
-                    self.states.pop(0)
                 found = [{"task_id": task, "state": state, "duration": 1.0, "try_number": 1} for task, state in tasks.items()]
                 return {"task_instances": found}
             case _ if "logs" in rest:
                 return {"content": self.log}
             case _:
-                return {"state": self.states[0][0]}
+                return {"state": (self.states.pop(0) if len(self.states) > 1 else self.states[0])[0]}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -400,20 +395,33 @@ def test_a_model_that_no_engine_here_will_find_triggers_nothing(
     assert airflow.triggered == []
 
 
-def test_the_wait_tells_each_task_and_what_was_published(
-    airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]
+def test_the_wait_watches_the_run_and_says_what_was_published(
+    airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run = a_chat_run(MemoryStore(), job="tickets", partition="2026-11-20", digest=RUN.digest)
+    run.commit(0)
+    monkeypatch.setattr("nightshift.cli.follow.open_bucket", lambda url: run.store)
     airflow.states = [
-        ("running", {"plan": "running"}),
+        ("queued", {}),
+        ("running", {"plan": "success", "infer": "deferred"}),
         ("running", {"plan": "success", "infer": "deferred"}),
         ("success", dict.fromkeys(("plan", "infer", "publish", "audit"), "success")),
     ]
+    environment = {"NIGHTSHIFT_AIRFLOW_URL": airflow.url, "NIGHTSHIFT_AIRFLOW_TOKEN": "t", "NIGHTSHIFT_BUCKET": "b"}
 
-    assert ask(wait=True) == exits.DONE
+    assert ask(wait=True, environment=environment) == exits.DONE
 
     out = capsys.readouterr().out
-    assert [each in out for each in ("plan done", "infer running", "infer done", "audit done")] == [True] * 4
+    assert f"{RUN.prefix}  chat by m\n" in out
+    assert "25.0%  10 of 40 rows" in out
     assert "published 11 predictions in p.d.out, partition 2026-11-20, 1 dead letter" in out
+
+
+def test_without_a_bucket_the_wait_says_the_end(airflow: Airflow, ask: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    airflow.states = [("running", {}), ("success", dict.fromkeys(("plan", "infer", "publish", "audit"), "success"))]
+
+    assert ask(wait=True) == exits.DONE
+    assert "published 11 predictions in p.d.out, partition 2026-11-20, 1 dead letter" in capsys.readouterr().out
 
 
 def test_a_failed_night_says_which_task_and_its_words_and_where_the_dead_letters_are(
@@ -462,13 +470,6 @@ def test_a_day_without_rows_is_published_with_a_warning_and_not_as_a_good_night(
     assert "published 0" not in said.out
 
 
-def test_a_wait_for_a_day_without_rows_speaks_of_no_engine(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    run.put("plan.json", canonical_json(a_plan(0, 4, 1).to_json()))
-
-    assert rows_in_words(run.status(), ()) == "the query has no rows"
-
-
 @pytest.mark.parametrize(
     ("words", "commands"),
     [
@@ -494,25 +495,6 @@ def test_without_an_ending_the_log_has_the_words(airflow: Airflow, ask: Asked, c
 
     assert ask(wait=True) == exits.FAILED
     assert "failed: plan: no such table" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("stage", "pods", "words"),
-    [
-        (None, (Stage.NODE,), "waiting for a machine"),
-        (None, (Stage.WEIGHTS, Stage.WEIGHTS), "2 waiting for its engine"),
-        (None, (Stage.WORKING,), "the first rows are computed"),
-        (Stage.QUEUE, (), "waiting for quota (none is left)"),
-        (Stage.PAUSED, (), "none is left"),
-    ],
-)
-def test_before_the_first_row_the_wait_says_what_the_pods_wait_for(
-    stage: Stage | None, pods: tuple[Stage, ...], words: str
-) -> None:
-    found = tuple(PodNow(f"p-{number}", number, each, "2026-11-21T01:00:00+00:00") for number, each in enumerate(pods))
-
-    assert waiting([JobSetNow("t-1", "2026-11-21T01:00:00+00:00", 1, stage, why="none is left", pods=found)]) == words
-    assert waiting([]) == "no pod is there yet"
 
 
 def test_the_last_lines_of_a_log_without_an_error() -> None:

@@ -207,14 +207,13 @@ class TestWatch:
     def test_an_earlier_failure_is_its_end_only_when_no_new_try_is_seen(
         self, nightshift: Command, failed: ChatRun, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        clock = iter(range(0, 10_000, 50))
-        monkeypatch.setattr("nightshift.cli.status_watch.time.monotonic", lambda: float(next(clock)))
         slept: list[float] = []
+        monkeypatch.setattr("nightshift.cli.status_watch.time.monotonic", lambda: sum(slept))
         monkeypatch.setattr("nightshift.cli.status_watch.time.sleep", slept.append)
 
-        code, _, err = nightshift("status", B, "--watch")
+        code, _, err = nightshift("status", B, "--watch", "50")
 
-        assert (code, len(slept)) == (1, 2)
+        assert (code, slept) == (1, [50, 50, 50])
         first, last, *_ = err.splitlines()
         assert first == f"{failed.run.prefix}: failed at {AT}; waits 120 s for a new try"
         assert last.startswith(f"{failed.run.prefix}: failed in the task seal at {AT}: 8 of 20 rows are dead")
@@ -248,7 +247,7 @@ class TestWatch:
         commit(run)
         run.seal()
         now = time.time()
-        monkeypatch.setattr("nightshift.status.survey.time.time", lambda: now + status_watch.SEALED_S + 60)
+        monkeypatch.setattr("nightshift.status.overview.time.time", lambda: now + status_watch.SEALED_S + 60)
 
         code, _, err = nightshift("status", run.run.run_id, "--watch")
 

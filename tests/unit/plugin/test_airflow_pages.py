@@ -459,7 +459,7 @@ class TestPages:
 
         page = browser.get(page_of(made)).text
 
-        assert "2.5 rows/s" in "\n".join(text_of(facts.of[made.run].look().status).splitlines())
+        assert "2.5 rows/s" in "\n".join(text_of(facts.of[made.run].look()).splitlines())
         assert "<b>2.50 rows/s</b><span>by each worker at work" in page
 
     def test_a_part_that_is_not_new_is_not_sent(self, browser: TestClient, store: MemoryStore) -> None:

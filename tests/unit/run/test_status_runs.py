@@ -15,7 +15,6 @@ from nightshift.run.observed import endings
 from nightshift.run.observed.endings import Ending
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import runs
-from nightshift.status.progress import Adding
 from nightshift.status.runs import RunPage, Runs, find, published_before
 from nightshift.status.summary import Summarizer, Summary
 from tests.chat_run import OPENED, ChatRun, a_chat_run
@@ -273,24 +272,6 @@ class TestSummary:
 
         found = summary_of(a_chat_run(store, redo=redo))
         assert (found.redo_of, found.redo_rows, found.completes) == (B, 40, f"completes run {B} of 40 rows")
-
-
-class TestRate:
-    def test_only_the_last_minutes_count(self) -> None:
-        adding = Adding(now=1000.0)
-        for rows, at in ((100, 100.0), (60, 800.0), (30, 990.0)):
-            adding.add(rows, at)
-
-        found = adding.made()
-
-        assert (found.rows, found.recent, found.rate, found.seconds_left(220)) == (190, 90, 0.3, 100.0)
-
-    def test_it_falls_while_nothing_is_committed(self) -> None:
-        adding = Adding(now=2000.0)
-        adding.add(100, 100.0)
-        adding.add(100, 200.0)
-
-        assert adding.made().rate is None
 
 
 class TestFind:

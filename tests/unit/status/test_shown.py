@@ -13,9 +13,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.cli import runs as runs_command
-from nightshift.cli.status_watch import Watched
-from nightshift.cli.target import Target
-from nightshift.planner.costs.prices import load_prices
+from nightshift.cli import status_watch
 from nightshift.run.names import canonical_json
 from nightshift.run.observed import endings, shown
 from nightshift.run.observed.endings import Ending
@@ -68,13 +66,12 @@ def seen_everywhere(store: MemoryStore) -> dict[str, tuple[str, str] | None]:
     ways.append({each.run.run_id: of(each.to_json()) for each in page.runs})
     text = "\n".join(runs_command.lines(page.runs))
     for each in page.runs:
-        target = Target(store, each.run, f"gs://bucket/{each.run.prefix}")
-        seen = Watched(target, load_prices(None)).look()
-        night = json.loads(json.dumps(seen.to_json()))["night"]
+        seen = RunLook(store, each.run, f"gs://bucket/{each.run.prefix}").look()
+        night = json.loads(json.dumps(status_watch.to_json(seen)))["night"]
         ways.append({each.run.run_id: of(night)})
-        ways.append({each.run.run_id: of(RunLook(store, each.run, target.url).look().to_json()["summary"])})
+        ways.append({each.run.run_id: of(seen.to_json()["summary"])})
         if each.place is not None:
-            assert str(each.place) in "\n".join(seen.lines())
+            assert str(each.place) in "\n".join(status_watch.lines(seen))
             assert (each.place.word if each.state == "published" else str(each.place)) in text
     for way in ways[1:]:
         for name, found in way.items():

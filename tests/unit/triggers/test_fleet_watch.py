@@ -22,9 +22,8 @@ from nightshift.jobset.fleet.shown import Shown
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.run import pauses
-from nightshift.run.ledger import committed_rows
 from nightshift.run.observed.pods_kept import load
-from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage
+from nightshift.run.observed.pods_now import FORECAST_S, JobSetNow, PodNow, Stage, forecast_end
 from nightshift.triggers import jobset as triggers_jobset
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger
@@ -122,7 +121,7 @@ class TestLookout:
         self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(watch, "WAKE_S", 0.1)
-        monkeypatch.setattr(FleetWatch, "_rows", lambda *_: 1 / 0)
+        monkeypatch.setattr(FleetWatch, "_progress", lambda *_: 1 / 0)
 
         await state_of(a_look(), left_s=HOUR)
 
@@ -212,24 +211,6 @@ class TestKubernetesJobSetTrigger:
         assert not any(asked)
         fired.cancel()
         await asyncio.gather(fired, return_exceptions=True)
-
-
-class TestCommittedRows:
-    def test_the_last_chunk_is_shorter(self, store: MemoryStore) -> None:
-        commit(store, 0, 2)
-
-        assert committed_rows(store, WORK, 25, 10, 0.0) == (15, 15)
-
-    def test_only_those_since_a_moment_are_recent(self, store: MemoryStore) -> None:
-        commit(store, 0, 1)
-
-        assert committed_rows(store, WORK, 25, 10, time.time() + 60) == (20, 0)
-
-    def test_what_is_not_a_chunk_of_the_plan_does_not_count(self, store: MemoryStore) -> None:
-        commit(store, 7)
-        obstore.put(store, f"{WORK.ledger_folder}/other", b"")
-
-        assert committed_rows(store, WORK, 25, 10, 0.0) == (0, 0)
 
 
 class TestLocalJobSetTrigger:
@@ -363,5 +344,21 @@ class TestShown:
             await asyncio.sleep(0.01)
         watching.cancel()
 
-        assert load(store, RUN) == (ALIVE,)
+        (found,) = load(store, RUN)
+        assert replace(found, forecast_at="") == ALIVE
         assert "0 of 1,000 rows done: at this rate it will never end" in caplog.text
+
+    async def test_the_forecast_is_stored_for_every_screen(self, store: MemoryStore) -> None:
+        commit(store, *range(50))
+        lookout = FleetWatch(a_look(late_since=None), time.time() + 50 * HOUR, logging.getLogger("night"), MemoryStore)
+        counts = {OWNER: {"running": 1, "worked_s": 0.0}}
+        watching = asyncio.create_task(lookout.until_needed(lambda: counts, pods=lambda: [ALIVE]))
+        while not any(each.forecast_at for each in load(store, RUN)):  # noqa: ASYNC110 - a store has no event
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+        now = time.time()
+        end = forecast_end(load(store, RUN), now)
+        assert end is not None, "500 rows are left, at 0.1 a second"
+        assert 4_900 < end - now < 5_100
+        assert forecast_end(load(store, RUN), now + 2 * FORECAST_S) is None

@@ -1,7 +1,7 @@
 """Checks a run from the triggerer, and wakes its task when it has something to do for the deadline.
 
-It also tells people how far the night is: a line in the log, and where its pods are in the run's folder, each at most once a
-minute and only if something has changed (`nightshift.jobset.fleet.shown`).
+It also tells people how far the night is: a line in the log, and in the run's folder where its pods are and when it will end,
+each at most once a minute and only if something has changed (`nightshift.jobset.fleet.shown`).
 
 A check is a LIST of the ledger, and arithmetic (`nightshift.jobset.fleet.forecast`, `nightshift.jobset.fleet.deadline`). Waking
 the task costs more: a process, a part of the log that is read again, and some seconds in which a kill goes unnoticed. So the
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nightshift.jobset.fleet.forecast import Fleet, Forecast, Rows
     from nightshift.jobset.kubernetes.follow import Log
     from nightshift.run.observed.pods_now import JobSetNow
+    from nightshift.run.observed.progress import Progress
     from nightshift.run.pauses import PauseRequest
 
 CHECK_S: Final = 60.0
@@ -93,6 +94,7 @@ class FleetWatch:
         self._watch = Watch(self._terms.state, self._terms.chunk_rows, start_up_s=self._terms.terms.start_up_s)
         self._silent = False
         self._shown = Shown(self._terms.run, log)
+        self._forecast = ("", "")
         self.report = WatchReport(self._watch.state, self._terms.state.late_since is not None)
 
     async def until_needed(
@@ -116,7 +118,7 @@ class FleetWatch:
             pause = CHECK_S
             if not reachable():
                 continue
-            await self._shown.write(lambda: self._store, pods())
+            await self._shown.write(lambda: self._store, self._with_forecast(pods()))
             try:
                 if await self._is_not_followed(paused()) or await self._check(counts(), bool(paused()), pods()):
                     return
@@ -141,12 +143,17 @@ class FleetWatch:
     async def _check(self, counts: Counts, paused: bool, pods: Sequence[JobSetNow] = ()) -> bool:
         """Whether there is a decision."""
         from nightshift.jobset.fleet.deadline import Asked
+        from nightshift.jobset.fleet.forecast import Rows
         from nightshift.jobset.fleet.records import WatchReport
+        from nightshift.run.observed.pods_now import in_time
 
         now = time.time()
-        rows = await asyncio.to_thread(self._rows, now - self._watch.window_s(now))
+        found = await asyncio.to_thread(self._progress, now, now - self._watch.window_s(now))
+        rows = Rows(self._terms.rows - found.rows, found.rows, found.recent)
         fleets = self._fleets(counts)
         forecast = self._watch.forecast(now, rows, fleets, deadline=self._deadline, paused=paused)
+        known = forecast.end_s is not None and math.isfinite(forecast.end_s)
+        self._forecast = in_time(now), in_time(now + (forecast.end_s or 0.0)) if known else ""
         if self._gauges:
             self._gauges.seen(self._now(rows, fleets, forecast))
         asked = {name: Asked(each.profile, each.workers, each.helps) for name, each in self._terms.jobsets.items()}
@@ -155,7 +162,7 @@ class FleetWatch:
         self.report = WatchReport(
             self._watch.state, forecast.late, decision.why, decision.workers, decision.profile, decision.drop
         )
-        self._log_progress(forecast, rows, pods, decision.why)
+        self._log_progress(forecast, rows, found.rate or 0.0, pods, decision.why)
         return bool(decision.workers)
 
     def _fleets(self, counts: Counts) -> dict[str, Fleet]:
@@ -185,10 +192,13 @@ class FleetWatch:
         at_end = None if now.end_s is None or math.isinf(now.end_s) else cost + rate * now.end_s
         return replace(now, cost=cost, cost_at_end=at_end, currency=self._terms.currency)
 
-    def _log_progress(self, forecast: Forecast, rows: Rows, pods: Sequence[JobSetNow], why: str) -> None:
+    def _with_forecast(self, pods: Sequence[JobSetNow]) -> list[JobSetNow]:
+        """Every screen shows this time left (`nightshift.run.observed.progress`). It is of the last check."""
+        at, ends_at = self._forecast
+        return [replace(each, forecast_at=at, ends_at=ends_at) for each in pods]
+
+    def _log_progress(self, forecast: Forecast, rows: Rows, rate: float, pods: Sequence[JobSetNow], why: str) -> None:
         """If anything but the time has changed."""
-        window_s = self._watch.window_s(time.time())
-        rate = rows.recent / window_s if window_s >= CHECK_S else 0.0
         if told := self._shown.progress(rows, rate, forecast, pods, why):
             (self._log.warning if forecast.late else self._log.info)("%s", told)
 
@@ -198,15 +208,12 @@ class FleetWatch:
 
         return newest(self._store, RunRef.from_prefix(self._terms.run))
 
-    def _rows(self, since: float) -> Rows:
-        from nightshift.jobset.fleet.forecast import Rows
-        from nightshift.run.ledger import committed_rows
+    def _progress(self, now: float, since: float) -> Progress:
         from nightshift.run.names import RunRef
+        from nightshift.run.observed.progress import progress
 
-        total = self._terms.rows
         work = RunRef.from_prefix(self._terms.run).work(self._terms.plan_uid)
-        done, recent = committed_rows(self._store, work, total, self._terms.chunk_rows, since)
-        return Rows(total - done, done, recent)
+        return progress(self._store, work, self._terms.rows, self._terms.chunk_rows, now, since)
 
     @cached_property
     def _store(self) -> ObjectStore:

@@ -25,6 +25,8 @@ from nightshift.run.names import canonical_json
 if TYPE_CHECKING:
     from nightshift.run.observed.heartbeats import Heartbeat
 
+FORECAST_S: Final = 300.0
+"""A forecast that is older is not shown: the trigger that makes one each minute is gone."""
 LINES_MOST: Final = 20
 CHARACTERS_MOST: Final = 500
 """Of one line of last words."""
@@ -176,7 +178,8 @@ class JobSetNow:
 
     at: when this was written, ISO 8601 in UTC. wanted: pods that are to run at once. stage: PAUSED or QUEUE if the JobSet is
     held, ENDED once it is over; None while its pods say where they are. since, acts, why: of that stage. profile: '' if it is
-    unknown.
+    unknown. ends_at: when the last row of the run will be committed, as its trigger forecast it at forecast_at; both '' if it
+    made no forecast, and in what an earlier release wrote.
     """
 
     name: str
@@ -188,6 +191,8 @@ class JobSetNow:
     why: str = ""
     profile: str = ""
     pods: tuple[PodNow, ...] = field(default=())
+    ends_at: str = ""
+    forecast_at: str = ""
 
     def counts(self) -> dict[Stage, int]:
         """Pods by stage, in its order; those that are wanted and do not exist count for the JobSet's own stage."""
@@ -222,6 +227,15 @@ class JobSetNow:
             return None
 
 
+def forecast_end(jobsets: Iterable[JobSetNow], now: float) -> float | None:
+    """When the last row of their run will be committed, Unix time, by the newest forecast; None if that is not of the last
+    `FORECAST_S`. now: Unix time."""
+    made = max(jobsets, key=lambda each: each.forecast_at, default=None)
+    if made is None or not made.ends_at or waited_s(made.forecast_at, now) > FORECAST_S:
+        return None
+    return now - waited_s(made.ends_at, now)
+
+
 def in_words(now: JobSetNow) -> str:
     """For a log: "1 running, 0 finished, 0 failed; 2 waiting for server (restarted 3 times, last error: ...)"."""
     endings = Counter(pod.ending for pod in now.pods if pod.ending)
@@ -245,9 +259,11 @@ def waiting(now: JobSetNow) -> str:
 
 
 def merged(before: JobSetNow | None, now: JobSetNow) -> JobSetNow:
-    """`now`, with what an earlier look knows better: when a stage began, and the last words of a container."""
+    """`now`, with what an earlier look knows better: when a stage began, the last words of a container, and the forecast."""
     if before is None:
         return now
+    if not now.forecast_at:
+        now = replace(now, ends_at=before.ends_at, forecast_at=before.forecast_at)
     earlier = {pod.name: pod for pod in before.pods}
     pods = tuple(_continued(earlier[pod.name], pod) if pod.name in earlier else pod for pod in now.pods)
     same = before.stage is now.stage and before.since and before.since < now.since
