@@ -131,15 +131,6 @@ class TestRows:
 
         does(main())
 
-    def test_a_pull_takes_no_more_than_it_may(self, place: Place) -> None:
-        place.put("a.json", *({"n": n} for n in range(5)))
-
-        async def main() -> None:
-            reader = Reader(place)
-            assert [len(await reader.pull(2)) for _ in range(4)] == [2, 2, 1, 0]
-
-        does(main())
-
     def test_several_pulls_at_once_take_each_row_once(self, place: Place) -> None:
         """A subscriber pulls as often as its room needs, and an object is read by a thread."""
         place.put("a.json", *({"n": n} for n in range(40)))
@@ -220,16 +211,6 @@ class TestWhenAnObjectIsDone:
             assert place.markers == []
             assert await reader.pull(2) == []
             assert len(place.markers) == 1
-
-        does(main())
-
-    def test_an_object_that_is_not_done_is_read_again_by_the_next_process(self, place: Place) -> None:
-        place.put("a.json", {"n": 0}, {"n": 1})
-
-        async def main() -> None:
-            one, _ = await (killed := Reader(place)).all()
-            await killed.acknowledge(one)
-            assert len(await Reader(place).all()) == 2
 
         does(main())
 
@@ -317,19 +298,6 @@ class TestWhatComesAgain:
             for _ in range(3):
                 await reader.source.pull(1)
             assert place.listings == 1
-
-        does(main())
-
-    def test_a_store_that_is_away_is_waited_for(self, place: Place) -> None:
-        place.put("a.json", {"n": 0})
-        place.away = True
-
-        async def main() -> None:
-            reader = Reader(place)
-            with pytest.raises(Unavailable):
-                await reader.pull()
-            place.away = False
-            assert len(await reader.all()) == 1
 
         does(main())
 
