@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
+from nightshift.run.answers.bounded import as_json, cut, shown
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef, Work
 from nightshift.run.observed import endings
@@ -31,7 +32,6 @@ from nightshift.status.chunk_footer import Footer, NotReadable, chunks_listed, r
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
-from nightshift.status.shown import as_json, cut, shown
 from nightshift.status.source_rows import SourceRows
 from nightshift.store import get_bytes, reaching
 

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
+from nightshift.run.answers.bounded import as_json, cut
 from nightshift.run.answers.thresholds import ENOUGH, suspicious
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import PREDICTION
 from nightshift.status.folder import Chunk, RunFolder, chosen
-from nightshift.status.shown import as_json, cut
 
 CHUNKS: Final = 8
 LABELS_MOST: Final = 30

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
+from nightshift.run.answers.bounded import as_json, cut
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.names import RunRef
@@ -22,7 +23,6 @@ from nightshift.status.chunk_footer import asked
 from nightshift.status.folder import Chunk, RunFolder
 from nightshift.status.prompts import Prompts
 from nightshift.status.samples import Sample, sample_of
-from nightshift.status.shown import as_json, cut
 from nightshift.status.source_rows import SourceRows
 from nightshift.store import ObjectChanged, ObjectFile
 from nightshift.tasks._sampling import row_seed

@@ -21,6 +21,7 @@ from nightshift.fields.text import n
 from nightshift.planner.bills import bill_of, bill_seen
 from nightshift.planner.costs.bill import Bill
 from nightshift.planner.costs.prices import Prices
+from nightshift.run.answers.bounded import as_json
 from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.observed import pods_kept
@@ -36,7 +37,6 @@ from nightshift.status.folder import RunFolder
 from nightshift.status.readers import lookers
 from nightshift.status.runs import day_of, published_before
 from nightshift.status.samples import Samples
-from nightshift.status.shown import as_json
 from nightshift.status.summary import Summarizer, Summary
 from nightshift.status.workers import Attempts, Worker, running
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nightshift.run.answers.bounded import as_json, cut, shown
 from nightshift.spec import JobSpec
-from nightshift.status.shown import as_json, cut, shown
 from nightshift.tasks import NoProcess
 from nightshift.tasks.base import BadInput, SlowTemplate, Text
 

@@ -18,12 +18,12 @@ from obstore.store import ObjectStore
 
 from nightshift.fields.mistakes import nearest
 from nightshift.fields.text import n
+from nightshift.run.answers.bounded import as_json
 from nightshift.run.names import RunRef
 from nightshift.run.observed.shown import Known, read, whole
 from nightshift.run.opening import NoSuchRun
 from nightshift.status.chunk_footer import asked
 from nightshift.status.readers import READERS, readers
-from nightshift.status.shown import as_json
 from nightshift.status.summary import Summarizer, Summary
 from nightshift.store import StoreUnavailable
 

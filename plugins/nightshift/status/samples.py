@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
+from nightshift.run.answers.bounded import as_json, shown
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, ORDINAL, PREDICTION, REASONING
 from nightshift.status.folder import Chunk, RunFolder, chosen
 from nightshift.status.prompts import Prompts, PromptText
-from nightshift.status.shown import as_json, shown
 from nightshift.status.source_rows import Row, SourceRows
 
 ROWS: Final = 20

@@ -9,12 +9,12 @@ from typing import Any, Final
 import pyarrow as pa
 from obstore.store import ObjectStore
 
+from nightshift.run.answers.bounded import shown
 from nightshift.run.inputs import InputBroken, InputChanged, InputReader
 from nightshift.run.names import RunRef
 from nightshift.run.parquet_rows import RowGroups
 from nightshift.run.plan import Plan
 from nightshift.run.redo.redo_rows import ORDINAL
-from nightshift.status.shown import shown
 from nightshift.store import ObjectChanged, ObjectFile
 
 COLUMN_BYTES_MOST: Final = 64 << 20

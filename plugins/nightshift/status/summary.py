@@ -16,6 +16,7 @@ from obstore.store import ObjectStore
 from nightshift.fields.text import minutes, n
 from nightshift.formats import SPEC, UnreadableFormat, loaded
 from nightshift.run import pauses
+from nightshift.run.answers.bounded import as_json, cut
 from nightshift.run.answers.thresholds import ENOUGH, concerns
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
@@ -32,7 +33,6 @@ from nightshift.spec import JobSpec
 from nightshift.status.chunk_footer import asked, only_answer
 from nightshift.status.dead_letters import names_of_notes
 from nightshift.status.fleets import trouble
-from nightshift.status.shown import as_json, cut
 from nightshift.status.workers import Attempts
 from nightshift.store import get_bytes
 

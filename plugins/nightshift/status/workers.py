@@ -19,6 +19,7 @@ import obstore
 from obstore.store import ObjectStore
 
 from nightshift.planner.measured import Seen
+from nightshift.run.answers.bounded import as_json
 from nightshift.run.ledger import PAGE
 from nightshift.run.names import Work
 from nightshift.run.observed.heartbeats import BYTES_MOST, Ended, Heartbeat, NotAHeartbeat
@@ -26,7 +27,6 @@ from nightshift.run.observed.pod_startup import Starts
 from nightshift.run.observed.pods_now import waited_s
 from nightshift.status.chunk_footer import asked
 from nightshift.status.readers import readers
-from nightshift.status.shown import as_json
 
 ATTEMPTS_MOST: Final = 2_000
 """Attempts that are looked at; the others are only counted."""

@@ -104,6 +104,15 @@ def test_rows_that_the_release_before_kept_are_found() -> None:
     assert (len(kept.table), kept.of_night, kept.kept) == (1, 2_000, True)
 
 
+def test_values_are_kept_with_a_bounded_size_and_a_key_of_bytes_whole() -> None:
+    kept = results.bounded({"id": bytes(range(20)), "text": "a" * 8_002, "vector": [0.5] * 20, "score": float("nan")})
+
+    assert kept["id"] == bytes(range(20)).hex()
+    assert kept["text"] == "a" * 8_000 + "... 2 more characters"
+    assert kept["vector"] == [0.5] * 16 + ["... 4 more"]
+    assert kept["score"] == "nan"
+
+
 def test_ids_sort_by_time() -> None:
     assert is_id(new_id())
     assert not is_id("20261120T080000Z")

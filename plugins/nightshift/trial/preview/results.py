@@ -6,15 +6,13 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import date, datetime, time
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 
 from nightshift.fields.stored import read
-from nightshift.fields.text import n
 from nightshift.formats import PREVIEW, UnreadableFormat
+from nightshift.run.answers.bounded import shown
 from nightshift.run.answers.compare import Pair
 from nightshift.store import get_bytes, reaching
 from nightshift.trial.engine_folder import PREVIEWS, is_id
@@ -196,16 +194,5 @@ def _ids(store: ObjectStore, job: str) -> Iterator[str]:
 
 
 def bounded(value: Any) -> Any:
-    """A value of a row or an answer as JSON of a bounded size; what is left out is said in its place."""
-    if isinstance(value, str):
-        return value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]}... {n(len(value) - TEXT_MOST, 'more character')}"
-    if isinstance(value, Mapping):
-        return {str(name): bounded(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        more = len(value) - ITEMS_MOST
-        return [bounded(each) for each in value[:ITEMS_MOST]] + ([f"... {more:,} more"] if more > 0 else [])
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    return str(value) if isinstance(value, Decimal) or value != value else value
+    """A value of a row or an answer as JSON of a bounded size."""
+    return shown(value, TEXT_MOST, ITEMS_MOST, hexes=True)

@@ -17,8 +17,9 @@ ITEMS_MOST: Final = 32
 """Of one list, such as a vector."""
 
 
-def shown(value: Any, most: int = TEXT_MOST) -> Any:
-    """A value of a row or an answer as JSON. most: characters of a text; what is left out is counted in its place."""
+def shown(value: Any, most: int = TEXT_MOST, items: int = ITEMS_MOST, *, hexes: bool = False) -> Any:
+    """A value of a row or an answer as JSON. most: characters of a text. items: of a list; what is left out is counted in its
+    place. hexes: bytes as their digits, all of them, not as how many they are."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -26,16 +27,16 @@ def shown(value: Any, most: int = TEXT_MOST) -> Any:
     if isinstance(value, str):
         return cut(value, most)
     if isinstance(value, bytes | bytearray | memoryview):
-        return f"<{n(len(value), 'byte')}>"
+        return value.hex() if hexes else f"<{n(len(value), 'byte')}>"
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(name): shown(each, most) for name, each in value.items()}
+        return {str(name): shown(each, most, items, hexes=hexes) for name, each in value.items()}
     if isinstance(value, Sequence):
-        first = [shown(each, most) for each in value[:ITEMS_MOST]]
-        return first if len(value) <= ITEMS_MOST else [*first, f"... {len(value) - ITEMS_MOST:,} more"]
+        first = [shown(each, most, items, hexes=hexes) for each in value[:items]]
+        return first if len(value) <= items else [*first, f"... {len(value) - items:,} more"]
     return cut(str(value), most)
 
 
@@ -44,7 +45,7 @@ def cut(text: str, most: int = TEXT_MOST) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """A dataclass of this room as JSON: fields by their names. What comes from rows has been through `shown` before."""
+    """A dataclass as JSON: fields by their names. What comes from rows has been through `shown` before."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: as_json(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
