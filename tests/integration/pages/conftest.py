@@ -64,6 +64,7 @@ def _written(store: ObjectStore) -> Nights:
     published = a_chat_run(store, partition="2026-11-19", digest="a" * 16, rows=400, chunk_rows=100, opened_by="scheduled__1")
     for number in range(4):
         published.commit(number, lambda row: ("spam", "ham", "other")[row % 3])
+    published.beat("tickets-0-1", ended=Ended.DONE, rows_answered=400)
     published.seal()
     record(store, published.run, Ending("published", "2026-11-20T02:00:00+00:00", "scheduled__1", dead_letters=0))
     failed = a_chat_run(store, partition="2026-11-20", digest="b" * 16, rows=600, chunk_rows=100, opened_by="manual__1")

@@ -117,6 +117,8 @@ def test_a_published_night_says_that_the_table_shows_it(
 
     expect(frame.get_by_text("of 400, 100.0%")).to_be_visible()
     expect(frame.get_by_text("shown", exact=True).first).to_be_visible()
+    expect(frame.get_by_role("img", name=re.compile("Distribution of")).first).to_be_visible()
+    expect(frame.get_by_text(re.compile("^Reading"))).to_have_count(0)
     seat.picture("pages-published")
 
 

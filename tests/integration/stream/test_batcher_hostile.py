@@ -619,11 +619,11 @@ class TestOwnKey:
 
 
 class TestBehindAProxy:
-    """The configurations of docs/parts/batcher.md, with shorter times: what is slow stays with the proxy."""
+    """The configurations of docs/examples/proxies.txt, with shorter times: what is slow stays with the proxy."""
 
     @staticmethod
     def config(language: str, batcher: BatcherProcess, *changes: tuple[str, str]) -> str:
-        page = (Path(__file__).parents[3] / "docs/parts/batcher.md").read_text()
+        page = (Path(__file__).parents[3] / "docs/examples/proxies.txt").read_text()
         found = page.partition(f"```{language}\n")[2].partition("```")[0]
         for said, here in changes:
             assert found.count(said) == 1
