@@ -23,7 +23,6 @@ from local import models as local_models
 from local.environments import python_of
 from local.stack.parts import node_configuration
 from nightshift.jobset.identity import digest_name
-from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.verdict.outcome import Ending, classify
 from nightshift.jobset.verdict.starts import starts_of
@@ -41,7 +40,7 @@ from nightshift.settings import Settings
 from nightshift.spec import JobSpec
 from nightshift.store import open_store
 from tests.builders import a_spec, bound, write_input
-from tests.integration.runtime.agents import AgentProcess
+from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 
 BUCKET: Final = "runs"
 MAX_TOKENS: Final = 32
@@ -169,7 +168,7 @@ class Place:
 
     def _infer(self, spec: JobSpec, run: RunRef, plan: Plan) -> float:
         """Seconds from the JobSet's start to the last commit."""
-        runtime = LocalRuntime(self.settings.local_folder)
+        runtime = LocalUnderTest(Path(self.settings.local_folder))
         name = digest_name(spec.job, "benchmark", run.prefix, 1)
         began = time.time()
         runtime.submit(render(spec, run, plan, self.settings, name=name))

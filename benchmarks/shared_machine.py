@@ -18,11 +18,10 @@ from benchmarks.report import PLUGINS, Report, say, spread
 from benchmarks.runs import Run, prepare, short_sentences
 from local import hub, vllm
 from local.environments import python_of
-from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.manifest.constants import DRIVER
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
-from tests.integration.runtime.agents import AgentProcess
+from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 
 ROWS: Final = 20_000
 TIMES: Final = 3
@@ -89,7 +88,7 @@ def _night(folder: Path, side: Side, rows: int) -> Night:
     run = prepare(folder / "bucket", rows, chunk_rows=chunk_rows, texts=short_sentences, workers=side.workers, **JOB)
     with _agent(folder, side) as agent:
         began = time.monotonic()
-        LocalRuntime(agent.state).submit(_manifest(run))
+        LocalUnderTest(agent.state).submit(_manifest(run))
         drivers = _to_the_end(agent, side.workers, began + PATIENCE_S)
         seconds = time.monotonic() - began
     run.check(0)

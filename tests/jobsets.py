@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from local.runtime.folder import AgentFolder
+from local.runtime.folder import REFUSED, STATUS_VERSION, AgentFolder
 from local.runtime.objects import container_status, objects, refused, terminated
 from local.runtime.policy import JobEnd
 from local.runtime.records import JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
-from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION
 from nightshift.jobset.manifest.render import render
 from nightshift.settings import Settings
 from tests.builders import RUN, a_plan, a_spec

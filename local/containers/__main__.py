@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from local.environments import environment_dir
+from local.environments import ROOT, environment_dir
 from local.stack import stack
 from local.stack.parts import node_configuration
 
+PORT: Final = 8001
+"""Of the agent's API in its container."""
 PASSED_ON: Final = ("NIGHTSHIFT_", "STORAGE_", "BIGQUERY_", "GOOGLE_", "NO_")
 """The variables that the agent's pods get too, by how they begin."""
 
@@ -26,9 +28,12 @@ def agent() -> None:
     driver = environment_dir("driver") / "bin"
     env = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     config = state / "agent-config.json"
-    config.write_text(json.dumps(node_configuration(env, driver, environment_dir("server") / "bin", {}), indent=1))
-    python = str(driver / "python")
-    os.execv(python, [python, "-m", "local.runtime", "--state", str(state), "--config", str(config)])
+    node = node_configuration(env, driver, environment_dir("server") / "bin", {})
+    # By the name that Airflow's containers know it by.
+    config.write_text(json.dumps({**node, "host": "agent", "port": PORT}, indent=1))
+    python, package = str(environment_dir("emulators") / "bin" / "python"), {"PYTHONPATH": str(ROOT / "plugins")}
+    command = [python, "-m", "local.runtime", "--state", str(state), "--config", str(config)]
+    os.execve(python, command, {**os.environ, **package})
 
 
 def bucket() -> None:

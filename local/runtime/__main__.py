@@ -18,7 +18,7 @@ from local.runtime.folder import AgentFolder
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m local.runtime", description="Runs JobSets as local processes.")
-    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="state folder, shared with LocalRuntime")
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="folder for all of its state; made if missing")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="JSON: images, env, max_pods, ...")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)

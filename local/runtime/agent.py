@@ -19,8 +19,8 @@ the rest):
   ignore it and delay the end of its pod by the whole grace period. Also, its children can kill it, which they cannot there.
 - Both output streams of a container are one file, in the order of writing; a cluster reads them side by side.
 - A replacement pod always waits for the end of the pod that it replaces (podReplacementPolicy: Failed).
-- A manifest that came through the state folder is checked only when the agent looks at it: if it does not support it, the
-  JobSet fails with the reason ManifestRefused, and so does the task that waits for it. `local.runtime.api` refuses it at once.
+- A JobSet that an agent of another release has begun fails with the reason ManifestRefused, and so does the task that waits
+  for it.
 - A pod that was lost with its agent stays, as Failed, until its JobSet goes.
 - Queues and placement (Kueue labels, nodeSelector, tolerations, resources) have no effect: there is one node, which holds
   as many pods as its configuration says.
@@ -42,13 +42,12 @@ from local.runtime.api import Api, objects_by_name
 from local.runtime.config import AgentConfig
 from local.runtime.controller import Controller, Node, OtherRelease
 from local.runtime.fields import ManifestError
-from local.runtime.folder import AgentFolder, AgentJobSetFolder
+from local.runtime.folder import REFUSED, STATUS_VERSION, AgentFolder, AgentJobSetFolder
 from local.runtime.objects import Objects, refused
 from local.runtime.process import STATE_MARK, kill_marked
 from local.runtime.server import Server
 from local.runtime.shim import become_subreaper
 from local.runtime.spec import read_manifest
-from nightshift.jobset.local.folder import REFUSED, STATUS_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class Agent:
         self._state.clean()
         self._adopt()
         self.publish()
-        server = Server(self._api, self._config.port)
+        server = Server(self._api, self._config.host, self._config.port)
         server.start()
         self._state.write_kubeconfig(server.url)
         self._state.announce(time.time())

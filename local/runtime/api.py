@@ -1,10 +1,10 @@
-"""Kubernetes' API in front of the agent, on 127.0.0.1: the part of it that nightshift uses, as strict as Kubernetes' documents.
+"""Kubernetes' API in front of the agent: the part of it that nightshift uses, as strict as Kubernetes' documents.
 
     /version, /apis/GROUP, /apis/GROUP/VERSION, /api/v1       what is served
     jobsets (jobset.x-k8s.io/v1alpha2)                        create, get, list, watch, merge patch, delete in the foreground
     jobs (batch/v1), pods, events                             get, list, watch
     pods/NAME/log, pods/NAME/eviction                         read, follow; create
-    selfsubjectreviews, selfsubjectaccessreviews              the caller may do what is served, and nothing else
+    selfsubjectreviews, selfsubjectaccessreviews              the caller may do everything, as an administrator
 
 Everything else is answered with a Status object and 404, or 405 for another verb. So there is no Kueue: its groups are 404.
 

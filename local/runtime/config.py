@@ -44,7 +44,7 @@ class AgentConfig:
     restart_backoff_s: wait before the second restart of a sidecar, doubling to 5 min (the first restart is immediate).
     shutdown_grace_s: longest grace period of pods when a signal ends the agent, as on GKE Spot.
     poll_s: how often the agent checks for requests.
-    port: of its API, on 127.0.0.1; 0 for any free one.
+    host, port: of its API: the address of this machine at which clients reach it; 0 for any free port.
     """
 
     images: Mapping[str, ImageConfig] = field(default_factory=dict)
@@ -56,6 +56,7 @@ class AgentConfig:
     restart_backoff_s: float = 10.0
     shutdown_grace_s: float = 15.0
     poll_s: float = 0.2
+    host: str = "127.0.0.1"
     port: int = 0
 
     def share(self, pods: int) -> int:
@@ -83,8 +84,9 @@ def load_config(path: Path) -> AgentConfig:
             raise AgentConfigError(f"{path}: {key}: {values[key]!r} is not a whole number above 0")
     if not isinstance(values.get("port", 0), int) or not 0 <= values.get("port", 0) < 1 << 16:
         raise AgentConfigError(f"{path}: port: {values['port']!r} is not a port")
-    if not isinstance(values.get("node_name", ""), str):
-        raise AgentConfigError(f"{path}: node_name: not a text")
+    for key in ("node_name", "host"):
+        if not isinstance(values.get(key, ""), str):
+            raise AgentConfigError(f"{path}: {key}: not a text")
     read = {name: _read_image(image, f"{path}: images[{name!r}]") for name, image in images.items()}
     return AgentConfig(**{**values, "images": read, "env": env})
 

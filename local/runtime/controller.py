@@ -16,12 +16,11 @@ from typing import Any, Final
 
 from local.runtime import policy
 from local.runtime.config import AgentConfig
-from local.runtime.folder import AgentJobSetFolder
+from local.runtime.folder import STATUS_VERSION, AgentJobSetFolder
 from local.runtime.objects import EVICTED, objects
 from local.runtime.pod import Pod, Ports
 from local.runtime.records import JobSetRecord, PodRecord
 from local.runtime.spec import read_manifest
-from nightshift.jobset.local.folder import STATUS_VERSION
 
 log = logging.getLogger(__name__)
 
@@ -118,9 +117,7 @@ class Controller:
         self.folder.ask_eviction(pod)
 
     def _suspended(self) -> bool:
-        if self.folder.paused():
-            return True
-        return bool(self.object["spec"].get("suspend")) and not self.folder.resume_asked()
+        return bool(self.object["spec"].get("suspend"))
 
     def _rest(self, now: float) -> None:
         """Suspended: pods end, finished indexes stay. An end that was decided before is carried out."""

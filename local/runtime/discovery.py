@@ -56,12 +56,6 @@ def review(kind: str, body: dict[str, Any]) -> dict[str, Any]:
         raise Refusal(400, f"{body.get('kind')} cannot be handled as a {kind}")
     if kind == "SelfSubjectReview":
         return {**body, "status": {"userInfo": {"username": USER}}}
-    asked = (body.get("spec") or {}).get("resourceAttributes")
-    if not isinstance(asked, dict):
+    if not isinstance((body.get("spec") or {}).get("resourceAttributes"), dict):
         raise Refusal(422, "spec.resourceAttributes: the local runtime is asked about resources alone")
-    resource = "/".join(filter(None, (asked.get("resource"), asked.get("subresource"))))
-    allowed = any(
-        version.rpartition("/")[0] == asked.get("group", "") and asked.get("verb") in resources.get(resource, ("", ()))[1]
-        for version, resources in SERVED.items()
-    )
-    return {**body, "status": {"allowed": allowed}}
+    return {**body, "status": {"allowed": True}}

@@ -1,4 +1,21 @@
-"""The agent's half of the state folder (`nightshift.jobset.local.folder` has the client's): what only the agent writes."""
+"""The folder of one agent: each file is written so that no reader sees half of it.
+
+STATE/agent.lock                        held by the agent; a second one refuses to start
+STATE/agent.json                        exists while an agent is ready: {"pid", "started"}; touched every second
+STATE/jobsets/NAME/manifest.json        what was submitted; created once, never changed
+STATE/kubeconfig                        leads to the agent's API (`local.runtime.api`)
+STATE/jobsets/NAME/object.json          the JobSet as the API has it, once it was changed there; without its status
+STATE/jobsets/NAME/status.json          {"version", "jobset", "jobs", "pods", "events", "state"}; replaced atomically. The
+                                        objects are what a cluster's API serves; "state": the agent's own records
+STATE/jobsets/NAME/pods.json            live pods: {POD: {"ports": containerPort's name -> port, "pids": container ->
+                                        process id of its main process}}, for tests that kill
+STATE/jobsets/NAME/stop                 exists from the time at which its deletion was asked for
+STATE/jobsets/NAME/evict/POD            the pod is to be evicted: SIGTERM, its grace period, SIGKILL
+STATE/jobsets/NAME/logs/POD/CONTAINER.log   output of a container; of its later lives: CONTAINER.1.log, ...
+STATE/jobsets/NAME/pods/POD             working folder of the pod's processes, removed when the pod ends
+STATE/ended/TIME-NAME/                  status.json, manifest.json and logs/ of a JobSet that is gone; the last 20 are kept,
+                                        and of each log its end
+"""
 
 from __future__ import annotations
 
@@ -15,9 +32,17 @@ import uuid
 from pathlib import Path
 from typing import Any, Final
 
-from nightshift.jobset.local.folder import ENDED, ENDED_MOST, JobSetFolder, StateFolder, sync_folder, write_atomic
 from nightshift.jobset.observation import moment
 
+STATUS_VERSION: Final = 2
+"""The format of status.json, in its field ``version``."""
+REFUSED: Final = "ManifestRefused"
+"""Reason of the condition Failed if the agent cannot run the JobSet's manifest; the message says why."""
+
+ENDED: Final = "ended"
+"""The folder with what is kept of JobSets that are gone: TIME-NAME/, with their last status and their logs."""
+ENDED_MOST: Final = 20
+"""The newest JobSets that are kept there."""
 LOG_BYTES_MOST: Final = 1 << 20
 LOGS_MOST: Final = 200
 """What is kept of a JobSet that is gone: the end of so many logs, the newest."""
@@ -28,8 +53,68 @@ SOCKET_NAME_MOST: Final = 40
 _ID_BYTES: Final = 6
 
 
-class AgentJobSetFolder(JobSetFolder):
+def write_atomic(path: Path, value: Any, *, durable: bool = True) -> None:
+    """Replaces a JSON file. durable: it survives a power loss once this has returned."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    temporary.replace(path)
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _touch(path: Path) -> None:
+    """Creates an empty file, durably. Raises FileNotFoundError when its folder is gone."""
+    path.touch()
+    sync_folder(path.parent)
+
+
+class AgentJobSetFolder:
     """Files of one JobSet. Methods raise FileNotFoundError if the folder is gone."""
+
+    def __init__(self, state: Path, name: str) -> None:
+        self.name = name
+        self.state = state
+        self.path = state / "jobsets" / name
+
+    def manifest(self) -> Any:
+        return json.loads((self.path / "manifest.json").read_text("utf-8"))
+
+    def created_at(self) -> float:
+        return (self.path / "manifest.json").stat().st_mtime
+
+    def read_status(self) -> dict[str, Any] | None:
+        """What the agent wrote last; None before that."""
+        try:
+            return dict(json.loads((self.path / "status.json").read_text("utf-8")))
+        except FileNotFoundError:
+            self.created_at()
+            return None
+
+    def ask_stop(self) -> None:
+        _touch(self.path / "stop")
+
+    def stop_asked_at(self) -> float | None:
+        """In seconds since the epoch; None without a request."""
+        try:
+            return (self.path / "stop").stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def log(self, pod: str, container: str, life: int = 0) -> Path:
+        """life: how often the container was started before. Names of containers have no dots."""
+        return self.path / "logs" / pod / (f"{container}.{life}.log" if life else f"{container}.log")
 
     def write_status(self, value: dict[str, Any]) -> None:
         write_atomic(self.path / "status.json", value)
@@ -49,9 +134,6 @@ class AgentJobSetFolder(JobSetFolder):
 
     def write_object(self, value: dict[str, Any]) -> None:
         write_atomic(self.path / "object.json", value)
-
-    def resume_asked(self) -> bool:
-        return (self.path / "resume").exists()
 
     def evictions_asked(self) -> list[str]:
         try:
@@ -95,11 +177,39 @@ class AgentJobSetFolder(JobSetFolder):
         shutil.rmtree(trash, ignore_errors=True)
 
 
-class AgentFolder(StateFolder):
+class AgentFolder:
     """The whole folder of one node."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
 
     def jobset(self, name: str) -> AgentJobSetFolder:
         return AgentJobSetFolder(self.path, name)
+
+    def names(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self.path / "jobsets").iterdir())
+        except FileNotFoundError:
+            return []
+
+    def create(self, name: str, manifest: Any) -> None:
+        """Raises FileExistsError if the name is taken; if several race, one wins."""
+        target = self.jobset(name).path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path / "new" / f"{name}.{secrets.token_hex(4)}"
+        new.mkdir(parents=True)
+        try:
+            write_atomic(new / "manifest.json", manifest)
+            try:
+                # Renaming a folder onto one that is not empty fails: that is the create-only check.
+                new.rename(target)
+            except OSError as error:
+                if target.exists():
+                    raise FileExistsError(name) from error
+                raise
+            sync_folder(target.parent)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
 
     def lock(self) -> int | None:
         """Makes this process the agent of the folder, for as long as it lives. None if another one is."""

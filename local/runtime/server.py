@@ -11,7 +11,6 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-HOST: Final = "127.0.0.1"
 KEEP_ALIVE_S: Final = 600
 """Clients pool connections. If one is closed just as it is used again, a request fails that may not be repeatable."""
 
@@ -24,11 +23,11 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """port: 0 for any free one."""
+    """host: an address of this machine. port: 0 for any free one."""
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        self._socket = socket.create_server((HOST, port))
-        self.url = f"http://{HOST}:{self._socket.getsockname()[1]}"
+    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+        self._socket = socket.create_server((host, port))
+        self.url = f"http://{host}:{self._socket.getsockname()[1]}"
         config = uvicorn.Config(
             app,
             http="h11",

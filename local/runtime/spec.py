@@ -1,7 +1,7 @@
 """Reads the part of a JobSet manifest that the local runtime carries out.
 
 Unsupported fields that would change behaviour are refused by name: a manifest that passes does here what it does on GKE,
-except for what the docstring of `nightshift.jobset.local` lists. Fields of placement, identity and resources are accepted
+except for what the docstring of `local.runtime.agent` lists. Fields of placement, identity and resources are accepted
 without effect.
 """
 
@@ -16,10 +16,11 @@ from local.runtime.fields import Fields, ManifestError
 from local.runtime.model import ContainerSpec, JobSetSpec, PodTemplate, Probe
 from local.runtime.policy import Action, IndexedJob, Rule
 from nightshift.jobset.labels import INDEX_ANNOTATION, JOBSET_API_VERSION, PORT_ENV_ANNOTATION
-from nightshift.jobset.local.shape import LABEL_MAX, is_dns_label
 
 FIELD_PATHS: Final = ("metadata.name", "metadata.namespace", f"metadata.annotations['{INDEX_ANNOTATION}']", "spec.nodeName")
 CPU_REQUEST: Final = "requests.cpu"
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+LABEL_MAX: Final = 63
 _SUFFIX: Final = 6
 """Length of a pod name's end after the index: a dash and five random characters."""
 
@@ -272,7 +273,7 @@ def _read_probe(fields: Fields | None, ports: dict[str, int]) -> Probe | None:
 
 
 def _check_dns_label(text: str, where: str) -> None:
-    if not is_dns_label(text):
+    if len(text) > LABEL_MAX or not _DNS_LABEL.fullmatch(text):
         raise ManifestError(f"{where}: {text!r} is not a DNS label (a-z, 0-9 and dashes, {LABEL_MAX} characters at most)")
 
 

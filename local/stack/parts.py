@@ -29,7 +29,7 @@ PORTS: Final[dict[str, tuple[str, ...]]] = {
     "bigquery": ("bigquery", "bigquery_grpc"),
     "pubsub": ("pubsub", "pubsub_control"),
     "postgres": ("postgres",),
-    "agent": (),
+    "agent": ("runtime",),
     "airflow": airflow.PORTS,
 }
 DRIVER_IMAGE: Final = "nightshift/driver:0.3.0"
@@ -80,7 +80,7 @@ def build(
         "bigquery": lambda: _bigquery(folder, ports, shared),
         "pubsub": lambda: _pubsub(folder, ports),
         "postgres": lambda: _postgres(folder, ports),
-        "agent": lambda: _agent(folder, life, shared),
+        "agent": lambda: _agent(folder, life, shared, ports["runtime"]),
         "airflow": lambda: _airflow(folder, ports, shared, choice),
     }
     return [makers[name]() for name in NAMES if name in names]
@@ -124,7 +124,7 @@ def _postgres(folder: Folder, ports: Mapping[str, int]) -> Part:
     return Part("postgres", (python, *command), {}, f"{HOST}:{port}", lambda _pid, _since: access.problem(port))
 
 
-def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
+def _agent(folder: Folder, life: str, shared: Mapping[str, str], port: int) -> Part:
     python, package = _program("emulators", "python"), {"PYTHONPATH": str(installed())}
     command = ("-m", "local.runtime", "--state", str(folder.runtime), "--config", str(folder.runtime_config))
     beat = folder.runtime / "agent.json"
@@ -144,7 +144,7 @@ def _agent(folder: Folder, life: str, shared: Mapping[str, str]) -> Part:
     own = {marks.STACK: str(folder.path), marks.LIFE: life, marks.PART: "agent", **marks.TITLES_KEEP_ENVIRONMENT}
     # The source that Airflow has, even if a file of this clone changes while the stack is up.
     node = node_configuration({**shared, **own}, driver, server, package)
-    folder.runtime_config.write_text(json.dumps(node, indent=1))
+    folder.runtime_config.write_text(json.dumps({**node, "host": HOST, "port": port}, indent=1))
     # Its pods have 15 s to drain.
     return Part("agent", (python, *command), {**shared, **package}, f"local:{folder.runtime}", probe, stop_s=25)
 

@@ -130,7 +130,7 @@ GROUPS: Final = (
     _group(
         "integration/runtime",
         "local/runtime/tests tests/integration/runtime",
-        "local/runtime plugins/nightshift/jobset/local",
+        "local/runtime plugins/nightshift/jobset/kubernetes",
         "test",
         60,
         180,

@@ -58,7 +58,7 @@ class Settings:
     dataset: BigQuery dataset for staging tables, dead letters and the audit table.
     runtime: ``kubernetes`` for the cluster of the Kubernetes connection,
         ``gke:projects/PROJECT/locations/LOCATION/clusters/CLUSTER`` for a GKE cluster through the Google connection, or
-        ``local:FOLDER`` for the local runtime with its state in FOLDER.
+        ``local:FOLDER`` for the local runtime, whose address is in FOLDER/kubeconfig.
     namespace: Kubernetes namespace of the JobSets.
     driver_image, server_image: images of a worker's two containers.
     stream_image: of a stream's subscribers.

@@ -17,7 +17,6 @@ import pytest
 from local import models
 from local.environments import python_of
 from local.stack.parts import node_configuration
-from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.manifest.constants import DRIVER, SERVER
 from nightshift.jobset.manifest.render import render
 from nightshift.jobset.observation import condition
@@ -27,7 +26,7 @@ from tests.builders import a_spec
 from tests.chaos.inputs import real_texts
 from tests.integration.driver.runs import PLUGINS, PreparedRun
 from tests.integration.driver.tables import prepare_table
-from tests.integration.runtime.agents import AgentProcess
+from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
 from tests.integration.runtime.manifests import wait_for
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1700)]
@@ -64,8 +63,8 @@ class Night:
         self.runtime.submit(manifest)
 
     @property
-    def runtime(self) -> LocalRuntime:
-        return LocalRuntime(self.agent.state)
+    def runtime(self) -> LocalUnderTest:
+        return LocalUnderTest(self.agent.state)
 
     @property
     def pod(self) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.runtime.folder import LOG_BYTES_MOST, SOCKET_PATH_MOST, AgentFolder
-from nightshift.jobset.local.folder import ENDED, ENDED_MOST
+from local.runtime.folder import ENDED, ENDED_MOST, LOG_BYTES_MOST, SOCKET_PATH_MOST, AgentFolder
 
 pytestmark = pytest.mark.unit
 

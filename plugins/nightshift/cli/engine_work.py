@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 def world_here(environment: Mapping[str, str]) -> World:
     """Raises SettingsError, PricesError, NoAccount."""
-    from nightshift.jobset.local.client import local_runtime
     from nightshift.planner.costs.prices import load_prices
     from nightshift.settings import Settings
     from nightshift.trial.world import World
@@ -29,7 +28,7 @@ def world_here(environment: Mapping[str, str]) -> World:
         store=open_bucket(f"gs://{at.settings.bucket}"),
         settings=at.settings,
         warehouse=warehouse,
-        runtime=lambda: local_runtime(at.settings) or apart(at.runtime),
+        runtime=lambda: apart(at.runtime),
         prices=load_prices(environment.get("NIGHTSHIFT_PRICES")),
         environment=environment,
         say=lambda sentence: print(f"{sentence}.", file=sys.stderr, flush=True),

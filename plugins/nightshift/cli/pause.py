@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,6 +11,7 @@ from nightshift import cli, exits
 from nightshift.cli import trouble
 from nightshift.cli.target import NAMES, target
 from nightshift.fields.arguments import option
+from nightshift.hooks.deployment import PATIENCE_S
 from nightshift.store import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -71,17 +71,9 @@ def _apply(command: str, url: str, asked: PauseRequest) -> int:
 
 def _runtime() -> Runtime:
     """Raises ImportError without Airflow, whose connections lead to a cluster, and any exception of theirs."""
-    from nightshift.jobset.local.client import LocalRuntime
+    from nightshift.hooks.runtime import runtime_for
     from nightshift.settings import Settings
 
-    kind, _, folder = os.environ.get("NIGHTSHIFT_RUNTIME", "").partition(":")
-    if kind == "local":
-        return LocalRuntime(folder)
-    settings = Settings.from_environment()
-    from nightshift.hooks.deployment import Deployment
-    from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
-
-    api = Deployment(settings).cluster()
-    if api is None:
-        raise LookupError(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}, which names no cluster")
-    return KubernetesRuntime(api, settings.namespace)
+    reached = runtime_for(Settings.from_environment())
+    reached.api.patience_s = PATIENCE_S
+    return reached.runtime

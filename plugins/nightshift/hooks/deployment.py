@@ -115,9 +115,11 @@ class Deployment:
 
     @cached_property
     def _cluster(self) -> JobSetApi | None:
+        """None for the local runtime, which has no queues, nodes or accounts to ask about."""
         from nightshift.hooks.runtime import runtime_for
 
+        if self.settings.local_folder:
+            return None
         api = runtime_for(self.settings).api
-        if api is not None:
-            api.patience_s = PATIENCE_S
+        api.patience_s = PATIENCE_S
         return api

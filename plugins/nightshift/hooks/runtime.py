@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -16,17 +16,21 @@ if TYPE_CHECKING:
     from nightshift.settings import Settings
 
 
+KUBECONFIG: Final = "kubeconfig"
+"""In the folder of the local runtime: where its API is."""
+
+
 class NoSuchRuntime(AirflowFailException):
     """NIGHTSHIFT_RUNTIME names a runtime that does not exist, or another one than that of a JobSet."""
 
 
 @dataclass(frozen=True)
 class ReachedRuntime:
-    """api: the cluster's; None for the local runtime. connection: the arguments with which a hook, or a trigger, reaches it."""
+    """api: the cluster's. connection: the arguments with which a hook, or a trigger, reaches it."""
 
     runtime: Runtime
-    api: JobSetApi | None = None
-    connection: Mapping[str, Any] = field(default_factory=dict)
+    api: JobSetApi
+    connection: Mapping[str, Any]
 
     @property
     def is_gke(self) -> bool:
@@ -36,25 +40,22 @@ class ReachedRuntime:
 
 def runtime_for(settings: Settings) -> ReachedRuntime:
     """Raises NoSuchRuntime."""
-    from nightshift.jobset.local.client import local_runtime
-
-    if local := local_runtime(settings):
-        return ReachedRuntime(local)
     if settings.runtime == "kubernetes":
-        return _kubernetes(settings)
+        return _kubernetes(settings, {"kubernetes_conn_id": settings.kubernetes_conn_id})
+    if settings.local_folder:
+        return _kubernetes(settings, {"config_file": f"{settings.local_folder}/{KUBECONFIG}"})
     if found := GKE_CLUSTER.fullmatch(settings.runtime):
         return _gke(settings, found.groupdict())
     raise NoSuchRuntime(f"NIGHTSHIFT_RUNTIME is {settings.runtime!r}. Write 'kubernetes', '{GKE_FORM}' or 'local:FOLDER'.")
 
 
-def _kubernetes(settings: Settings) -> ReachedRuntime:
+def _kubernetes(settings: Settings, connection: dict[str, Any]) -> ReachedRuntime:
+    """connection: the trigger's arguments."""
     from nightshift.hooks.jobset import JobSetHook
     from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 
-    hook = JobSetHook(conn_id=settings.kubernetes_conn_id)
-    return ReachedRuntime(
-        KubernetesRuntime(hook, settings.namespace), hook, {"kubernetes_conn_id": settings.kubernetes_conn_id}
-    )
+    hook = JobSetHook(conn_id=connection.get("kubernetes_conn_id"), config_file=connection.get("config_file"))
+    return ReachedRuntime(KubernetesRuntime(hook, settings.namespace), hook, connection)
 
 
 def _gke(settings: Settings, cluster: dict[str, Any]) -> ReachedRuntime:

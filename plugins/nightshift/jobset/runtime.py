@@ -1,7 +1,7 @@
 """The interface a runtime offers: submit a JobSet manifest, observe it, stop it, read its logs.
 
-Two runtimes implement it: a Kubernetes cluster, and the local one (`nightshift.jobset.local`) that runs the same manifest's
-pods as processes. Callers may be tested against either.
+`nightshift.jobset.kubernetes.runtime` implements it for every cluster, and for the local runtime, which serves the same API and
+runs the pods as processes.
 """
 
 from __future__ import annotations

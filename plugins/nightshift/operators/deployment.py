@@ -12,34 +12,23 @@ from nightshift.hooks.runtime import runtime_for
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
-    from nightshift.jobset.kubernetes.api import JobSetApi
     from nightshift.jobset.runtime import Runtime
     from nightshift.settings import Settings
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """runtime: for the task. trigger: makes what waits; takes jobsets, deadline, owner, get_logs and limits as keywords.
-
-    has_profiles: whether compute profiles make a difference there. api: the cluster's; None for the local runtime.
-    """
+    """runtime: for the task. trigger: makes what waits; takes jobsets, deadline, owner, get_logs and limits as keywords."""
 
     runtime: Runtime
     trigger: Callable[..., BaseTrigger]
-    has_profiles: bool = True
-    api: JobSetApi | None = None
 
 
 def deployment_for(settings: Settings) -> Deployment:
     """Raises NoSuchRuntime for a runtime that does not exist."""
     reached = runtime_for(settings)
-    if reached.api is None:
-        from nightshift.triggers.local import LocalJobSetTrigger
-
-        return Deployment(reached.runtime, LocalJobSetTrigger, has_profiles=False)
     if reached.is_gke:
         from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger as Trigger
     else:
         from nightshift.triggers.jobset import KubernetesJobSetTrigger as Trigger  # type: ignore[assignment]
-    trigger = partial(Trigger, namespace=settings.namespace, **reached.connection)
-    return Deployment(reached.runtime, trigger, api=reached.api)
+    return Deployment(reached.runtime, partial(Trigger, namespace=settings.namespace, **reached.connection))

@@ -256,7 +256,6 @@ class InferOperator(JobSetTask, RunOperator):
             rate,
             start_up_s,
             limits,
-            self.deployment.has_profiles,
             price=self._price,
             currency=self._prices.currency,
         )
@@ -284,18 +283,14 @@ class InferOperator(JobSetTask, RunOperator):
     def _followed(self, waited: Waited) -> dict[str, Any]:
         from nightshift.jobset.fleet import fallback
 
-        found: dict[str, Any] = {"name": waited.name, "uid": waited.uid}
-        if not self.deployment.has_profiles:
-            return found
-        hosts = self.night.hosts(waited.live.profile)
-        return {**found, "min_running": fallback.enough(waited.live.size(self.plan.workers) * hosts)}
+        pods = waited.live.size(self.plan.workers) * self.night.hosts(waited.live.profile)
+        return {"name": waited.name, "uid": waited.uid, "min_running": fallback.enough(pods)}
 
     def _limits(self, waited: list[Waited], deadline: float) -> dict[str, Any]:
         """When to interrupt the wait to decide about the next profile, if there is one."""
         from nightshift.jobset.fleet import fallback
 
-        last = {each.live.profile for each in waited} == {self.spec.compute.profiles[-1]}
-        if last or not self.deployment.has_profiles:
+        if {each.live.profile for each in waited} == {self.spec.compute.profiles[-1]}:
             return {}
         return {
             "startup_timeout": min(fallback.PATIENCE_S, (deadline - time.time()) / fallback.PATIENCE_SHARE),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from functools import cached_property
@@ -15,7 +15,6 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from nightshift.fields.terminal import harmless
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.triggers.ended import ended_by_a_person
-from nightshift.triggers.first_ending import first_ending
 from nightshift.triggers.log_flush import logged_lines_taken
 from nightshift.triggers.night_gauges import NightGauges
 from nightshift.triggers.polling import BACKOFF_FACTOR, BACKOFF_MAX_S, SETTLE_S
@@ -136,7 +135,7 @@ class KubernetesJobSetTrigger(BaseTrigger):
         self._followers = dict(zip([each["name"] for each in self.jobsets], followers, strict=True))
         watch = None if self.look is None else await asyncio.to_thread(self._watch, self.look)
         try:
-            found = await first_ending(
+            found = await _first_ending(
                 [follower.run() for follower in followers],
                 watch.until_needed(self._counts, self._paused, self._reachable, self._pods) if watch else None,
                 lambda: asyncio.gather(*(follower.note() for follower in followers)),
@@ -256,3 +255,29 @@ def jobset_event(
         look=look,
         before=before,
     ).to_json()
+
+
+async def _first_ending(
+    following: Sequence[Coroutine[Any, Any, Followed]],
+    needed: Coroutine[Any, Any, None] | None,
+    note: Callable[[], Awaitable[Any]] | None = None,
+) -> tuple[int, Followed] | None:
+    """The number and the result of the first of `following` to end; None if `needed` ends first. Cancels the others.
+
+    needed: ends when the task has a decision to make. note: called then, while the others still follow.
+    """
+    tasks = [asyncio.create_task(each) for each in following]
+    watching = [asyncio.create_task(needed)] if needed else []
+    try:
+        await asyncio.wait([*tasks, *watching], return_when=asyncio.FIRST_COMPLETED)
+        for number, task in enumerate(tasks):
+            if task.done():
+                return number, task.result()
+        watching[0].result()
+        if note:
+            await note()
+        return None
+    finally:
+        for each in (*tasks, *watching):
+            each.cancel()
+        await asyncio.gather(*tasks, *watching, return_exceptions=True)

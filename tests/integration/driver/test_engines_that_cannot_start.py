@@ -17,17 +17,16 @@ from local import models, vllm
 from local.environments import python_of
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, Cause
-from nightshift.operators.deployment import Deployment
+from nightshift.operators.deployment import deployment_for
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
 from nightshift.run.names import canonical_json
 from nightshift.run.observed.pods_kept import load
 from nightshift.run.observed.pods_now import Stage
 from nightshift.settings import Settings
-from nightshift.triggers.local import LocalJobSetTrigger
 from tests.builders import RUN, a_plan, a_record, a_spec
 from tests.integration.driver.vllm import MINILM
-from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
+from tests.integration.runtime.agents import AgentProcess
 from tests.unit.operators.infer_night import a_context
 
 pytestmark = pytest.mark.integration
@@ -69,10 +68,9 @@ def the_error(
     settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", server_image=image, pod_patch=pod_patch)
     for name in ("bucket", "project", "runtime"):
         monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))
-    runtime = LocalUnderTest(agent.state)
     with DAG("job", schedule=None):
         task = Night(task_id="infer", run_prefix=RUN.prefix, terms="")
-    task.__dict__.update(settings=settings, store=store, deployment=Deployment(runtime, LocalJobSetTrigger, has_profiles=False))
+    task.__dict__.update(settings=settings, store=store, deployment=deployment_for(settings))
     began = time.monotonic()
 
     with pytest.raises(JobSetApplicationFailure) as raised:

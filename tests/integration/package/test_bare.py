@@ -42,7 +42,7 @@ COMMANDS = {
     "schema": Said("", 0, "{"),
     "runs": Said("", 2, "nightshift runs: NIGHTSHIFT_BUCKET is not set"),
     "status": Said("job", 2, "nightshift status: NIGHTSHIFT_BUCKET is not set"),
-    "pause": Said("file://{home}/" + RUN, 0, f"{RUN} is paused by ", {"NIGHTSHIFT_RUNTIME": "local:{home}/state"}),
+    "pause": Said("file://{home}/" + RUN, 75, f"{RUN} is paused by ", DEPLOYMENT),
     "resume": Said("file://{home}/" + RUN, 2, f"nightshift resume: {RUN} is not paused"),
     "preview": lacks("job.yaml", "preview", "httptools", "airflow,driver", **DEPLOYMENT),
     "tune": lacks("job.yaml", "tune", "httptools", "airflow,driver", **DEPLOYMENT),

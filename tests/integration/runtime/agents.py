@@ -12,23 +12,38 @@ from typing import Any
 
 from local.runtime.folder import AgentFolder
 from local.runtime.process import STATE_MARK, marked
-from nightshift.jobset.local.client import LocalRuntime
+from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
+from tests.cluster.runtime import Api
+from tests.folder_cluster import FolderRuntime
 from tests.integration.runtime.manifests import IMAGE, wait_for
 
 PLUGINS = Path(__file__).parents[3] / "plugins"
 
 
-class LocalUnderTest(LocalRuntime):
-    """And the requests that only files can make: those of a person, or of a node, that the product never makes here."""
+class LocalUnderTest(FolderRuntime):
+    """The agent's folder, which also has pods that its API has no more. What changes a JobSet that runs goes over the API."""
 
     def __init__(self, state: Path) -> None:
         super().__init__(state)
-        self._jobsets = state / "jobsets"
+        self._kubeconfig = state / "kubeconfig"
+
+    def pause(self, name: str, note: str) -> None:
+        self._cluster().pause(name, note)
+
+    def resume(self, name: str) -> None:
+        self._cluster().resume(name)
+
+    def claim(self, name: str, uid: str, owner: str) -> None:
+        self._cluster().claim(name, uid, owner)
+
+    def mark_judged(self, name: str, uid: str, by: str) -> None:
+        self._cluster().mark_judged(name, uid, by)
 
     def evict(self, name: str, pod: str) -> None:
-        folder = self._jobsets / name / "evict"
-        folder.mkdir(exist_ok=True)
-        (folder / pod).touch()
+        self._state.jobset(name).ask_eviction(pod)
+
+    def _cluster(self) -> KubernetesRuntime:
+        return KubernetesRuntime(Api(self._kubeconfig), "default")
 
 
 class AgentProcess:

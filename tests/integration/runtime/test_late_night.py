@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,21 @@ import pytest
 from airflow.sdk import DAG
 from obstore.store import LocalStore
 
+from nightshift.hooks.runtime import runtime_for
 from nightshift.jobset.fleet import deadline, forecast, watch
 from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.jobset.fleet.watch import FleetWatch
+from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.labels import ROLE_LABEL
-from nightshift.operators.deployment import Deployment
+from nightshift.operators.deployment import deployment_for
 from nightshift.operators.infer import InferOperator
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
 from nightshift.run.names import canonical_json
 from nightshift.settings import Settings
-from nightshift.triggers.local import LocalJobSetTrigger
-from nightshift.triggers.polling import poll
 from tests.builders import RUN, WORK, a_plan, a_record, a_spec
-from tests.integration.runtime.agents import AgentProcess, LocalUnderTest
+from tests.integration.runtime.agents import AgentProcess
 from tests.integration.runtime.manifests import IMAGE, jobset
 from tests.unit.operators.infer_night import a_context
 
@@ -61,7 +62,7 @@ class SlowNight(InferOperator):
         return jobset(name, {"name": "driver", "image": IMAGE, "command": command}, job={"completions": completions})
 
 
-class Recorded(LocalUnderTest):
+class Recorded(KubernetesRuntime):
     """Remembers what was submitted."""
 
     submitted: list[int]
@@ -86,8 +87,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "HOLD_S", 2.0)
     monkeypatch.setattr(forecast, "PRIOR_S", 2.0)
     monkeypatch.setattr(forecast, "WINDOW_S", 6.0)
-    assert poll.__kwdefaults__ is not None
-    monkeypatch.setitem(poll.__kwdefaults__, "settle_s", 0)
+    monkeypatch.setattr("nightshift.triggers.jobset.SETTLE_S", 0)
+    monkeypatch.setattr("nightshift.jobset.kubernetes.follow.TICK_S", 0.2)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -104,15 +105,16 @@ def test_a_slow_night_gets_help_and_keeps_its_deadline(
     obstore.put(store, RUN.plan_path, canonical_json(plan))
     obstore.put(store, f"{RUN.prefix}/{plan['files'][0]['path']}", b"x" * plan["files"][0]["size"])
     monkeypatch.setattr(FleetWatch, "_store", store)
-    settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", workers_max=3)
+    settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", workers_max=3, namespace="default")
     for name in ("bucket", "project", "runtime"):
         monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))
-    runtime = Recorded(agent.state)
+    reached = deployment_for(settings)
+    runtime = Recorded(runtime_for(settings).api, settings.namespace)
     runtime.submitted = []
     with DAG("job", schedule=None):
         task = SlowNight(task_id="infer", run_prefix=RUN.prefix, terms="")
     task.ledger = tmp_path / "bucket" / WORK.ledger_folder
-    task.__dict__.update(settings=settings, store=store, deployment=Deployment(runtime, LocalJobSetTrigger, has_profiles=False))
+    task.__dict__.update(settings=settings, store=store, deployment=replace(reached, runtime=runtime))
 
     began = time.monotonic()
     done = task.execute(a_context())

@@ -75,7 +75,8 @@ def test_a_night_that_is_paused_in_the_middle(
     url = f"{night.url}/{night.run.prefix}"
     agent = AgentProcess(tmp_path)
     runtime = LocalUnderTest(agent.state)
-    monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{agent.state}")
+    for key, value in {"RUNTIME": f"local:{agent.state}", "BUCKET": "b", "PROJECT": "p", "NAMESPACE": "default"}.items():
+        monkeypatch.setenv(f"NIGHTSHIFT_{key}", value)
 
     def committed() -> set[str]:
         return {path.name for path in night.work.glob("ledger/*.parquet")}

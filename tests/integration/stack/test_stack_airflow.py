@@ -16,10 +16,14 @@ import pytest
 from local.stack import Stack, StackError, shell
 from local.stack.airflow import COMPONENTS
 from local.stack.folder import Folder
+from local.stack.parts import DRIVER_IMAGE
 from tests.airflow_cli import airflow
 from tests.builders import a_spec
+from tests.cluster.runtime import Api
+from tests.integration.runtime.manifests import jobset, sh
 from tests.integration.stack.support import AIRFLOW_PATIENCE_S, Airflow, wait_until
-from tests.jobsets import Agent
+from tests.unit.triggers.test_night_gauges import a_look
+from tests.unit.triggers.test_night_gauges import jobset as watched
 
 pytestmark = pytest.mark.integration
 
@@ -64,16 +68,20 @@ cron = "{minute} {hour} * * *"
 with DAG("due", schedule=nightly(cron), start_date=datetime(2026, 1, 1), catchup=False):
     Due(task_id="plan", spec={{"schedule": cron}})
 """
+NAMESPACE = "nightshift"
 # The task infer without what comes before its wait: a job whose DAG has an alert for `notify.late`.
 NIGHT = """
 import time
 from airflow.sdk import DAG, BaseOperator
 from nightshift.operators.notify import when_late
 from nightshift.spec import JobSpec
-from nightshift.triggers.local import LocalJobSetTrigger
+from nightshift.operators.deployment import deployment_for
+from nightshift.settings import Settings
 class Infer(BaseOperator):
     def execute(self, context):
-        trigger = LocalJobSetTrigger(jobsets=[{{"name": "night", "uid": ""}}], deadline=time.time() + 3600)
+        there = deployment_for(Settings.from_environment())
+        jobsets = [{{"name": "night", "uid": there.runtime.observe("night").jobset["metadata"]["uid"]}}]
+        trigger = there.trigger(jobsets=jobsets, deadline=time.time() + 3600, look={look})
         self.defer(trigger=trigger, method_name="execute_complete")
     def execute_complete(self, context, event):
         return event["ending"]
@@ -90,8 +98,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (folder / "dags" / "daily.py").write_text(DAILY)
     (folder / "dags" / "where.py").write_text(WHERE)
     late = a_spec(notify={"late": {"notifier": "nobody"}}).model_dump(mode="json")
-    (folder / "dags" / "night.py").write_text(NIGHT.format(spec=late))
-    with Stack(folder / "state", parts=("airflow",), dags=folder / "dags", by_the_clock=True) as stack:
+    (folder / "dags" / "night.py").write_text(NIGHT.format(spec=late, look=a_look(night=watched())))
+    with Stack(folder / "state", parts=("agent", "airflow"), dags=folder / "dags", by_the_clock=True) as stack:
         yield stack
     assert stack.processes() == []
 
@@ -209,8 +217,9 @@ def test_a_scheduled_run_waits_in_the_triggerer_until_it_is_due(stack: Stack) ->
 
 def test_a_person_stops_a_night_and_clears_it(stack: Stack) -> None:
     """The stop ends its pods and leaves why; the cleared DAG run, which has an alert for `late`, runs again and ends well."""
-    api, agent = Airflow(stack), Agent(stack.state / "runtime")
-    agent.create("night")
+    api, jobsets, done = Airflow(stack), Api(stack.state / "runtime" / "kubeconfig"), stack.state / "done"
+    manifest = jobset("night", sh(f"while [ ! -e {done} ]; do sleep 0.1; done", image=DRIVER_IMAGE))
+    jobsets.create_jobset(NAMESPACE, manifest)
     api.wait_for_dag("night")
     run = f"/api/v2/dags/night/dagRuns/{api('/api/v2/dags/night/dagRuns', {'logical_date': None})['dag_run_id']}"
 
@@ -220,7 +229,7 @@ def test_a_person_stops_a_night_and_clears_it(stack: Stack) -> None:
     # What is stopped before the triggerer has begun to wait gets no call of `on_kill`.
     wait_until(lambda: any(stack.state.rglob("dag_id=night/**/*.trigger.*.log")), "its trigger waits", AIRFLOW_PATIENCE_S)
     api(run, {"state": "failed"}, "PATCH")
-    wait_until(lambda: agent.was_asked_to_stop("night"), "its JobSet is deleted", AIRFLOW_PATIENCE_S)
+    wait_until(lambda: jobsets.observe(NAMESPACE, "night").jobset is None, "its JobSet is deleted", AIRFLOW_PATIENCE_S)
 
     def said() -> list[Any]:
         return [each["key"] for each in api(f"{run}/taskInstances/infer/xcomEntries")["xcom_entries"]]
@@ -228,11 +237,10 @@ def test_a_person_stops_a_night_and_clears_it(stack: Stack) -> None:
     wait_until(lambda: said() == ["error"], "the task keeps why it ended", AIRFLOW_PATIENCE_S)
     assert "A person stopped the night" in api(f"{run}/taskInstances/infer/xcomEntries/error?deserialize=true")["value"]
 
-    agent.remove("night")
-    agent.create("night")
+    jobsets.create_jobset(NAMESPACE, manifest)
     api(f"{run}/clear", {"dry_run": False, "only_failed": False})
     wait_until(lambda: infer() == "deferred", "the cleared task waits", AIRFLOW_PATIENCE_S)
-    agent.says("night", "Completed")
+    done.touch()
     wait_until(lambda: api(run)["state"] == "success", "the cleared DAG run has ended well", AIRFLOW_PATIENCE_S)
 
 

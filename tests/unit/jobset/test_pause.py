@@ -19,12 +19,11 @@ from nightshift.jobset.kubernetes import follow
 from nightshift.jobset.kubernetes.follow import Follower, WakeLimits
 from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.labels import PAUSED_ANNOTATION, QUEUE_LABEL
-from nightshift.jobset.local.client import LocalRuntime
 from nightshift.run import pauses
-from nightshift.run.pauses import PauseRequest
 from nightshift.store import open_store
 from tests.builders import RUN
-from tests.jobsets import BUCKET, Agent, a_manifest
+from tests.folder_cluster import FolderRuntime
+from tests.jobsets import BUCKET, a_manifest
 
 pytestmark = pytest.mark.unit
 
@@ -127,27 +126,6 @@ class TestWishes:
         found = pauses.newest(store, RUN)
         assert found is not None
         assert found.by == "eve"
-
-
-class TestLocalRuntime:
-    def test_every_jobset_of_the_run_follows(self, tmp_path: Path) -> None:
-        agent, runtime = Agent(tmp_path), LocalRuntime(tmp_path)
-        for name in ("one", "two"):
-            agent.create(name)
-        request = PauseRequest(True, "ada", "2026-11-20T02:00:00+00:00")
-
-        assert pause.apply(runtime, URL, request) == ["one", "two"]
-        assert pause.apply(runtime, "gs://other/" + RUN.prefix, request) == []
-
-        jobset = runtime.observe("one").jobset
-        assert jobset is not None
-        assert jobset["spec"]["suspend"] is True
-        assert jobset["metadata"]["annotations"][PAUSED_ANNOTATION] == "paused by ada at 2026-11-20T02:00:00+00:00"
-        assert pause.apply(runtime, URL, PauseRequest(False, "ada", "")) == ["one", "two"]
-        jobset = runtime.observe("one").jobset
-        assert jobset is not None
-        assert not pause.is_paused(jobset)
-        assert not jobset["spec"].get("suspend")
 
 
 class Api:
@@ -290,7 +268,10 @@ class TestCommand:
     def test_it_writes_who_and_says_what_it_did(
         self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}/state")
+        reached = SimpleNamespace(runtime=FolderRuntime(tmp_path / "state"), api=SimpleNamespace())
+        monkeypatch.setattr("nightshift.hooks.runtime.runtime_for", lambda _: reached)
+        for name in ("BUCKET", "PROJECT"):
+            monkeypatch.setenv(f"NIGHTSHIFT_{name}", "x")
 
         assert main(["pause", url, "--by", "ada"]) == 0
 
@@ -336,7 +317,10 @@ class TestCommand:
         self, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """As after one that could not be applied."""
-        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}/state")
+        reached = SimpleNamespace(runtime=FolderRuntime(tmp_path / "state"), api=SimpleNamespace())
+        monkeypatch.setattr("nightshift.hooks.runtime.runtime_for", lambda _: reached)
+        for name in ("BUCKET", "PROJECT"):
+            monkeypatch.setenv(f"NIGHTSHIFT_{name}", "x")
         assert [main([command, url, "--by", "ada"]) for command in ("pause", "resume")] == [0, 0]
         capsys.readouterr()
 

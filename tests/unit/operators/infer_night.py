@@ -1,9 +1,8 @@
-"""One run of the task infer on the local runtime, without processes: each call is what a new process of Airflow's would do."""
+"""One run of the task infer on a cluster in a folder: each call is what a new process of Airflow's would do."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,16 +16,14 @@ from airflow.triggers.base import BaseTrigger
 from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.jobset.kubernetes.follow import Followed, WaitEnd
-from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.runtime import RuntimeUnavailable
 from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator
 from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
 from nightshift.triggers.jobset import jobset_event
-from nightshift.triggers.local import LocalJobSetTrigger
-from nightshift.triggers.polling import poll
 from tests.builders import RUN, WORK, a_chunk, a_plan, a_record, a_spec, with_rows
+from tests.folder_cluster import FolderRuntime, a_trigger, trigger_of
 from tests.jobsets import BUCKET, Agent, an_ended_pod
 from tests.kept_state import KeptState
 
@@ -34,7 +31,7 @@ PLAN = a_plan(rows=8, chunk_rows=4)
 POD = "pod-0"
 
 
-class PromptRuntime(LocalRuntime):
+class PromptRuntime(FolderRuntime):
     """Its agent carries out a stop at once."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,8 +64,8 @@ class Night:
         self.folder = folder
         self.agent = Agent(folder)
         self.store: ObjectStore = MemoryStore()
-        self.runtime: LocalRuntime = PromptRuntime(folder)
-        self.trigger: Callable[..., BaseTrigger] = LocalJobSetTrigger
+        self.runtime: FolderRuntime = PromptRuntime(folder)
+        self.trigger: Callable[..., BaseTrigger] = trigger_of(self.runtime)
         self.settings = Settings(bucket=BUCKET, project="acme")
         self.context = a_context()
         obstore.put(self.store, f"{RUN.prefix}/spec.json", a_record(a_spec()))
@@ -125,9 +122,7 @@ def fired(night: Night, name: str, look: dict[str, Any] | None = None, within_s:
     """What the trigger makes of the JobSet as it is now. look: of a run. Raises TimeoutError."""
 
     async def first() -> dict[str, Any]:
-        trigger = LocalJobSetTrigger(
-            jobsets=[{"name": name, "uid": ""}], deadline=time.time() + 60, poll_interval=0.01, look=look
-        )
+        trigger = a_trigger(night.runtime, name, look=look)
         async with asyncio.timeout(within_s):
             [event] = [each.payload async for each in trigger.run()]
         return dict(event)
@@ -135,9 +130,8 @@ def fired(night: Night, name: str, look: dict[str, Any] | None = None, within_s:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NIGHTSHIFT_PROJECT", night.settings.project)
         patch.setenv("NIGHTSHIFT_BUCKET", night.settings.bucket)
-        patch.setenv("NIGHTSHIFT_RUNTIME", f"local:{night.folder}")
-        assert poll.__kwdefaults__ is not None
-        patch.setitem(poll.__kwdefaults__, "settle_s", 0)
+        patch.setattr("nightshift.triggers.jobset.SETTLE_S", 0)
+        patch.setattr("nightshift.jobset.kubernetes.follow.TICK_S", 0.01)
         return asyncio.run(first())
 
 

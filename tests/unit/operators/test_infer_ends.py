@@ -22,9 +22,8 @@ from nightshift.jobset.fleet.memory import FleetMember, FleetState, Memory
 from nightshift.jobset.fleet.shown import save_now
 from nightshift.jobset.kubernetes.follow import WaitEnd
 from nightshift.jobset.labels import JUDGED_ANNOTATION
-from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.observation import Observation, moment
-from nightshift.jobset.runtime import RuntimeUnavailable
+from nightshift.jobset.runtime import RequestRefused, RuntimeUnavailable
 from nightshift.jobset.verdict.cannot_start import TRIES
 from nightshift.operators.infer import InferOperator, jobset_name
 from nightshift.operators.jobset_errors import (
@@ -42,6 +41,7 @@ from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage
 from nightshift.triggers import night_gauges
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from tests.builders import RUN, WORK, a_chunk, a_record, a_spec
+from tests.folder_cluster import FolderRuntime
 from tests.jobsets import Agent, an_ended_pod
 from tests.unit.operators.infer_night import PLAN, POD, Night, PromptRuntime, an_event, failed, fired, waited_for
 
@@ -164,13 +164,19 @@ class TestEnds:
 
     def test_a_manifest_that_the_runtime_refuses_fails_the_task_at_once_in_its_words(self, night: Night) -> None:
         """No retry is spent on it, and when the person has fixed it the same generation is made again."""
-        name = night.execute()
-        night.agent.refuses(name, "spec.failurePolicy: not supported")
+        usual = night.runtime
 
-        with pytest.raises(JobSetRefused, match=r"is refused: spec\.failurePolicy: not supported"):
-            night.task().execute_complete(night.context, fired(night, name))
+        class Refusing(PromptRuntime):
+            def submit(self, manifest: Mapping[str, Any]) -> str:
+                raise RequestRefused("spec.failurePolicy: not supported")
+
+        night.runtime = Refusing(night.folder)
+        with pytest.raises(JobSetRefused, match=r"spec\.failurePolicy: not supported"):
+            night.task().execute(night.context)
         assert night.agent.names() == []
-        assert night.execute() == name
+        night.runtime = usual
+        name = night.execute()
+        assert name == night.task().jobset_name(1)
 
     def test_the_deadline_stops_the_jobset_and_fails_the_task_for_good(self, night: Night) -> None:
         name = night.execute()
@@ -248,7 +254,7 @@ class TestEnds:
         failed(night.agent, first, code=143, reason="EvictionByEvictionAPI")
         beside = []
 
-        class Slow(LocalRuntime):
+        class Slow(FolderRuntime):
             """Carries out a stop when somebody looks whether it was."""
 
             def observe(self, name: str, *, closely: bool = False) -> Observation:

@@ -16,7 +16,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.jobset.identity import spec_hash
 from nightshift.operators.infer import InferOperator
-from nightshift.triggers.local import LocalJobSetTrigger
 from tests.builders import RUN, a_record, a_spec
 from tests.unit.jobset.test_manifest import containers_of, env_of
 from tests.unit.operators.infer_night import Night
@@ -30,7 +29,6 @@ PARENT = f"00-{0xA:032x}-{0xB:016x}-01"
 def waiting(night: Night, **changes: Any) -> InferOperator:
     """The task of a job with these changes, which waits for its JobSet."""
     obstore.put(night.store, f"{RUN.prefix}/spec.json", a_record(a_spec(**changes)))
-    night.trigger = lambda **given: LocalJobSetTrigger(jobsets=given["jobsets"], deadline=given["deadline"])
     night.execute()
     task = night.task()
     task._context = night.context

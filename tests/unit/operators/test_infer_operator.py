@@ -14,7 +14,6 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from nightshift import exits
 from nightshift.jobset.fleet import pause
 from nightshift.jobset.labels import JUDGED_ANNOTATION, OWNER_ANNOTATION, RUN_URL_ANNOTATION, WORK_ANNOTATION
-from nightshift.jobset.local.client import LocalRuntime
 from nightshift.jobset.observation import Observation
 from nightshift.operators.infer import jobset_name
 from nightshift.operators.jobset_errors import (
@@ -26,6 +25,7 @@ from nightshift.run import pauses
 from nightshift.run.names import RunRef, canonical_json
 from nightshift.settings import Settings
 from tests.builders import RUN, WORK, a_manifest, a_plan, a_record, a_spec
+from tests.folder_cluster import FolderRuntime
 from tests.jobsets import BUCKET
 from tests.unit.operators.infer_night import Night, PromptRuntime, RudeRuntime, a_context, failed
 
@@ -147,7 +147,7 @@ class TestRepeats:
 
     def test_a_jobset_that_still_drains_is_waited_for_and_then_made_again(self, night: Night, tmp_path: Path) -> None:
         name = night.execute()
-        slow = LocalRuntime(tmp_path)
+        slow = FolderRuntime(tmp_path)
         slow.stop(name)
         asked = []
 
@@ -272,7 +272,7 @@ class TestPaused:
         request = pauses.request_pause(night.store, RUN, paused=False, by="ada")
         assert pause.apply(night.runtime, RUN.url(night.settings.bucket), request) == [name]
 
-        assert (night.folder / "jobsets" / name / "resume").exists()
+        assert not self.suspended(night, name)
         assert not (night.folder / "jobsets" / name / "paused").exists()
 
     def test_a_jobset_that_is_there_follows_when_the_task_looks(self, night: Night) -> None:

@@ -26,9 +26,8 @@ from nightshift.run.observed.pods_kept import load
 from nightshift.run.observed.pods_now import FORECAST_S, JobSetNow, PodNow, Stage, forecast_end
 from nightshift.triggers import jobset as triggers_jobset
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
-from nightshift.triggers.local import LocalJobSetTrigger
-from nightshift.triggers.polling import poll
 from tests.builders import PLAN_UID, RUN, WORK
+from tests.folder_cluster import FolderRuntime, FolderTrigger, a_trigger
 from tests.jobsets import Agent, an_ended_pod
 
 pytestmark = pytest.mark.unit
@@ -213,49 +212,54 @@ class TestKubernetesJobSetTrigger:
         await asyncio.gather(fired, return_exceptions=True)
 
 
-class TestLocalJobSetTrigger:
+COUNTS = {"wanted": 1, "running": 1, "short_s": 0.0, "held_s": 17.0, "disruptions": 0, "worked_s": 17.0}
+
+
+class TestTrigger:
     """Of a night with two JobSets."""
 
     @pytest.fixture
     def agent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-        monkeypatch.setenv("NIGHTSHIFT_PROJECT", "acme")
-        monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
-        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}")
-        assert poll.__kwdefaults__ is not None
-        monkeypatch.setitem(poll.__kwdefaults__, "settle_s", 0)
+        monkeypatch.setattr("nightshift.triggers.jobset.SETTLE_S", 0)
+        monkeypatch.setattr("nightshift.jobset.kubernetes.follow.TICK_S", 0.01)
         found = Agent(tmp_path)
         for name in (OWNER, HELPER):
             found.create(name)
             found.says(name, "Running", pods=[replace(an_ended_pod("pod-0", code=0), phase="Running")])
         return found
 
-    def trigger(self, **changes: Any) -> LocalJobSetTrigger:
-        jobsets = [{"name": name, "uid": ""} for name in (OWNER, HELPER)]
-        return LocalJobSetTrigger(jobsets=jobsets, deadline=time.time() + HOUR, poll_interval=0.01, **changes)
+    @pytest.fixture
+    def runtime(self, tmp_path: Path) -> FolderRuntime:
+        return FolderRuntime(tmp_path)
 
-    async def event(self, trigger: LocalJobSetTrigger) -> dict[str, Any]:
+    def trigger(self, runtime: FolderRuntime, **changes: Any) -> FolderTrigger:
+        return a_trigger(runtime, OWNER, HELPER, seconds=HOUR, **changes)
+
+    async def event(self, trigger: FolderTrigger) -> dict[str, Any]:
         (event,) = [each.payload async for each in trigger.run()]
         return dict(json.loads(json.dumps(event)))
 
     @pytest.mark.parametrize("ended", [OWNER, HELPER])
-    async def test_the_end_of_either_is_told(self, agent: Agent, store: MemoryStore, ended: str) -> None:
+    async def test_the_end_of_either_is_told(
+        self, agent: Agent, runtime: FolderRuntime, store: MemoryStore, ended: str
+    ) -> None:
         agent.says(ended, "Completed")
 
-        event = await self.event(self.trigger(look=a_look(late_since=None)))
+        event = await self.event(self.trigger(runtime, look=a_look(late_since=None)))
 
         assert (event["name"], event["ending"], "before" in event) == (ended, "finished", False)
         assert event["look"]["watch"]["speed"] == 0.1
 
-    async def test_a_decision_ends_the_wait(self, agent: Agent, store: MemoryStore) -> None:
-        event = await self.event(self.trigger(look=a_look(), before={OWNER: {"counts": {"worked_s": 17.0}}}))
+    async def test_a_decision_ends_the_wait(self, agent: Agent, runtime: FolderRuntime, store: MemoryStore) -> None:
+        event = await self.event(self.trigger(runtime, look=a_look(), before={OWNER: {"counts": COUNTS, "pods": []}}))
 
         assert event["ending"] == "look"
         assert event["look"]["workers"] > 0
         assert event["before"][OWNER]["counts"]["worked_s"] >= 17.0
         assert 0.0 <= event["before"][HELPER]["counts"]["worked_s"] < 17.0
 
-    async def test_a_person_who_ends_the_task_ends_both(self, agent: Agent) -> None:
-        await self.trigger().on_kill()
+    async def test_a_person_who_ends_the_task_ends_both(self, agent: Agent, runtime: FolderRuntime) -> None:
+        await self.trigger(runtime).on_kill()
 
         assert agent.was_asked_to_stop(OWNER)
         assert agent.was_asked_to_stop(HELPER)

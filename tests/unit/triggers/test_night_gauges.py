@@ -16,9 +16,10 @@ from obstore.store import MemoryStore
 from nightshift.jobset.fleet import watch
 from nightshift.jobset.fleet.watch import FleetWatch, NightNow
 from nightshift.triggers import night_gauges
-from nightshift.triggers.local import LocalJobSetTrigger
 from nightshift.triggers.night_gauges import NightGauges
 from tests.builders import PLAN_UID, RUN, WORK
+from tests.folder_cluster import FolderRuntime, a_trigger
+from tests.jobsets import Agent
 
 pytestmark = pytest.mark.unit
 
@@ -122,12 +123,12 @@ async def test_a_night_without_workers_is_late_and_has_no_forecast(stats: Stats,
 async def test_when_a_trigger_ends_nothing_of_it_stays_late(
     stats: Stats, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("NIGHTSHIFT_BUCKET", "b")
-    monkeypatch.setenv("NIGHTSHIFT_PROJECT", "p")
-    monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}")
+    monkeypatch.setattr("nightshift.triggers.jobset.SETTLE_S", 0)
+    Agent(tmp_path).create("one")
+    runtime = FolderRuntime(tmp_path)
     monkeypatch.setattr(watch, "CHECK_S", 0.01)
     monkeypatch.setattr(FleetWatch, "_store", MemoryStore())
-    trigger = LocalJobSetTrigger(jobsets=[{"name": "one", "uid": ""}], deadline=time.time() + 1.0, look=a_look(one=jobset()))
+    trigger = a_trigger(runtime, "one", seconds=1.0, look=a_look(one=jobset()))
 
     async for _ in trigger.run():
         pass

@@ -10,20 +10,14 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nightshift.jobset.fleet.pause import apply_to
 from nightshift.jobset.kubernetes import on_kill
 from nightshift.jobset.kubernetes.follow import Followed, Follower, JobSetCounts
-from nightshift.jobset.local.client import LocalRuntime
-from nightshift.run.pauses import PauseRequest
 from nightshift.triggers import jobset as module
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
-from nightshift.triggers.local import LocalJobSetTrigger
-from tests.jobsets import Agent
 
 pytestmark = pytest.mark.unit
 
@@ -143,17 +137,3 @@ async def test_a_person_who_ends_the_task_ends_each_by_its_own_signature(monkeyp
         ("night-b", "uid-b", "0193", "2", "suspend"),
         ("night-c", "uid-c", "0193", "3", "suspend"),
     ]
-
-
-def test_of_the_local_runtime_each_that_is_paused_is_named(tmp_path: Path) -> None:
-    agent, runtime = Agent(tmp_path), LocalRuntime(tmp_path)
-    names = ["night-a", "night-b", "night-c"]
-    for name in names:
-        agent.create(name)
-        agent.says(name, "Running")
-    trigger = LocalJobSetTrigger(jobsets=[{"name": name, "uid": ""} for name in names], deadline=time.time() + 60)
-    for name in names[:2]:
-        apply_to(runtime, name, PauseRequest(True, "ann", "2026-11-20T00:00:00Z"), runtime.observe(name).jobset or {})
-
-    assert trigger._ask(runtime) is None
-    assert trigger._paused == {"night-a", "night-b"}

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow._shared.module_loading import import_string
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import BaseSerialization
 from airflow.triggers.base import BaseTrigger
 
-from nightshift.triggers import local
 from nightshift.triggers.bigquery import BigQueryJobsTrigger
 from nightshift.triggers.doctor import DoctorTrigger
 from nightshift.triggers.files import FilesTrigger
 from nightshift.triggers.jobset import KubernetesJobSetTrigger
 from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger
 from nightshift.triggers.local import LocalJobSetTrigger
-from nightshift.triggers.polling import poll
-from tests.jobsets import Agent
 
 pytestmark = pytest.mark.unit
 
@@ -139,91 +133,3 @@ def test_a_trigger_brings_no_client_along_before_it_runs() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
     assert done.stdout.splitlines()[-1] == "[]"
-
-
-NAME = "job-0123456789"
-
-
-@pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """Of the deployment's local runtime; no trigger waits for Airflow's scheduler here."""
-    monkeypatch.setenv("NIGHTSHIFT_PROJECT", "acme")
-    monkeypatch.setenv("NIGHTSHIFT_BUCKET", "runs")
-    monkeypatch.setenv("NIGHTSHIFT_RUNTIME", f"local:{tmp_path}")
-    assert poll.__kwdefaults__ is not None
-    monkeypatch.setitem(poll.__kwdefaults__, "settle_s", 0)
-    return Agent(tmp_path)
-
-
-def a_local_trigger(deadline: float) -> LocalJobSetTrigger:
-    return LocalJobSetTrigger(jobsets=[{"name": NAME, "uid": ""}], deadline=deadline, poll_interval=0.01)
-
-
-async def ending(deadline: float) -> str:
-    events = [fired.payload async for fired in a_local_trigger(deadline).run()]
-    assert len(events) == 1
-    assert json.loads(json.dumps(events[0])) == events[0]
-    assert (events[0]["version"], events[0]["name"], events[0]["uid"]) == (2, NAME, "")
-    return str(events[0]["ending"])
-
-
-class TestLocalJobSetTrigger:
-    @pytest.mark.parametrize("phase", ["Completed", "Failed"])
-    async def test_a_finished_jobset(self, agent: Agent, phase: Any) -> None:
-        agent.create(NAME)
-        agent.says(NAME, phase)
-
-        assert await ending(time.time() + 60) == "finished"
-
-    async def test_a_jobset_that_is_gone(self, agent: Agent) -> None:
-        assert await ending(time.time() + 60) == "lost"
-
-    async def test_a_jobset_that_works_on_past_the_deadline(self, agent: Agent) -> None:
-        agent.create(NAME)
-
-        assert await ending(time.time() + 0.05) == "deadline"
-
-    async def test_a_manifest_that_is_refused(self, agent: Agent) -> None:
-        agent.create(NAME)
-        agent.refuses(NAME, "spec.x: no")
-
-        assert await ending(time.time() + 60) == "refused"
-
-    async def test_what_an_agent_of_another_release_wrote_is_waited_through(self, agent: Agent) -> None:
-        agent.create(NAME)
-        agent.of_another_release(NAME)
-
-        assert await ending(time.time() + 0.05) == "deadline"
-
-    async def test_a_deployment_that_is_not_local_any_more(self, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("NIGHTSHIFT_RUNTIME", "kubernetes")
-
-        with pytest.raises(AirflowFailException, match="NIGHTSHIFT_RUNTIME is 'kubernetes' now"):
-            await ending(time.time() + 60)
-
-    async def test_a_person_who_ends_the_task_ends_the_jobset(self, agent: Agent) -> None:
-        agent.create(NAME)
-
-        await a_local_trigger(time.time() + 60).on_kill()
-
-        assert agent.was_asked_to_stop(NAME)
-
-    async def test_an_airflow_that_does_not_answer_keeps_no_machine(
-        self, agent: Agent, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        agent.create(NAME)
-
-        async def until_the_jobset_ends(_: BaseTrigger) -> bool:
-            while not agent.was_asked_to_stop(NAME):  # noqa: ASYNC110 - another thread asks
-                await asyncio.sleep(0.01)
-            return True
-
-        monkeypatch.setattr(local, "ended_by_a_person", until_the_jobset_ends)
-        await asyncio.wait_for(a_local_trigger(time.time() + 60).on_kill(), timeout=30)
-
-    async def test_the_end_of_a_triggerer_leaves_the_jobset_alone(self, agent: Agent) -> None:
-        agent.create(NAME)
-
-        await a_local_trigger(time.time() + 60).cleanup()
-
-        assert not agent.was_asked_to_stop(NAME)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 class Night:
     """A run in progress. spec: with the terms of the DAG run. speed: planned rows a second of one worker; 0 if unknown.
 
-    start_up_s: of a JobSet, from its start to its first row. many_machines: whether another JobSet gets machines of its own;
-    the local runtime has only one.
+    start_up_s: of a JobSet, from its start to its first row.
     price(profile): of one of its workers for an hour, in `currency`; None if unknown.
     """
 
@@ -34,7 +33,6 @@ class Night:
     speed: float
     start_up_s: float
     limits: Limits
-    many_machines: bool
     price: Callable[[str], float | None] = lambda _: None
     currency: str = ""
 
@@ -44,8 +42,6 @@ class Night:
     @property
     def room(self) -> int:
         """The most workers that the run may have."""
-        if not self.many_machines and not self.limits.workers_max:
-            return self.plan.workers
         most = self.limits.workers_max or min(WORKERS_MAX, TIMES_PLAN * self.plan.workers)
         units = self.spec.compute.worker().accelerators_in_all or 1
         return most if self.limits.quota is None else min(most, self.limits.quota // units)
@@ -64,7 +60,7 @@ class Night:
             for name, live in members.items()
         }
         terms = Terms(
-            profiles=self.spec.compute.profiles if self.many_machines else (self.spec.compute.profile,),
+            profiles=self.spec.compute.profiles,
             start_up_s=self.start_up_s,
             room=self.room,
             stated=self.spec.compute.workers is not None or kept.asked is not None,

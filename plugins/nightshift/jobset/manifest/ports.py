@@ -13,7 +13,7 @@ def name(engine: int) -> str:
 
 
 def variable(engine: int) -> str:
-    """With the port's number: the local runtime chooses another one (`nightshift.jobset.local`)."""
+    """With the port's number: the local runtime chooses another one."""
     return f"ENGINE_PORT_{engine}" if engine else "ENGINE_PORT"
 
 
