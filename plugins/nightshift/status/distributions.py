@@ -19,6 +19,7 @@ from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
 from nightshift.run.answers.bounded import as_json, cut
+from nightshift.run.answers.tally import Tally
 from nightshift.run.answers.thresholds import ENOUGH, suspicious
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef
@@ -160,7 +161,8 @@ def compared(store: ObjectStore, run: RunRef, earlier: RunRef | None, *, chunks:
 
 class _Sum:
     def __init__(self) -> None:
-        self._answers = self._cut = self._empty = self._rows = self._in = self._out = 0
+        self._answers = self._cut = self._rows = self._in = self._out = 0
+        self._tally = Tally()
         self._values: Counter[str] = Counter()
         self._numbers: dict[str, list[float]] = {}
         self._labels: dict[str, Counter[str]] = {}
@@ -174,12 +176,12 @@ class _Sum:
         self._in += chunk.provenance.prompt_tokens_all
         self._out += chunk.provenance.output_tokens_all
         if len(answers):
+            self._tally.add(answers)
             self._of(answers)
 
     def _of(self, answers: pa.Array) -> None:
         kind = answers.type
         if pa.types.is_string(kind):
-            self._empty += pc.sum(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(answers)), 0)).as_py()
             self._count(answers)
             self._add("characters", pc.utf8_length(answers).to_pylist())
             self._label("", answers)
@@ -189,13 +191,11 @@ class _Sum:
         elif pa.types.is_struct(kind):
             self._struct(answers)
         else:
-            self._empty += int(answers.null_count)
             self._count(pa.array([json.dumps(value, default=str) for value in answers.to_pylist()], pa.string()))
             self._plain("", answers)
 
     def _struct(self, answers: pa.Array) -> None:
         values = answers.to_pylist()
-        self._empty += sum(all(each in (None, "") for each in value.values()) for value in values)
         # Of a classifier, the label is the answer: scores are hardly ever equal.
         told = [value.get("label") if "label" in value and "scores" in value else value for value in values]
         self._count(pa.array([each if isinstance(each, str) else json.dumps(each, default=str) for each in told], pa.string()))
@@ -238,7 +238,7 @@ class _Sum:
             read,
             self._answers,
             self._cut,
-            self._empty,
+            self._tally.empty,
             common[0][1] if common else 0,
             cut(common[0][0], LABEL_CHARACTERS) if common else None,
             tuple(_histogram(name, numbers) for name, numbers in self._numbers.items() if numbers),

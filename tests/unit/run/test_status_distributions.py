@@ -13,6 +13,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from nightshift.run import chunks
+from nightshift.run.answers.tally import Tally
 from nightshift.run.answers.thresholds import ENOUGH
 from nightshift.run.chunks import Result
 from nightshift.run.names import canonical_json
@@ -101,6 +102,16 @@ class TestWarnings:
         found = of(chat(lambda row: " \n" if row < 95 else str(row)))
 
         assert [words.partition(":")[0] for words in found.warnings] == ["95 % of the answers that were read are empty"]
+
+    @pytest.mark.parametrize(
+        ("kind", "answer"),
+        [(pa.struct([("name", pa.string()), ("parts", pa.list_(pa.string()))]), {"name": " ", "parts": []}), (VECTORS, [])],
+    )
+    def test_an_open_run_has_as_many_empty_answers_as_its_seal_will_count(self, kind: pa.DataType, answer: Any) -> None:
+        tally = Tally()
+        tally.add(pa.array([answer] * ENOUGH, kind))
+
+        assert with_answers(kind, [answer] * ENOUGH).empty == tally.empty == ENOUGH
 
     def test_all_empty_is_said_once(self) -> None:
         assert [words.partition(":")[0] for words in of(chat(lambda row: "")).warnings] == [
