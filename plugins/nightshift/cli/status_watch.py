@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nightshift.cli.target import Target
     from nightshift.planner.costs.prices import Prices
 
+OF_NIGHT: Final = ("state", "ended_at", "failed_task", "error", "due_at", "place", "shown_run", "redo_of", "redo_rows")
+"""Keys of the summary that `night` has, too, beside its attention."""
 AGAIN_S: Final = 120.0
 """How long a watch waits for a new try of a night that had failed before it began. The bucket does not show that a task was
 cleared: the task infer says where its pods are about once a minute."""
@@ -57,20 +59,8 @@ def lines(look: Overview) -> list[str]:
 
 
 def to_json(look: Overview) -> dict[str, object]:
-    night = look.night
-    said = night and {
-        "state": night.state,
-        "ended_at": night.ended_at,
-        "failed_task": night.failed_task,
-        "error": night.error,
-        "due_at": night.due_at,
-        "place": night.place and night.place.word,
-        "shown_run": night.place and night.place.run_id,
-        "redo_of": night.redo_of,
-        "redo_rows": night.redo_rows,
-        "attention": [{"kind": each.kind, "words": each.words} for each in night.attention],
-    }
-    return {**look.status(), "night": said}
+    said = look.night.to_json() if look.night else {}
+    return {**look.status(), "night": {name: said[name] for name in (*OF_NIGHT, "attention")} if said else None}
 
 
 def show(found: Target, prices: Prices | None, every_s: float | None, *, as_json: bool) -> int:

@@ -327,25 +327,29 @@ def _decoded(
         check_footer(metadata, body[-parquet_cost.footer_size(body) :])
         if _digest(memoryview(body)[: -parquet_cost.footer_size(body)]) != metadata[BODY_DIGEST_KEY]:
             raise NotAChunk("not a chunk: its body is not what was written")
-        CHUNK.check(json.loads(metadata[FORMAT_KEY]), "the file")
+        provenance = provenance_of(metadata)
         missing = [name for name in (*columns.CHUNK_COLUMNS, *keys) if name not in file.schema_arrow.names]
         if missing:
             raise NotAChunk(f"not a chunk: it lacks the columns {missing}")
-        provenance = _provenance(metadata)
         with parquet_cost.turn(parquet_cost.check(body, file)):
             content = read(parquet_rows.packed(pa.BufferReader(body), file, but=(*columns.CHUNK_COLUMNS, *_OPTIONAL)))
     except NotAChunk:
         raise
-    except UnreadableFormat as error:
-        raise NotAChunk(str(error)) from error
     except (pa.ArrowException, OSError, *_ODD) as error:  # OSError: by Thrift
         raise NotAChunk(f"not a chunk: {error!r}") from error
     return content, provenance
 
 
-def _provenance(metadata: Mapping[bytes, bytes]) -> Provenance:
-    own, *taken = read_json(tuple[Part, ...], metadata[PARTS_KEY])
-    return replace(read_json(Provenance, metadata[METADATA_KEY]), truncated=own.truncated, taken=tuple(taken))
+def provenance_of(metadata: Mapping[bytes, bytes]) -> Provenance:
+    """What a footer's entries claim. Raises NotAChunk."""
+    try:
+        CHUNK.check(json.loads(metadata[FORMAT_KEY]), "the file")
+        own, *taken = read_json(tuple[Part, ...], metadata[PARTS_KEY])
+        return replace(read_json(Provenance, metadata[METADATA_KEY]), truncated=own.truncated, taken=tuple(taken))
+    except UnreadableFormat as error:
+        raise NotAChunk(str(error)) from error
+    except _ODD as error:
+        raise NotAChunk(f"not a chunk: {error!r}") from error
 
 
 def _named(kind: type[Any]) -> list[str]:

@@ -1,8 +1,7 @@
 """What one chunk says about itself, from the footer of its Parquet file: a few kilobytes, whatever the chunk's size.
 
-The reader is lenient where a field may be missing (older and newer drivers write different ones) and strict where two
-statements contradict each other, because a wrong count is worse than none. Footers are read for a night that has failed, whose
-record counts them all, and for what a person asks to see of a chunk; never to say how a run is.
+What contradicts itself is no chunk, because a wrong count is worse than none. Footers are read for a night that has failed,
+whose record counts them all, and for its dead letters; never to say how a run is.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -21,13 +20,12 @@ import pyarrow.parquet as pq
 from obstore.store import ObjectStore
 
 from nightshift.fields.text import n
-from nightshift.formats import CHUNK, UnreadableFormat, loaded
 from nightshift.run import parquet_cost
-from nightshift.run.chunks import FORMAT_KEY, METADATA_KEY, PARTS_KEY, NotAChunk, check_footer
+from nightshift.run.chunks import NotAChunk, Provenance, check_footer, provenance_of
 from nightshift.run.names import Work
 from nightshift.run.observed.progress import ListedObject, listed
 from nightshift.run.plan import Plan
-from nightshift.spec.columns import DEAD_REASON, PREDICTION
+from nightshift.spec.columns import DEAD_REASON
 from nightshift.status.readers import readers
 from nightshift.store import ObjectChanged, ObjectFile, StoreUnavailable
 
@@ -41,10 +39,6 @@ _END_BYTES: Final = 8
 _MAGIC: Final = b"PAR1"
 
 
-class NotReadable(ValueError):
-    """An object that is not a chunk, is not what was written, or contradicts itself."""
-
-
 def chunks_listed(store: ObjectStore, work: Work, plan: Plan) -> Iterator[tuple[int, ListedObject]]:
     """The committed chunks of a plan, by their numbers, from one LIST. Raises StoreUnavailable."""
     for entry in itertools.chain.from_iterable(listed(store, work.ledger_folder)):
@@ -55,21 +49,11 @@ def chunks_listed(store: ObjectStore, work: Work, plan: Plan) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """The counts of one chunk or partial.
-
-    rows = predictions + dead letters; reasons: dead letters by reason; prompt_tokens, output_tokens: of every attempt that
-    contributed, as far as it says; truncated: answers that were cut at ``max_tokens``; engine_versions: rows by the engine's
-    version, as far as attempts say it.
-    """
+    """rows: of the chunk, as many as its provenance claims. reasons: dead letters by reason."""
 
     rows: int
     reasons: Counter[str]
-    attempt: str
-    run_id: str | None
-    prompt_tokens: int
-    output_tokens: int
-    truncated: int = 0
-    engine_versions: Counter[str] = field(default_factory=Counter)
+    provenance: Provenance
 
 
 @dataclass
@@ -94,12 +78,13 @@ class Committed:
 
     def add(self, footer: Footer) -> None:
         self.chunks, self.rows = self.chunks + 1, self.rows + footer.rows
-        self.prompt_tokens += footer.prompt_tokens
-        self.output_tokens += footer.output_tokens
-        self.truncated += footer.truncated
         self.reasons += footer.reasons
-        self.engine_versions += footer.engine_versions
-        self.attempts.add(footer.attempt)
+        self.attempts.add(footer.provenance.attempt)
+        for part in footer.provenance.parts:
+            self.prompt_tokens += part.prompt_tokens
+            self.output_tokens += part.output_tokens
+            self.truncated += part.truncated
+            self.engine_versions[part.engine_version] += part.rows
 
 
 def committed(store: ObjectStore, work: Work, plan: Plan, within_s: float = math.inf) -> Committed:
@@ -113,9 +98,9 @@ def committed(store: ObjectStore, work: Work, plan: Plan, within_s: float = math
     def read(each: tuple[int, ListedObject]) -> Footer | None:
         try:
             footer = read_footer(store, each[1])
-        except NotReadable:
+        except NotAChunk:
             return None
-        mine = footer.run_id in (None, plan.run_id) and footer.rows == len(plan.chunk_range(each[0]))
+        mine = footer.provenance.run_id == plan.run_id and footer.rows == len(plan.chunk_range(each[0]))
         return footer if mine else None
 
     for start in range(0, len(entries), AT_ONCE):
@@ -131,34 +116,11 @@ def committed(store: ObjectStore, work: Work, plan: Plan, within_s: float = math
 
 
 def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:
-    """Raises NotReadable for anything but a chunk, StoreUnavailable if the store does not answer."""
+    """Raises NotAChunk for anything but a chunk, StoreUnavailable if the store does not answer."""
     try:
         return asked(entry.path, lambda: _read(store, entry))
     except FileNotFoundError as error:
-        raise NotReadable("it vanished while it was read") from error
-
-
-def only_answer(store: ObjectStore, path: str) -> tuple[str, int] | None:
-    """The text that all answers of a chunk are, or the label that they all have, and how many there are; from its statistics.
-
-    None if they differ, are no texts, or cannot be told. Two requests. Raises StoreUnavailable.
-    """
-    try:
-        footer = asked(path, lambda: _footer_bytes(store, ListedObject(path, obstore.head(store, path)["size"], 0.0)))
-        metadata = _parse(footer)
-    except (NotReadable, FileNotFoundError):
-        return None
-    found, count = set(), 0
-    for group in range(metadata.num_row_groups):
-        columns = (metadata.row_group(group).column(number) for number in range(metadata.num_columns))
-        for column in columns:
-            if column.path_in_schema in (PREDICTION, f"{PREDICTION}.label"):
-                known = column.statistics
-                if known is None or not known.has_min_max or known.min != known.max or not isinstance(known.min, str):
-                    return None
-                found.add(known.min)
-                count += known.num_values
-    return (found.pop(), count) if len(found) == 1 else None
+        raise NotAChunk("it vanished while it was read") from error
 
 
 def asked(path: str, ask: Callable[[], T]) -> T:
@@ -174,63 +136,35 @@ def asked(path: str, ask: Callable[[], T]) -> T:
 def _read(store: ObjectStore, entry: ListedObject) -> Footer:
     footer = _footer_bytes(store, entry)
     metadata = _parse(footer)
-    try:
-        check_footer(metadata.metadata or {}, footer)
-    except NotAChunk as error:
-        raise NotReadable(str(error)) from error
-    provenance = _provenance(metadata)
-    parts = _parts(metadata)
-    dead = count(provenance.get("dead_letters"))
-    rows = metadata.num_rows
-    predictions = count(provenance.get("predictions"))
+    check_footer(metadata.metadata or {}, footer)
+    claimed = provenance_of(metadata.metadata or {})
+    rows, predictions, dead = metadata.num_rows, claimed.predictions, claimed.dead_letters
     if predictions + dead != rows:
-        raise NotReadable(f"it holds {n(rows, 'row')} but claims {n(predictions, 'prediction')} and {n(dead, 'dead letter')}")
+        raise NotAChunk(f"it holds {n(rows, 'row')} but claims {n(predictions, 'prediction')} and {n(dead, 'dead letter')}")
     reasons = Counter[str]()
     if dead and (known := _reasons_by_statistics(metadata)) is not None:
         reasons = known
     elif dead:
         reasons = _reasons_by_rows(store, entry)
     if reasons.total() != dead:
-        raise NotReadable(f"it holds {n(reasons.total(), 'dead letter')} but claims {dead}")
-    return Footer(
-        rows=rows,
-        reasons=reasons,
-        attempt=str(provenance.get("attempt", "?")),
-        run_id=provenance.get("run_id"),
-        prompt_tokens=sum(count(part.get("prompt_tokens")) for part in parts),
-        output_tokens=sum(count(part.get("output_tokens")) for part in parts),
-        truncated=sum(count(part.get("truncated")) for part in parts),
-        engine_versions=_versions(parts),
-    )
-
-
-def _versions(parts: list[dict[str, Any]]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for part in parts:
-        if isinstance(version := part.get("engine_version"), str):
-            found[version] += count(part.get("rows"))
-    return found
-
-
-def count(value: Any) -> int:
-    """A JSON number as a count; 0 for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+        raise NotAChunk(f"it holds {n(reasons.total(), 'dead letter')} but claims {dead}")
+    return Footer(rows, reasons, claimed)
 
 
 def _footer_bytes(store: ObjectStore, entry: ListedObject) -> bytes:
     """The footer with its length and magic word at the end."""
     if entry.size < len(_MAGIC) + _END_BYTES:
-        raise NotReadable(f"it has {entry.size} bytes")
+        raise NotAChunk(f"it has {entry.size} bytes")
     tail = _last(store, entry, min(TAIL_BYTES, entry.size))
     if tail[-len(_MAGIC) :] != _MAGIC:
-        raise NotReadable("it does not end like a Parquet file")
+        raise NotAChunk("it does not end like a Parquet file")
     length = parquet_cost.footer_size(tail)
     try:
         parquet_cost.check_footer(length)
     except parquet_cost.TooLarge as error:
-        raise NotReadable(str(error)) from error
+        raise NotAChunk(str(error)) from error
     if length + len(_MAGIC) > entry.size:
-        raise NotReadable("its Parquet footer is longer than the object")
+        raise NotAChunk("its Parquet footer is longer than the object")
     if length > len(tail):
         tail = _last(store, entry, length)
     return tail[-length:]
@@ -245,32 +179,7 @@ def _parse(footer: bytes) -> pq.FileMetaData:
         # For pyarrow this is a file without its data, which is not read.
         return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: an error whose own message is not UTF-8
-        raise NotReadable(f"its Parquet footer cannot be decoded: {error}".strip()) from error
-
-
-def _provenance(metadata: pq.FileMetaData) -> dict[str, Any]:
-    said = metadata.metadata or {}
-    try:
-        CHUNK.check(loaded(said[FORMAT_KEY]), "it")
-        provenance = loaded(said[METADATA_KEY])
-    except UnreadableFormat as error:
-        raise NotReadable(str(error)) from error
-    except (AttributeError, KeyError, ValueError) as error:
-        raise NotReadable("its footer lacks nightshift's provenance") from error
-    if not isinstance(provenance, dict):
-        raise NotReadable("its provenance is not a JSON object")
-    return provenance
-
-
-def _parts(metadata: pq.FileMetaData) -> list[dict[str, Any]]:
-    """What each attempt contributed."""
-    try:
-        parts = loaded((metadata.metadata or {}).get(PARTS_KEY, b""))
-    except ValueError as error:
-        raise NotReadable("its list of parts is not JSON") from error
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise NotReadable("its parts are not a list of JSON objects")
-    return parts
+        raise NotAChunk(f"its Parquet footer cannot be decoded: {error}".strip()) from error
 
 
 def _reasons_by_statistics(metadata: pq.FileMetaData) -> Counter[str] | None:
@@ -299,5 +208,5 @@ def _reasons_by_rows(store: ObjectStore, entry: ListedObject) -> Counter[str]:
             pairs = batch.column(DEAD_REASON).drop_null().value_counts().to_pylist()
             reasons.update({str(pair["values"]): pair["counts"] for pair in pairs})
     except (pa.ArrowException, KeyError, ObjectChanged, OSError) as error:
-        raise NotReadable(f"its dead letters cannot be read: {error}".strip()) from error
+        raise NotAChunk(f"its dead letters cannot be read: {error}".strip()) from error
     return reasons

@@ -28,7 +28,7 @@ from nightshift.run.observed import endings
 from nightshift.run.observed.progress import ListedObject, listed
 from nightshift.run.parquet_rows import pieces
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
-from nightshift.status.chunk_footer import Footer, NotReadable, chunks_listed, read_footer
+from nightshift.status.chunk_footer import Footer, chunks_listed, read_footer
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
@@ -325,7 +325,7 @@ def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:
 def _footer(store: ObjectStore, entry: ListedObject) -> Footer | None:
     try:
         return read_footer(store, entry)
-    except NotReadable:
+    except NotAChunk:
         return None
 
 

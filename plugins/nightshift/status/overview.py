@@ -38,7 +38,7 @@ from nightshift.status.readers import lookers
 from nightshift.status.runs import day_of, published_before
 from nightshift.status.samples import Samples
 from nightshift.status.summary import Summarizer, Summary
-from nightshift.status.workers import Attempts, Worker, running
+from nightshift.status.workers import Attempts, Worker
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ class Overview:
 
     @property
     def running(self) -> int:
-        return running(self.workers)
+        return sum(each.running for each in self.workers)
 
     @property
     def reasons_of(self) -> int:
@@ -177,8 +177,8 @@ class Overview:
         }
 
     def _attempt(self, each: Worker) -> dict[str, Any]:
-        seen = {"attempt": each.attempt, "node": each.node, "last_seen": in_time(self.at - each.seen_s), "rows": each.rows}
-        return {**seen, "lost_rows": each.rows_lost, "chunks": None, "partial_rows": None}
+        seen = {"attempt": each.attempt, "node": each.beat.node, "last_seen": in_time(self.at - each.seen_s), "rows": each.rows}
+        return {**seen, "lost_rows": each.beat.rows_lost, "chunks": None, "partial_rows": None}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -267,8 +267,9 @@ class RunLook:
             workers = looked.result()
         fleets = with_heartbeats(placed.result(), self._attempts.by_pod() if self._attempts else {})
         spoken = [words for each in fleets if (words := each.last_words())]
-        tokens = (sum(each.tokens_in for each in workers), sum(each.tokens_out for each in workers))
-        lost, unused = sum(each.rows_lost for each in workers), None
+        beats = [each.beat for each in workers]
+        tokens = (sum(each.input_tokens for each in beats), sum(each.output_tokens for each in beats))
+        lost, unused = sum(each.rows_lost for each in beats), None
         if manifest is not None:
             profiles = (manifest.measured or {}).get("profiles", ())
             unused, lost = (sum(each.get(name, 0) for each in profiles) for name in ("rows_unused", "rows_lost"))

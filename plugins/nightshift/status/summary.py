@@ -16,8 +16,8 @@ from obstore.store import ObjectStore
 from nightshift.fields.text import minutes, n
 from nightshift.formats import SPEC, UnreadableFormat, loaded
 from nightshift.run import pauses
-from nightshift.run.answers.bounded import as_json, cut
-from nightshift.run.answers.thresholds import ENOUGH, concerns
+from nightshift.run.answers.bounded import as_json
+from nightshift.run.answers.thresholds import concerns
 from nightshift.run.manifest import RunManifest, load_manifest
 from nightshift.run.names import RunRef
 from nightshift.run.observed import endings, pods_kept
@@ -30,7 +30,7 @@ from nightshift.run.pauses import PauseRequest
 from nightshift.run.plan import Plan, PlanError, load_plan
 from nightshift.run.record import RunRecord
 from nightshift.spec import JobSpec
-from nightshift.status.chunk_footer import asked, only_answer
+from nightshift.status.chunk_footer import asked
 from nightshift.status.dead_letters import names_of_notes
 from nightshift.status.fleets import trouble
 from nightshift.status.workers import Attempts
@@ -150,7 +150,6 @@ class Summarizer:
         self.plan: Plan | None = None
         self._planned_at: float | None = None
         self.manifest: RunManifest | None = None
-        self._one_answer: tuple[str, int] | None = None
         self._made: tuple[float, Summary] | None = None
 
     def summary(self, note: Callable[[int], None], now: float | None = None, *, fresh: bool = False) -> Summary | None:
@@ -260,9 +259,6 @@ class Summarizer:
     def _sealed(self, found: Summary, manifest: RunManifest, ending: Ending | None) -> Summary:
         """Also a published one, by its ending, and one that was sealed after a night had failed."""
         ending = ending if ending and ending.state == endings.PUBLISHED else None
-        attention = [Attention(*each) for each in concerns(manifest)]
-        if manifest.equal is None:
-            attention += self._all_equal()
         return replace(
             found,
             state="sealed" if ending is None else "published",
@@ -272,15 +268,8 @@ class Summarizer:
             dead_letters=manifest.dead_letters,
             dead_reasons=manifest.dead_reasons,
             seconds_left=0.0,
-            attention=tuple(attention),
+            attention=tuple(Attention(*each) for each in concerns(manifest)),
         )
-
-    def _all_equal(self) -> Iterator[Attention]:
-        """Whether the answers of one chunk are all the same, by its footer: for a run whose seal did not count them."""
-        if self._one_answer is not None and self._one_answer[1] >= ENOUGH:
-            answer, count = self._one_answer
-            kind, what = ("equal", f"the same: {cut(answer, 80)!r}") if answer.strip() else ("empty", "empty")
-            yield Attention(kind, f"All {count:,} answers of the one chunk that was looked at are {what}.")
 
     def _failed(self, found: Summary, ending: Ending) -> Summary:
         error = ending.error or "it does not say why"
@@ -335,9 +324,6 @@ class Summarizer:
             note(1)
             manifest = asked(self._run.manifest_path, lambda: load_manifest(self._store, self._run))
             if manifest is not None:
-                if first := next((each for each in manifest.chunks if each.predictions >= ENOUGH), None):
-                    note(2)
-                    self._one_answer = only_answer(self._store, first.path)
                 # The list of its chunks is large, and thousands of runs are remembered.
                 self.manifest = manifest if self._whole else replace(manifest, chunks=(), attempts=())
         if self.plan is None and (self.manifest is None or self._whole):

@@ -127,10 +127,10 @@ def _workers(look: Overview) -> list[str]:
     seen = len(look.workers) + look.not_looked_at
     lines = [f"workers   {look.workers_planned:,} planned, {n(seen, 'attempt')} seen, {look.running:,} running"]
     for each in look.workers[:SHOWN_ATTEMPTS]:
-        lost = f", {each.rows_lost:,} lost" if each.rows_lost else ""
+        lost = f", {each.beat.rows_lost:,} lost" if each.beat.rows_lost else ""
         stage = each.stage.replace("_", "-")
         lines.append(
-            f"          {each.attempt} on {each.node}: {stage}, {n(each.rows, 'row')}{lost}, {duration(each.seen_s)} ago"
+            f"          {each.attempt} on {each.beat.node}: {stage}, {n(each.rows, 'row')}{lost}, {duration(each.seen_s)} ago"
         )
     if seen > SHOWN_ATTEMPTS:
         lines.append(f"          and {seen - SHOWN_ATTEMPTS:,} more")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -42,39 +41,38 @@ GONE_S: Final = 600.0
 
 @dataclass(frozen=True)
 class Worker:
-    """An attempt. stage: `weights` (its engine does not answer yet), `warm_up` (no request yet), `works`, `silent` (no
-    heartbeat when one was due), or how it ended: `done`, `drained`, `gave_up`, `cannot_continue`, `failed`. stage_s: how long
-    it has been in that stage, as far as it is known.
-
-    age_s: since its start. seen_s: since its newest heartbeat, by this machine's clock. rows_lost: of chunks that another one
-    committed first. rows_per_s: of its time of work.
+    """An attempt, as its newest heartbeat has it. stage: `weights` (its engine does not answer yet), `warm_up` (no request
+    yet), `works`, `silent` (no heartbeat when one was due), or how it ended: `done`, `drained`, `gave_up`, `cannot_continue`,
+    `failed`. stage_s: how long it has been in that stage, as far as it is known. seen_s: since the heartbeat, by this
+    machine's clock.
     """
 
-    attempt: str
-    pod: str
-    node: str
-    profile: str
-    role: str
-    index: int | None
+    beat: Heartbeat
     stage: str
     stage_s: float | None
-    age_s: float
     seen_s: float
-    rows: int
-    dead_letters: int
-    tokens_in: int
-    tokens_out: int
-    rows_lost: int
-    rows_per_s: float | None
-    engine_wait_s: float
+
+    @property
+    def attempt(self) -> str:
+        return self.beat.attempt
+
+    @property
+    def rows(self) -> int:
+        """Computed by it, dead letters too."""
+        return self.beat.rows_answered + self.beat.rows_dead
+
+    @property
+    def rows_per_s(self) -> float | None:
+        """Of its time of work."""
+        return self.beat.rows_answered / self.beat.work_s if self.beat.work_s else None
 
     @property
     def running(self) -> bool:
         return self.stage in ("weights", "warm_up", "works")
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = as_json(self)
-        return {**found, "running": self.running}
+        seen = {"stage": self.stage, "stage_s": self.stage_s, "seen_s": self.seen_s, "running": self.running}
+        return {**as_json(self.beat), **seen, "rows": self.rows, "rows_per_s": self.rows_per_s}
 
 
 class Attempts:
@@ -97,7 +95,8 @@ class Attempts:
             except FileNotFoundError:
                 due = []
             self._looked.update(dict.fromkeys(due, at))
-            workers = [worker_of(beat, at) for beat in self._beats.values()]
+            seen = {name: max(0.0, waited_s(beat.at, at)) for name, beat in self._beats.items()}
+            workers = [Worker(beat, *_stage(beat, seen[name]), seen[name]) for name, beat in self._beats.items()]
         return sorted(workers, key=lambda each: (not each.running, each.seen_s, each.attempt))
 
     def seen(self, starts: Starts) -> Seen:
@@ -177,31 +176,6 @@ class Attempts:
                     self._beats[name] = beat
 
 
-def worker_of(beat: Heartbeat, now: float) -> Worker:
-    """now: Unix time."""
-    seen_s = max(0.0, waited_s(beat.at, now))
-    stage, stage_s = _stage(beat, seen_s)
-    return Worker(
-        beat.attempt,
-        beat.pod,
-        beat.node,
-        beat.profile,
-        beat.role,
-        beat.index,
-        stage,
-        stage_s,
-        beat.age_s,
-        seen_s,
-        beat.rows_answered + beat.rows_dead,
-        beat.rows_dead,
-        beat.input_tokens,
-        beat.output_tokens,
-        beat.rows_lost,
-        beat.rows_answered / beat.work_s if beat.work_s else None,
-        beat.engine_wait_s,
-    )
-
-
 def _stage(beat: Heartbeat, seen_s: float) -> tuple[str, float | None]:
     if beat.ended is not None:
         return str(Ended(beat.ended)), seen_s
@@ -212,7 +186,3 @@ def _stage(beat: Heartbeat, seen_s: float) -> tuple[str, float | None]:
     if "warm_up" not in beat.start_up_s:
         return "warm_up", beat.age_s - beat.start_up_s["weights"] + seen_s
     return "works", beat.work_s or None
-
-
-def running(workers: Iterable[Worker]) -> int:
-    return sum(each.running for each in workers)

@@ -78,8 +78,8 @@ class TestPages:
 
         first, again = runs.page(count=2), runs.page(count=2)
 
-        # The bucket, the job, two days; of each run record, manifest, two for its endings, and two for a chunk's footer.
-        assert first.requests == 2 + 2 + 2 * 6
+        # The bucket, the job, two days; of each run record, manifest, and two for its endings.
+        assert first.requests == 2 + 2 + 2 * 4
         assert again.requests == 2 + 2
         assert shown(again) == shown(first)
 
@@ -232,31 +232,6 @@ class TestSummary:
         run.seal()
 
         assert [each.kind for each in summary_of(run).attention] == ["cut"]
-
-    @pytest.mark.parametrize(
-        ("answer", "kind", "words"),
-        [
-            ("no", "equal", "All 20 answers of the one chunk that was looked at are the same: 'no'."),
-            (" ", "empty", "are empty."),
-        ],
-    )
-    def test_answers_that_are_all_the_same_are_said(self, store: MemoryStore, answer: str, kind: str, words: str) -> None:
-        run = a_chat_run(store, rows=40, chunk_rows=20)
-        run.commit(0, lambda row: answer)
-        run.commit(1, str)
-        run.seal()
-
-        [found] = summary_of(run).attention
-
-        assert (found.kind, words in found.words) == (kind, True)
-
-    def test_answers_that_differ_are_not_said(self, store: MemoryStore) -> None:
-        run = a_chat_run(store, rows=40, chunk_rows=20)
-        run.commit(0, lambda row: "yes" if row else "no")
-        run.commit(1, lambda row: "no")
-        run.seal()
-
-        assert summary_of(run).attention == ()
 
     def test_a_record_of_a_later_release_is_shown_as_unreadable(self, store: MemoryStore) -> None:
         run = a_chat_run(store)

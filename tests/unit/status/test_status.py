@@ -14,7 +14,7 @@ from nightshift.planner.costs.split import Parts
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import Decision
 from nightshift.planner.speed import Basis, Speed
-from nightshift.run.chunks import Part
+from nightshift.run.chunks import NotAChunk, Part
 from nightshift.run.manifest import RunManifest, SealedChunk
 from nightshift.run.names import canonical_json
 from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage
@@ -313,7 +313,9 @@ class TestFooters:
         assert self.added_up(run).reasons == {"too_long": 2, "rejected": 1}
 
     def test_a_footer_longer_than_the_first_read(self, run: Run) -> None:
-        run.commit(0, made_by("a", range(4), engine_version="x" * 3 * chunk_footer.TAIL_BYTES))
+        body = made_by("a", range(4), taken=tuple(Part(f"pod-{number}", "node", "0", 0) for number in range(500)))
+        assert int.from_bytes(body[-8:-4], "little") > 3 * chunk_footer.TAIL_BYTES
+        run.commit(0, body)
 
         found = self.added_up(run)
 
@@ -343,7 +345,7 @@ class TestFooters:
         assert (found.chunks, found.rows, found.bad, found.left) == (1, 4, 1, 0)
         if problem:
             entry = ListedObject(WORK.chunk_path(1), len(body), 0.0)
-            with pytest.raises(chunk_footer.NotReadable) as raised:
+            with pytest.raises(NotAChunk) as raised:
                 chunk_footer.read_footer(run.store, entry)
             assert str(raised.value).startswith(problem)
 
@@ -355,7 +357,7 @@ class TestFooters:
             run.commit(1, bytes(body))
             body[at] ^= 0xFF
 
-            with pytest.raises(chunk_footer.NotReadable):
+            with pytest.raises(NotAChunk):
                 chunk_footer.read_footer(run.store, ListedObject(WORK.chunk_path(1), len(body), 0.0))
 
     def test_tokens_are_those_of_the_rows_that_were_taken_over_too(self, run: Run) -> None:
