@@ -1,34 +1,55 @@
-"""The table of groups in CONTRIBUTING.md, made from `local.test.groups`.
+"""The tables in CONTRIBUTING.md, made from `local.test.groups` and `local.test.which`.
 
-``python3 -m local.test.table`` writes it; a unit test checks that it is current.
+``python3 -m local.test.table`` writes them; a unit test checks that they are current.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from typing import Final
 
 from local.environments import ROOT
 from local.test.groups import GROUPS, Group
+from local.test.which import every_module
 
 PAGE: Final = ROOT / "CONTRIBUTING.md"
-BEGIN: Final = "<!-- groups of tests: made by python3 -m local.test.table -->"
-END: Final = "<!-- end of the groups of tests -->"
+MADE: Final = "made by python3 -m local.test.table"
 
 
-def table() -> str:
-    """The Markdown between `BEGIN` and `END`."""
+def with_tables(page: str) -> str:
+    """The page with the current tables. Raises ValueError for a page without their comments."""
+    return _with(_with(page, "groups of tests", groups()), "modules without tests of their own", modules())
+
+
+def groups() -> str:
     head = "| Group | Covers | Needs | `make test` | `make test-all` |\n|---|---|---|---|---|"
     return "\n".join([head, *(_line(group) for group in GROUPS)])
 
 
-def with_table(page: str) -> str:
-    """The page with the current table. Raises ValueError for a page without the two comments."""
-    before, _, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"{PAGE.name} has no lines {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+def modules() -> str:
+    """A line for each room: its modules that no test has the name of or imports, by the test to run in its place."""
+    rooms: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path, tests in every_module().items():
+        if not tests.direct:
+            room, _, name = path.removeprefix("plugins/nightshift/").removesuffix(".py").partition("/")
+            rooms[room][tests.files[0]].append(name)
+    said = {room: "; ".join(f"{', '.join(names)}: {test}" for test, names in of.items()) for room, of in rooms.items()}
+    return "\n".join(
+        [
+            "| Room | Modules: their test |\n|---|---|",
+            *(f"| {room} | {text} |" for room, text in said.items()),
+        ]
+    )
+
+
+def _with(page: str, what: str, table: str) -> str:
+    begin, end = f"<!-- {what}: {MADE} -->", f"<!-- end of the {what} -->"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"{PAGE.name} has no lines {begin!r} and {end!r}")
+    return f"{before}{begin}\n{table}\n{end}{after}"
 
 
 def _line(group: Group) -> str:
@@ -38,5 +59,5 @@ def _line(group: Group) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_table(PAGE.read_text()))
+    PAGE.write_text(with_tables(PAGE.read_text()))
     sys.exit(0)

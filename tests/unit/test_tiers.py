@@ -62,7 +62,7 @@ def test_a_group_covers_and_needs_what_there_is() -> None:
     assert {need for group in GROUPS for need in group.needs} <= {*ENVIRONMENTS, MODELS, CLUSTER}
 
 
-def test_the_table_in_contributing_is_todays() -> None:
+def test_the_tables_in_contributing_are_todays() -> None:
     page = table.PAGE.read_text()
 
-    assert page == table.with_table(page), "run: python3 -m local.test.table"
+    assert page == table.with_tables(page), "run: python3 -m local.test.table"
