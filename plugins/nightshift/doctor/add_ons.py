@@ -101,14 +101,6 @@ ADD_ONS: Final = (
         "only NIGHTSHIFT_WEIGHTS=mount needs it",
     ),
     AddOn(
-        "GcePersistentDiskCsiDriver",
-        _addon("gcePersistentDiskCsiDriverConfig", on="enabled"),
-        "PersistentVolumeClaims stay unbound",
-        "--update-addons=GcePersistentDiskCsiDriver=ENABLED",
-        lambda _: "",
-        "nothing that nightshift renders needs it; PersistentVolumeClaims of others stay unbound",
-    ),
-    AddOn(
         "managed Prometheus",
         lambda found: bool(found.get("monitoringConfig", {}).get("managedPrometheusConfig", {}).get("enabled")),
         "autoscaling of servers, and the status of streams: nothing collects their metrics",

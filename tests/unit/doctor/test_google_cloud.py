@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from obstore.store import MemoryStore
 
+from local.google_cloud import rest
 from local.google_cloud import state as types
 from local.google_cloud.state import full_name
 from nightshift.doctor.checks import diagnose
@@ -148,7 +149,7 @@ def mounted_without_fuse(made: Deployment) -> None:
 
 
 def no_gateway_api(made: Deployment) -> None:
-    made.cluster["networkConfig"]["gatewayApiConfig"] = {"channel": "CHANNEL_DISABLED"}
+    made.cluster["networkConfig"]["gatewayApiConfig"] = {}
 
 
 def no_prometheus(made: Deployment) -> None:
@@ -201,6 +202,10 @@ def tainted_pool(made: Deployment) -> None:
 
 def node_metadata(made: Deployment) -> None:
     made.state.of(types.NODE_POOL)[POOL]["config"]["workloadMetadataConfig"] = {"mode": "GCE_METADATA"}
+
+
+def unspecified_metadata(made: Deployment) -> None:
+    made.state.of(types.NODE_POOL)[POOL]["config"]["workloadMetadataConfig"] = {"mode": "MODE_UNSPECIFIED"}
 
 
 def no_crd(made: Deployment) -> None:
@@ -265,6 +270,14 @@ def to_bigquery(made: Deployment) -> None:
     made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["bigqueryConfig"] = {"table": "acme.d.t"}
 
 
+def to_cloud_storage(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["cloudStorageConfig"] = {"bucket": "kept"}
+
+
+def detached(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["detached"] = True
+
+
 def no_order(made: Deployment) -> None:
     made.stream["source"] |= {"ordering": True}
 
@@ -279,6 +292,10 @@ def retention_of_almost_a_day(made: Deployment) -> None:
 
 def policy_leads_back(made: Deployment) -> None:
     made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["deadLetterPolicy"]["deadLetterTopic"] = TOPIC
+
+
+def policy_to_a_deleted_topic(made: Deployment) -> None:
+    made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["deadLetterPolicy"]["deadLetterTopic"] = "projects/acme/topics/gone"
 
 
 def no_dead_letter_policy(made: Deployment) -> None:
@@ -308,6 +325,16 @@ def unbound(kind: str, name: str, member: str) -> Callable[[Deployment], None]:
 
     fault.__name__ = f"unbound_{name.rpartition('/')[2]}_{member.partition(':')[0]}"
     return fault
+
+
+def publishes_on_a_condition(made: Deployment) -> None:
+    for each in made.policy(types.TOPIC, DEAD):
+        if SUBSCRIBER in each["members"]:
+            each["condition"] = {"title": "until", "expression": "request.time < timestamp('2020-01-01T00:00:00Z')"}
+
+
+def database_cluster_stopped(made: Deployment) -> None:
+    made.state.of(types.ALLOYDB)[DATABASE]["state"] = "STOPPED"
 
 
 def database_stopped(made: Deployment) -> None:
@@ -381,6 +408,11 @@ def no_backend_policy(made: Deployment) -> None:
     made.remove("networking.gke.io/GCPBackendPolicy", "texts-server")
 
 
+def backend_policy_not_attached(made: Deployment) -> None:
+    words = {"type": "Attached", "status": "False", "reason": "TargetNotFound", "message": "no such pool"}
+    made.of_cluster("networking.gke.io/GCPBackendPolicy", "texts-server")["status"] = {"conditions": [words]}
+
+
 def no_picker(made: Deployment) -> None:
     made.remove("k8s.io/Service", "texts-server-epp")
 
@@ -402,6 +434,7 @@ NIGHT: list[tuple[Callable[[Deployment], None], str, str]] = [
     (small_pool, "nodes gpu-l4-spot", "--node-pool=l4-spot --enable-autoscaling --total-max-nodes=4"),
     (tainted_pool, "nodes gpu-l4-spot", "gcloud container node-pools create"),
     (node_metadata, "nodes gpu-l4-spot", "node-pools update l4-spot --cluster=nightshift"),
+    (unspecified_metadata, "nodes gpu-l4-spot", "node-pools update l4-spot --cluster=nightshift"),
     (no_crd, "compute classes", "kubectl wait --for=create crd/computeclasses.cloud.google.com"),
     (no_class, "nodes gpu-l4-any", "-f k8s/components/compute-classes-gpu/gpu-l4.yaml"),
     (sick_class, "nodes gpu-l4-any", "kubectl describe computeclass nightshift-gpu-l4-x1"),
@@ -435,10 +468,13 @@ STREAM: list[tuple[Callable[[Deployment], None], str, str]] = [
     (deleted_topic, "subscription", "gcloud pubsub subscriptions create projects/acme/subscriptions/texts --topic=TOPIC"),
     (push, "subscription", "gcloud pubsub subscriptions modify-push-config"),
     (to_bigquery, "subscription", "gcloud pubsub subscriptions create ANOTHER"),
+    (to_cloud_storage, "subscription", "gcloud pubsub subscriptions create ANOTHER"),
+    (detached, "subscription", "gcloud pubsub subscriptions create projects/acme/subscriptions/texts --topic=TOPIC"),
     (no_order, "subscription", "--enable-message-ordering"),
     (short_retention, "retention", "--message-retention-duration=7d"),
     (retention_of_almost_a_day, "retention", "--message-retention-duration=7d"),
     (policy_leads_back, "dead-letter policy", "--dead-letter-topic=TOPIC --max-delivery-attempts=50"),
+    (policy_to_a_deleted_topic, "dead-letter policy", "--dead-letter-topic=TOPIC --max-delivery-attempts=50"),
     (no_dead_letter_policy, "dead-letter policy", "--dead-letter-topic=TOPIC --max-delivery-attempts=50"),
     (dead_letters_unread, "dead-letter policy", "gcloud pubsub subscriptions create texts-dead --project=acme"),
     (dead_letters_with_schema, "dead-letter policy", "--clear-schema-settings"),
@@ -464,6 +500,8 @@ STREAM: list[tuple[Callable[[Deployment], None], str, str]] = [
         "subscriber's rights, subscriber",
         f"--member={SUBSCRIBER} --role=roles/pubsub.subscriber",
     ),
+    (publishes_on_a_condition, "subscriber's rights, publisher", f"--member={SUBSCRIBER} --role=roles/pubsub.publisher"),
+    (database_cluster_stopped, "alloydb", "gcloud alloydb instances describe primary --cluster=vectors"),
     (database_stopped, "alloydb", "gcloud alloydb instances describe primary --cluster=vectors"),
     (database_elsewhere, "alloydb network", "--network=projects/acme-gpu/global/networks/default"),
     (no_iam_flag, "alloydb login", "--database-flags=alloydb.iam_authentication=on"),
@@ -480,14 +518,21 @@ STREAM: list[tuple[Callable[[Deployment], None], str, str]] = [
     (no_health_check, "pool texts-server", "nightshift render streams/texts.yaml --engine-url=URL --gateway=GATEWAY"),
     (health_of_root, "pool texts-server", "--gateway=GATEWAY | kubectl apply"),
     (no_backend_policy, "pool texts-server", "--gateway=GATEWAY | kubectl apply"),
+    (backend_policy_not_attached, "pool texts-server", "kubectl describe gcpbackendpolicy texts-server"),
     (no_picker, "pool texts-server", "--gateway=GATEWAY | kubectl apply"),
 ]
 FAULTS = [(False, *each) for each in NIGHT] + [(True, *each) for each in STREAM]
+LINES = Path(__file__).with_name("faults.txt").read_text().splitlines()
+"""What the doctor says of each fault, in their order."""
 
 
-@pytest.mark.parametrize(("stream", "fault", "check", "fix"), FAULTS, ids=[each[1].__name__ for each in FAULTS])
+@pytest.mark.parametrize(
+    ("stream", "fault", "check", "fix", "line"),
+    [(*fault, line) for fault, line in zip(FAULTS, LINES, strict=True)],
+    ids=[each[1].__name__ for each in FAULTS],
+)
 def test_a_fault_is_named_alone_and_with_its_fix(
-    made: Deployment, stream: bool, fault: Callable[[Deployment], None], check: str, fix: str
+    made: Deployment, stream: bool, fault: Callable[[Deployment], None], check: str, fix: str, line: str
 ) -> None:
     fault(made)
 
@@ -496,6 +541,7 @@ def test_a_fault_is_named_alone_and_with_its_fix(
     assert [each.check for each in report.problems] == [check], report.lines()
     [problem] = report.problems
     assert fix in problem.fix, problem
+    assert [each for each in report.lines() if each.startswith("failed ")] == [line]
     assert problem.affects
     assert report.exit_code == 1
 
@@ -504,6 +550,75 @@ def test_a_retention_of_a_day_will_do(made: Deployment) -> None:
     made.state.of(types.SUBSCRIPTION)[SUBSCRIPTION]["messageRetentionDuration"] = "86400s"
 
     assert examine(made, stream=True).problems == ()
+
+
+def test_a_cluster_without_the_gateway_api_is_no_fault_while_no_stream_has_a_route(made: Deployment) -> None:
+    no_gateway_api(made)
+    report = examine(made, stream=True)
+
+    [found] = [each for each in report.findings if each.check == "add-on Gateway API"]
+    assert report.problems == ()
+    assert isinstance(found, Skipped)
+    assert "it is off in nightshift: only a stream behind a gateway needs it" in found.because
+    assert found.because.endswith("--gateway-api=standard)")
+
+
+@pytest.mark.parametrize("field", ["ipAddress", "publicIpAddress", "pscDnsName"])
+def test_an_instance_is_known_by_each_of_its_addresses(made: Deployment, field: str) -> None:
+    fields = made.state.of(types.ALLOYDB_INSTANCE)[f"{DATABASE}/instances/primary"]
+    address = fields.pop("ipAddress")
+    fields |= {"pscInstanceConfig": {field: f"{address}."}} if field == "pscDnsName" else {field: address}
+    report = examine(made, stream=True)
+
+    assert report.problems == ()
+    assert [type(each) for each in report.findings if each.check == "alloydb"] == [Ok]
+
+
+def test_what_google_writes_in_several_ways_is_well(made: Deployment) -> None:
+    """A cluster that is being upgraded, a flag as the API may have it, Autopilot's drivers, which its document calls off."""
+    made.cluster.update({"status": "RECONCILING", "autopilot": {"enabled": True}})
+    mounted_without_fuse(made)
+    made.state.of(types.ALLOYDB_INSTANCE)[f"{DATABASE}/instances/primary"]["databaseFlags"] = {
+        "alloydb.iam_authentication": "true"
+    }
+
+    assert examine(made, stream=True).problems == ()
+
+
+def test_of_several_profiles_the_one_that_needs_most_of_a_quota_counts(made: Deployment) -> None:
+    made.job["compute"]["fallback"] = ["gpu-l4"]
+    config = {**made.state.of(types.NODE_POOL)[POOL]["config"], "spot": False, "diskSizeGb": 2000}
+    scaling = {"enabled": True, "totalMaxNodeCount": 16}
+    made.state.put(types.NODE_POOL, f"{CLUSTER}/nodePools/l4", {"config": config, "autoscaling": scaling})
+
+    lines = [each for each in examine(made, stream=False).lines() if "compute quota SSD_TOTAL_GB" in each]
+
+    assert "4 workers need 8000 in europe-west4 of acme-gpu, and SSD_TOTAL_GB is 4096" in lines[0]
+
+
+def test_a_quota_of_the_region_counts_before_the_projects_and_one_without_a_limit_holds_all(
+    made: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(rest.PROJECT_QUOTAS, "SSD_TOTAL_GB", 1)
+    no_quota("CPUS-per-project-region")(made)
+    monkeypatch.setitem(rest.REGION_QUOTAS, "CPUS", -1)
+
+    assert examine(made, stream=False).problems == ()
+
+
+def test_more_workers_of_several_hosts_need_more_nodes_of_the_pool(made: Deployment) -> None:
+    made.job["compute"] = {"profile": "tpu-v6e-spot", "topology": "4x4", "workers": 2, "fallback": []}
+    fields = {
+        "config": {"machineType": "ct6e-standard-4t", "spot": True},
+        "placementPolicy": {"tpuTopology": "4x4"},
+        "autoscaling": {"enabled": True, "totalMaxNodeCount": 4},
+    }
+    made.state.put(types.NODE_POOL, f"{CLUSTER}/nodePools/slice", fields)
+
+    [nodes] = [each for each in examine(made, stream=False).problems if each.check == "nodes tpu-v6e-spot"]
+
+    assert "has room for 1 of 2 workers" in nodes.problem
+    assert nodes.fix.endswith("--total-max-nodes=8")
 
 
 def test_addresses_count_the_nodes_that_are_always_there(made: Deployment) -> None:
