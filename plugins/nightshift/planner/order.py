@@ -52,13 +52,13 @@ def candidates(spec: JobSpec, types: Mapping[str, str]) -> tuple[str, ...]:
 
     types: GoogleSQL types of the query's columns.
     """
-    from nightshift.spec import lexer, shape
+    from nightshift.spec import lexer, one_select
     from nightshift.tasks.base import mentioned
 
     asked, request = spec.source.order, spec.request
     if isinstance(asked, tuple):
         return asked
-    if asked == "none" or not request.LEADING or not _caches(spec) or shape.is_sorted(lexer.words(spec.source.query)):
+    if asked == "none" or not request.LEADING or not _caches(spec) or one_select.is_sorted(lexer.words(spec.source.query)):
         return ()
     names = dict.fromkeys(name for field in request.LEADING if (text := getattr(request, field)) for name in mentioned(text))
     # What follows a column without an order is not sorted by either.

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from nightshift.fields.mistakes import FieldPath, Finding
 from nightshift.fields.values import COLUMN_PATTERN, DURATION_PATTERN, duration_seconds
 from nightshift.profiles import START_UP_SECONDS, WORK_SECONDS_MIN
-from nightshift.spec import cron, notify, shape, values
+from nightshift.spec import cron, notify, one_select, values
 from nightshift.spec.columns import CHUNK_COLUMNS
 from nightshift.spec.document import Document
 from nightshift.spec.engine_checks import engine
@@ -103,7 +103,7 @@ def _ordered(document: Document, columns: Columns | None) -> Iterator[Finding]:
 
 
 def _sorted_twice(document: Document, statement: Any) -> Iterator[Finding]:
-    if isinstance(document.get("source", "order"), list) and shape.is_sorted(statement.words):
+    if isinstance(document.get("source", "order"), list) and one_select.is_sorted(statement.words):
         problem = "The query has an ORDER BY of its own, and the rows have one order"
         yield Finding(("source", "order"), problem, "Leave one of the two out")
 

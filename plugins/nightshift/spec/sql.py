@@ -17,10 +17,10 @@ from sqlglot.errors import ErrorLevel, ParseError
 from sqlglot.parsers.bigquery import BigQueryParser
 from sqlglot.tokenizer_core import Token
 
-from nightshift.spec import lexer, shape
+from nightshift.spec import lexer, one_select
 from nightshift.spec.lexer import Kind, Word
+from nightshift.spec.one_select import BadQuery as BadQuery
 from nightshift.spec.periods import END, PARAMETER
-from nightshift.spec.shape import BadQuery as BadQuery
 
 Columns = tuple[str, ...] | None
 """Column names in order, as the query spells them; None if they cannot be known."""
@@ -67,7 +67,7 @@ def parse(query: str) -> Query:
         raise BadQuery(
             f"The query has more than {TOKENS_MAX:,} words and signs", "Keep long lists in a table, and join it in the query"
         )
-    shape.check(words)
+    one_select.check(words)
     try:
         statements = [statement for statement in _statements(plain) if statement]
     except (RecursionError, _TooMuchWork):
@@ -132,23 +132,23 @@ def _statements(query: str) -> list[exp.Expr | None]:
 
 def parameters(query: Query, *, periods: bool = False) -> Iterator[BadQuery]:
     """What is wrong with the parameters: @partition must be used; with periods, @partition_end may be; there are no others."""
-    used = shape.parameters(query.words)
+    used = one_select.parameters(query.words)
     if periods:
         known, remedy = {PARAMETER, END}, f"Write @{PARAMETER} and @{END}, the start and end of the run's period"
         condition = f"the time, for example WHERE uploaded_at >= @{PARAMETER} AND uploaded_at < @{END}"
     else:
         known, remedy = {PARAMETER}, f"Write @{PARAMETER}, the date of the run; it is the only parameter"
         condition = f"the date, for example WHERE snapshot_date = @{PARAMETER}"
-    if shape.POSITIONAL in used:
+    if one_select.POSITIONAL in used:
         yield BadQuery("The query uses the parameter '?'", remedy)
-    for name in sorted(used - known - {shape.POSITIONAL}):
+    for name in sorted(used - known - {one_select.POSITIONAL}):
         yield BadQuery(f"The query uses @{name}", remedy)
     if PARAMETER in {name.lower() for name in used}:
         return
     # A literal may hold braces. Without @partition they are most likely meant as a template.
     template = next((word for word in query.words if word.kind is Kind.TEXT and ("{{" in word.text or "{%" in word.text)), None)
     if template is not None:
-        yield shape.not_rendered(template)
+        yield one_select.not_rendered(template)
     else:
         yield BadQuery(
             f"The query does not use @{PARAMETER}, so every run would read the same rows", f"Add a condition on {condition}"

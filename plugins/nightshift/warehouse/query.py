@@ -23,15 +23,15 @@ _NOT_IN_PARQUET: Final = re.compile(r"`[^`]*`|\b(INTERVAL|RANGE)\b")
 
 def bare_query(sql: str) -> str:
     """The query without semicolons and comments after its end. Raises WarehouseError for more than one statement."""
-    from nightshift.spec import lexer, shape
+    from nightshift.spec import lexer, one_select
 
     try:
-        statement = shape.one_statement(lexer.words(sql))
+        statement = one_select.one_statement(lexer.words(sql))
     except lexer.Unclosed as error:
         raise WarehouseError(
             f"source.query cannot be read as SQL: {error}. Close the quote or comment that it names."
         ) from None
-    except shape.BadQuery as error:
+    except one_select.BadQuery as error:
         where = f", the second in line {error.line}" if error.line else ""
         raise WarehouseError(f"source.query: {error.problem}{where}. {error.remedy}.") from None
     return sql[: statement[-1].end]

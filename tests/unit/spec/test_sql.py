@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from nightshift.cli import main
-from nightshift.spec import job_checks, lexer, shape, sql
+from nightshift.spec import job_checks, lexer, one_select, sql
 from nightshift.spec.document import Document
 from nightshift.spec.sql import BadQuery
 from nightshift.warehouse import query as source
@@ -224,7 +224,7 @@ def test_what_is_exported_ends_with_the_statement(query: str) -> None:
     bare = source.bare_query(query)
 
     assert bare.endswith("@partition")
-    assert len(shape.one_statement(lexer.words(f"SELECT COUNT(*) FROM ({bare})"))) > 0
+    assert len(one_select.one_statement(lexer.words(f"SELECT COUNT(*) FROM ({bare})"))) > 0
 
 
 def test_columns_and_tables_of_sql_that_is_not_understood_are_unknown(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_words_stand_where_they_stand_in_the_query() -> None:
     ],
 )
 def test_whether_a_query_sorts_its_result(query: str, sorted_: bool) -> None:
-    assert shape.is_sorted(lexer.words(query)) is sorted_
+    assert one_select.is_sorted(lexer.words(query)) is sorted_
 
 
 @pytest.mark.parametrize(("query", "way"), INSTEAD)

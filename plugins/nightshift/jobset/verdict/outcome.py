@@ -3,7 +3,7 @@
 The first match wins:
 
 1. The JobSet is gone: LOST. It is complete: SUCCEEDED, which means that its pods ended well, not that their work is there.
-2. It has failed. A Job exceeded its time: DEADLINE. Else the pods that decided (`nightshift.jobset.verdict.deciding`): one
+2. It has failed. A Job exceeded its time: DEADLINE. Else the pods that decided (`nightshift.jobset.verdict.deciding_pods`): one
    program that failed by itself: APPLICATION; else a pod that was taken away: PREEMPTED; else UNKNOWN, which stays unknown.
 3. It is being deleted: LOST.
 4. Kueue will never admit it again: DEADLINE if its execution time is used up, STARTUP if it was refused.
@@ -28,7 +28,7 @@ from nightshift.fields.text import n
 from nightshift.jobset.observation import Observation, condition
 from nightshift.jobset.verdict import text
 from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, CannotStart
-from nightshift.jobset.verdict.deciding import deciding
+from nightshift.jobset.verdict.deciding_pods import deciding
 from nightshift.jobset.verdict.pending import LATER, waiting_of
 from nightshift.jobset.verdict.pod_ends import EndCause, FailedContainer, PodEnd, end_of, stopped_by_jobs
 from nightshift.jobset.verdict.text import EVIDENCE_MAX, fact, shorten
