@@ -26,7 +26,7 @@ from nightshift.run.manifest import RunManifest
 from nightshift.run.names import RunRef
 from nightshift.run.observed import pods_kept
 from nightshift.run.observed.pod_startup import Starts
-from nightshift.run.observed.pods_now import JobSetNow, LastWords, in_time
+from nightshift.run.observed.pods_now import JobSetNow, LastWords, in_time, waits
 from nightshift.run.opening import NoSuchRun
 from nightshift.status import distributions, samples
 from nightshift.status.chunk_footer import asked
@@ -34,7 +34,7 @@ from nightshift.status.dead_letters import DeadLetters, Notes
 from nightshift.status.distributions import Compared
 from nightshift.status.fleets import StageCount, stages, with_heartbeats
 from nightshift.status.folder import RunFolder
-from nightshift.status.readers import lookers
+from nightshift.status.readers import readers
 from nightshift.status.runs import day_of, published_before
 from nightshift.status.samples import Samples
 from nightshift.status.summary import Summarizer, Summary
@@ -108,6 +108,13 @@ class Overview:
     def committed(self) -> int:
         """Chunks."""
         return self.summary.progress.chunks if self.summary.progress else self.chunks or 0
+
+    @property
+    def waits(self) -> str:
+        """What an open run waits for; "" if for nothing."""
+        if self.state != "open" or self.summary.state == "failed":
+            return ""
+        return waits(self.fleets, self.at) or ("" if self.fleets or self.summary.done else "no pod is there yet")
 
     @property
     def running(self) -> int:
@@ -185,6 +192,7 @@ class Overview:
             "summary": self.summary.to_json(),
             "status": self.status(),
             "counted": self.counted,
+            "waits": self.waits,
             "partial": self.reasons_of < (self.summary.dead_letters or 0),
             "fleets": as_json(self.fleets),
             "stages": as_json(self.stages),
@@ -248,9 +256,9 @@ class RunLook:
             return kept[1]
 
     def _look(self) -> Overview:
-        # All at once: each of them waits for one answer of the store after another.
-        placed = lookers().submit(pods_kept.load, self._store, self._run)
-        others = lookers().submit(day_of, self._store, self._run)
+        # Beside the others: each of them waits for one answer of the store after another.
+        placed = readers().submit(pods_kept.load, self._store, self._run)
+        others = readers().submit(day_of, self._store, self._run)
         summary = self._summarizer.summary(lambda _: None, fresh=True)
         if summary is None:
             raise NoSuchRun(f"There is no run at {self._url}: {self._run.spec_path} does not exist.")
@@ -259,12 +267,11 @@ class RunLook:
         if plan is not None:
             work = self._run.work(plan.uid)
             self._attempts = self._attempts or Attempts(self._store, work)
-            looked = lookers().submit(self._attempts.look)
             if not reasons and summary.dead_letters:
                 self._notes = self._notes or Notes(self._store, work, plan.chunk_count)
                 self._notes.read(FIRST_S)
                 reasons = dict(self._notes.reasons.most_common())
-            workers = looked.result()
+            workers = self._attempts.look()
         fleets = with_heartbeats(placed.result(), self._attempts.by_pod() if self._attempts else {})
         spoken = [words for each in fleets if (words := each.last_words())]
         beats = [each.beat for each in workers]

@@ -13,15 +13,10 @@ READERS: Final = 32
 
 def readers() -> ThreadPoolExecutor:
     """For single requests: what runs in it must not wait for another call in it."""
-    return _of_process(os.getpid(), "read", READERS)
+    return _of_process(os.getpid())
 
 
-def lookers() -> ThreadPoolExecutor:
-    """For the parts of a look, which use `readers`."""
-    return _of_process(os.getpid(), "look", READERS)
-
-
-@lru_cache(maxsize=2)
-def _of_process(_: int, name: str, threads: int) -> ThreadPoolExecutor:
+@lru_cache(maxsize=1)
+def _of_process(_: int) -> ThreadPoolExecutor:
     """Threads do not survive a fork."""
-    return ThreadPoolExecutor(threads, name)
+    return ThreadPoolExecutor(READERS, "read")

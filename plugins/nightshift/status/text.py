@@ -9,7 +9,7 @@ from nightshift.fields.text import n
 from nightshift.planner.costs.bill import Bill, units
 from nightshift.planner.costs.prices import no_price
 from nightshift.run.observed.pod_startup import ENGINE_PARTS, in_order
-from nightshift.run.observed.pods_now import Stage, in_time, waiting
+from nightshift.run.observed.pods_now import in_time
 
 if TYPE_CHECKING:
     from nightshift.status.overview import Overview
@@ -58,7 +58,7 @@ def _progress(look: Overview) -> list[str]:
         f"rows      {n(done - dead, 'prediction')}, {n(dead, 'dead letter')}" + (f" ({reasons}{part})" if reasons else ""),
         f"chunks    {look.committed:,} of {look.chunks or 0:,} committed, {(look.chunks or 0) - look.committed:,} left",
         f"rate      {_rate(look)}",
-        *([f"waits     {words}"] if (words := waits(look)) else []),
+        *([f"waits     {look.waits}"] if look.waits else []),
         f"tokens    {look.tokens[0]:,} in, {look.tokens[1]:,} out",
         f"waste     {n(look.rows_lost, 'row')} computed twice{unused}",
         *_workers(look),
@@ -111,16 +111,6 @@ def _rate(look: Overview) -> str:
     rate = "unknown" if found.rate is None else f"{found.rate:,.1f} rows/s"
     left = "unknown" if found.seconds_left is None else f"about {duration(found.seconds_left)}"
     return f"{rate}, time left {left}{since}"
-
-
-def waits(look: Overview) -> str:
-    """What an open run waits for; "" if for nothing. Each JobSet, as far as the task infer has written it."""
-    if look.state != "open" or look.summary.state == "failed":
-        return ""
-    if not look.fleets:
-        return "" if look.summary.done else "no pod is there yet"
-    held = [(each.why or "paused") if each.stage is Stage.PAUSED else waiting(each) for each in look.fleets]
-    return "; ".join(filter(None, held))
 
 
 def _workers(look: Overview) -> list[str]:

@@ -316,17 +316,17 @@ class TestShown:
     @pytest.mark.parametrize(
         ("pod", "end_s", "words"),
         [
-            (POD, None, "0 of 100 rows done. No forecast yet: no worker is ready (server starting for 2 min)."),
+            (POD, None, "0 of 100 rows done. No forecast yet: waiting for its engine for 2 min."),
             (
                 replace(POD, stage=Stage.WORKING),
                 None,
                 "0 of 100 rows done. No forecast yet: nothing has been committed so far.",
             ),
-            (POD, 60.0, "0 of 100 rows done: WHY. Now no worker is ready (server starting for 2 min)."),
+            (POD, 60.0, "0 of 100 rows done: WHY. Now waiting for its engine for 2 min."),
             (
                 replace(POD, stage=Stage.NODE),
                 60.0,
-                "0 of 100 rows done: WHY. Now no worker is ready (waiting for a machine for 2 min).",
+                "0 of 100 rows done: WHY. Now waiting for a machine for 2 min.",
             ),
         ],
     )

@@ -16,7 +16,7 @@ from nightshift.jobset.verdict.last_words import Words
 from nightshift.jobset.verdict.stages import jobset_now, pod_now, with_log
 from nightshift.run.names import RunRef
 from nightshift.run.observed.pods_kept import load_one
-from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage, merged, waited_s
+from nightshift.run.observed.pods_now import JobSetNow, PodNow, Stage, merged, waits
 from nightshift.store import reaching
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Shown:
             return ""
         self._told, self._told_at = state, now
         done = f"{rows.done:,} of {n(rows.done + rows.left, 'row')} done"
-        idle = _idle(seen, now)
+        idle = waits(seen, now)
         if forecast.end_s is None:
             return f"{done}. No forecast yet: {idle or 'nothing has been committed so far'}."
         speed = f", {rate:.3g} rows/s" if rate else ""
@@ -102,33 +102,6 @@ def heard(runtime: Runtime, jobset: str, pod: PodNow) -> PodNow:
         return with_log(pod, Words(runtime.logs(jobset, pod.name, pod.words.container, last=HEARD_LINES)))
     except (JobSetNotFound, RuntimeUnavailable):
         return pod
-
-
-def _idle(jobsets: Sequence[JobSetNow], now: float) -> str:
-    """Why no worker works: "no worker is ready (server starting for 2 min)"; '' if one does, or nothing is known."""
-    alive = [pod for each in jobsets for pod in each.pods if pod.stage is not Stage.ENDED]
-    if not jobsets or any(pod.stage in (Stage.WORKING, Stage.WARM_UP) for pod in alive):
-        return ""
-    held = [each for each in jobsets if each.stage in (Stage.PAUSED, Stage.QUEUE)]
-    if held and not alive:
-        what = "it is paused" if held[0].stage is Stage.PAUSED else "it waits for quota"
-        return f"{what}{_for(held[0].since, now)}"
-    if not alive:
-        return "no worker is ready"
-    # The one that is furthest decides when the work begins.
-    pod = max(alive, key=lambda each: list(Stage).index(each.stage))
-    return f"no worker is ready ({_doing(pod)}{_for(pod.since, now)})"
-
-
-def _doing(pod: PodNow) -> str:
-    if pod.stage is Stage.WEIGHTS and pod.words is None:
-        return "server starting"
-    return f"waiting for {pod.waits_for}"
-
-
-def _for(since: str, now: float) -> str:
-    minutes = waited_s(since, now) / 60
-    return f" for {minutes:.0f} min" if minutes >= 1 else ""
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

@@ -258,6 +258,17 @@ def waiting(now: JobSetNow) -> str:
     return ", ".join(f"{f'{count} ' if several else ''}waiting for {what}" for what, count in waits.most_common(2))
 
 
+def waits(jobsets: Iterable[JobSetNow], now: float) -> str:
+    """What the pods of a run wait for, and the longest of each JobSet's waits; '' if for nothing. now: Unix time."""
+    said = []
+    for each in jobsets:
+        words = (each.why or "paused") if each.stage is Stage.PAUSED else waiting(each)
+        held = [each.since] if each.stage in (Stage.PAUSED, Stage.QUEUE) else [pod.since for pod in each.pods if pod.waits_for]
+        waited = max((waited_s(since, now) for since in held), default=0.0) / 60
+        said.append(f"{words} for {waited:.0f} min" if words and waited >= 1 else words)
+    return "; ".join(filter(None, said))
+
+
 def merged(before: JobSetNow | None, now: JobSetNow) -> JobSetNow:
     """`now`, with what an earlier look knows better: when a stage began, the last words of a container, and the forecast."""
     if before is None:
