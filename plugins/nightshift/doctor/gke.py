@@ -48,12 +48,10 @@ def place(here: Surroundings) -> Place:
     """Raises NotKnown if the runtime is no GKE cluster by its full name."""
     found = GKE_CLUSTER.fullmatch(here.settings.runtime)
     if found is None:
-        of = (
-            "JobSets run on the local runtime"
-            if here.settings.local_folder
-            else "Airflow reaches the cluster over a connection"
+        raise NotKnown(
+            "Airflow reaches the cluster over a connection, so its project and name are not known "
+            f"(NIGHTSHIFT_RUNTIME={GKE_FORM} says them)"
         )
-        raise NotKnown(f"{of}, so its project and name are not known (NIGHTSHIFT_RUNTIME={GKE_FORM} says them)")
     return Place(found["project_id"], found["location"], found["cluster_name"])
 
 

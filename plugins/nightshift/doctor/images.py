@@ -54,9 +54,6 @@ class Image:
 
 def ask(here: Surroundings) -> Iterator[Finding]:
     """A finding for each image: the driver's, or a stream's subscribers', and those of the engines of the profiles."""
-    if here.settings.local_folder:
-        yield Skipped(NAME, "on the local runtime an image is only a name")
-        return
     google = here.connections.google()
     client = "stream_image" if here.stream else "driver_image"
     yield _one(client, str(getattr(here.settings, client)), google)

@@ -54,10 +54,6 @@ def test_a_machine_without_a_reservation_is_refused(value: str, named: str) -> N
     reservation.check(spec, deployed("a3-ultragpu-8g=nights"))
 
 
-def test_the_local_runtime_has_no_nodes() -> None:
-    assert reservation.selector(H200, deployed(runtime="local:/tmp/state")) == {}
-
-
 @pytest.mark.parametrize(
     ("value", "why"),
     [

@@ -16,11 +16,11 @@ _PREFIX: Final = "cloud.google.com/reservation-"
 
 
 def selector(worker: WorkerShape, settings: Settings) -> dict[str, str]:
-    """The node labels that name it; none for other profiles, nor on the local runtime, which has no nodes.
+    """The node labels that name it; none for other profiles.
 
     Raises SettingsError if the deployment names no reservation of the worker's machine.
     """
-    if worker.profile.provisioning is not Provisioning.RESERVATION or worker.machine is None or settings.local_folder:
+    if worker.profile.provisioning is not Provisioning.RESERVATION or worker.machine is None:
         return {}
     found, machine = settings.reserved, worker.machine.name
     if machine not in found:
