@@ -77,7 +77,7 @@ PARAMS = {
         },
         title="Redo",
         description="Compute only the rows without an answer, of the day or of the night that failed; keep its predictions. "
-        "dead_letters: the same rows once more, as after an engine's failure. corrected: after you have mended rows in the "
+        "dead_letters: the same rows once more, as after an engine's failure. corrected: after you have corrected rows in the "
         "source, or the prompt: the rows as the source has them now, found by source.key.",
     ),
 }

@@ -37,7 +37,7 @@ def what_to_do(tolerate: str, reasons: Mapping[str, int]) -> str:
     causes = " ".join(f"{reason}: {BY_REASON[reason]}." for reason in sorted(reasons, key=lambda each: -reasons[each])[:2])
     return (
         f"(dead_letters.tolerate: {tolerate}). Nothing is published. {causes}{causes and ' '}Trigger the DAG with redo to "
-        "compute only the rows without an answer: corrected, once you have mended the rows or the job; dead_letters, if the "
+        "compute only the rows without an answer: corrected, once the rows or the job are right; dead_letters, if the "
         "engine was ill. Or raise the tolerance and trigger the DAG again: what is computed stays."
     )
 

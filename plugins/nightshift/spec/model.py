@@ -80,7 +80,7 @@ class Source(Section):
         examples=["SELECT name, version, summary FROM `catalog.packages` WHERE snapshot_date = @partition"],
     )
     key: Annotated[Listed[ColumnName], AfterValidator(values.key_columns)] = Field(
-        description="Columns of the query that tell a person which row it is. They are copied to the destination.",
+        description="Columns of the query that say which row it is. They are copied to the destination.",
         examples=[["name", "version"]],
         json_schema_extra={"minItems": 1},
     )
