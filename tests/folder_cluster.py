@@ -158,7 +158,7 @@ class FolderTrigger(KubernetesJobSetTrigger):
 
 
 def trigger_of(runtime: FolderRuntime) -> Any:
-    """As `nightshift.operators.deployment.Deployment.trigger`."""
+    """As `nightshift.operators.infer.trigger_for`."""
     return partial(FolderTrigger, runtime)
 
 

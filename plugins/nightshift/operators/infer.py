@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.triggers.base import BaseTrigger
 
+    from nightshift.hooks.runtime import ReachedRuntime
     from nightshift.jobset.fleet.night import Night
     from nightshift.jobset.fleet.policy import Wanted
     from nightshift.jobset.fleet.records import JobSetEvent
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from nightshift.jobset.runtime import Runtime
     from nightshift.jobset.verdict.outcome import Outcome
     from nightshift.jobset.verdict.pod_ends import FailedContainer
-    from nightshift.operators.deployment import Deployment
     from nightshift.operators.lineage.facets import Lineage
     from nightshift.planner.costs.prices import Prices
     from nightshift.planner.plan import Decision
@@ -125,14 +125,18 @@ class InferOperator(JobSetTask, RunOperator):
         return infer_lineage(self.spec, self.run, self.settings, **counts)
 
     @cached_property
-    def deployment(self) -> Deployment:
-        from nightshift.operators.deployment import deployment_for
+    def reached(self) -> ReachedRuntime:
+        from nightshift.hooks.runtime import runtime_for
 
-        return deployment_for(self.settings)
+        return runtime_for(self.settings)
 
     @cached_property
     def runtime(self) -> Runtime:
-        return self.deployment.runtime
+        return self.reached.runtime
+
+    @cached_property
+    def new_trigger(self) -> Callable[..., BaseTrigger]:
+        return trigger_for(self.reached, self.settings.namespace)
 
     @property
     def work_id(self) -> str:
@@ -270,7 +274,7 @@ class InferOperator(JobSetTask, RunOperator):
         before = self._event.before if self._event else None
         report = self._event.look if self._event else None
         names = {each.name: each.live for each in waited}
-        return self.deployment.trigger(
+        return self.new_trigger(
             jobsets=[self._followed(each) for each in waited],
             deadline=deadline,
             owner=self.attempt_id,
@@ -414,3 +418,12 @@ def _gave_up(outcome: Outcome) -> bool:
     from nightshift import exits
 
     return any(each.exit_code == exits.CONFIG for each in outcome.failed)
+
+
+def trigger_for(reached: ReachedRuntime, namespace: str) -> Callable[..., BaseTrigger]:
+    """Makes what waits there; takes jobsets, deadline, owner, get_logs and limits as keywords."""
+    if reached.is_gke:
+        from nightshift.triggers.kubernetes_engine import GKEJobSetTrigger as Trigger
+    else:
+        from nightshift.triggers.jobset import KubernetesJobSetTrigger as Trigger  # type: ignore[assignment]
+    return partial(Trigger, namespace=namespace, **reached.connection)

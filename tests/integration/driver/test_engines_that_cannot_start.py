@@ -17,7 +17,6 @@ from local import models, vllm
 from local.environments import python_of
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.verdict.cannot_start import WHAT_TO_DO, Cause
-from nightshift.operators.deployment import deployment_for
 from nightshift.operators.infer import InferOperator
 from nightshift.operators.jobset_errors import JobSetApplicationFailure
 from nightshift.run.names import canonical_json
@@ -70,7 +69,7 @@ def the_error(
         monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))
     with DAG("job", schedule=None):
         task = Night(task_id="infer", run_prefix=RUN.prefix, terms="")
-    task.__dict__.update(settings=settings, store=store, deployment=deployment_for(settings))
+    task.__dict__.update(settings=settings, store=store)
     began = time.monotonic()
 
     with pytest.raises(JobSetApplicationFailure) as raised:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from nightshift.jobset.fleet.memory import FleetMember
 from nightshift.jobset.fleet.watch import FleetWatch
 from nightshift.jobset.kubernetes.runtime import KubernetesRuntime
 from nightshift.jobset.labels import ROLE_LABEL
-from nightshift.operators.deployment import deployment_for
 from nightshift.operators.infer import InferOperator
 from nightshift.planner.decisions import save_decision
 from nightshift.planner.plan import Decision
@@ -108,13 +106,12 @@ def test_a_slow_night_gets_help_and_keeps_its_deadline(
     settings = Settings(bucket="runs", project="acme", runtime=f"local:{agent.state}", workers_max=3, namespace="default")
     for name in ("bucket", "project", "runtime"):
         monkeypatch.setenv(f"NIGHTSHIFT_{name.upper()}", getattr(settings, name))
-    reached = deployment_for(settings)
     runtime = Recorded(runtime_for(settings).api, settings.namespace)
     runtime.submitted = []
     with DAG("job", schedule=None):
         task = SlowNight(task_id="infer", run_prefix=RUN.prefix, terms="")
     task.ledger = tmp_path / "bucket" / WORK.ledger_folder
-    task.__dict__.update(settings=settings, store=store, deployment=replace(reached, runtime=runtime))
+    task.__dict__.update(settings=settings, store=store, runtime=runtime)
 
     began = time.monotonic()
     done = task.execute(a_context())

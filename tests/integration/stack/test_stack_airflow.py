@@ -75,13 +75,15 @@ import time
 from airflow.sdk import DAG, BaseOperator
 from nightshift.operators.notify import when_late
 from nightshift.spec import JobSpec
-from nightshift.operators.deployment import deployment_for
+from nightshift.hooks.runtime import runtime_for
 from nightshift.settings import Settings
+from nightshift.operators.infer import trigger_for
 class Infer(BaseOperator):
     def execute(self, context):
-        there = deployment_for(Settings.from_environment())
+        settings = Settings.from_environment()
+        there = runtime_for(settings)
         jobsets = [{{"name": "night", "uid": there.runtime.observe("night").jobset["metadata"]["uid"]}}]
-        trigger = there.trigger(jobsets=jobsets, deadline=time.time() + 3600, look={look})
+        trigger = trigger_for(there, settings.namespace)(jobsets=jobsets, deadline=time.time() + 3600, look={look})
         self.defer(trigger=trigger, method_name="execute_complete")
     def execute_complete(self, context, event):
         return event["ending"]

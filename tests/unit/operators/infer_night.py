@@ -17,7 +17,6 @@ from obstore.store import MemoryStore, ObjectStore
 
 from nightshift.jobset.kubernetes.follow import Followed, WaitEnd
 from nightshift.jobset.runtime import RuntimeUnavailable
-from nightshift.operators.deployment import Deployment
 from nightshift.operators.infer import InferOperator
 from nightshift.run.plan import save_plan
 from nightshift.settings import Settings
@@ -74,8 +73,7 @@ class Night:
     def task(self, **parameters: Any) -> InferOperator:
         with DAG("job", schedule=None):
             operator = InferOperator(task_id="infer", run_prefix=RUN.prefix, terms="", **parameters)
-        deployment = Deployment(self.runtime, self.trigger)
-        operator.__dict__.update(settings=self.settings, store=self.store, deployment=deployment)
+        operator.__dict__.update(settings=self.settings, store=self.store, runtime=self.runtime, new_trigger=self.trigger)
         return operator
 
     def execute(self) -> str:
