@@ -114,6 +114,7 @@ class SourceContract:
 
         assert messages(again) == messages(first)
         assert set(ids(again)).isdisjoint(ids(first))
+        assert await comes_nothing(source), "it comes once, not once for each lease that it had"
         place.pass_time(LEASE_S / 2)
         await source.extend(ids(first), LEASE_S)
         place.pass_time(LEASE_S / 2 + 5)
