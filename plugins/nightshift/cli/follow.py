@@ -55,8 +55,17 @@ class Follower:
 
     def to_the_end(self) -> int:
         """The exit code. Raises Refused, Unreachable, NoAirflow."""
+        away_since: float | None = None
         while True:
-            state = self._patiently()
+            try:
+                state, away_since = str(self._api.get(self._path)["state"]), None
+            except Unreachable as error:
+                if away_since is None:
+                    away_since = time.monotonic()
+                    print(f"{error}; trying again", file=sys.stderr)
+                if time.monotonic() - away_since > AWAY_S:
+                    raise
+                state = "away"
             if self._run is None:
                 self._meet_run()
             if state in ("success", "failed"):
@@ -65,19 +74,6 @@ class Follower:
             if self._watch is not None and time.monotonic() >= self._look_at:
                 self._show(self._watch)
             self._sleep(POLL_S)
-
-    def _patiently(self) -> str:
-        began, said = time.monotonic(), False
-        while True:
-            try:
-                return str(self._api.get(self._path)["state"])
-            except Unreachable as error:
-                if time.monotonic() - began > AWAY_S:
-                    raise
-                if not said:
-                    said = True
-                    print(f"{error}; trying again", file=sys.stderr)
-                self._sleep(POLL_S)
 
     def _meet_run(self) -> None:
         """Finds the run in the bucket, once the task plan has opened it. Without a bucket that can be read, only the end of the

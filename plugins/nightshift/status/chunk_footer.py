@@ -10,7 +10,8 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -94,25 +95,28 @@ def committed(store: ObjectStore, work: Work, plan: Plan, within_s: float = math
     """
     found, until = Committed(), time.monotonic() + within_s
     entries = list(chunks_listed(store, work, plan))
-
-    def read(each: tuple[int, ListedObject]) -> Footer | None:
-        try:
-            footer = read_footer(store, each[1])
-        except NotAChunk:
-            return None
-        mine = footer.provenance.run_id == plan.run_id and footer.rows == len(plan.chunk_range(each[0]))
-        return footer if mine else None
-
     for start in range(0, len(entries), AT_ONCE):
         if time.monotonic() > until:
             found.left = len(entries) - start
             break
-        for footer in readers().map(read, entries[start : start + AT_ONCE]):
-            if footer is None:
-                found.bad += 1
-            else:
+        for number, footer in footers(store, entries[start : start + AT_ONCE]):
+            if footer and footer.provenance.run_id == plan.run_id and footer.rows == len(plan.chunk_range(number)):
                 found.add(footer)
+            else:
+                found.bad += 1
     return found
+
+
+def footers(store: ObjectStore, chunks: Sequence[tuple[int, ListedObject]]) -> Iterator[tuple[int, Footer | None]]:
+    """Those of listed chunks, by their numbers; None for what is no chunk. Raises StoreUnavailable."""
+
+    def read(entry: ListedObject) -> Footer | None:
+        with suppress(NotAChunk):
+            return read_footer(store, entry)
+        return None
+
+    numbers, entries = [number for number, _ in chunks], [entry for _, entry in chunks]
+    yield from zip(numbers, readers().map(read, entries), strict=True)
 
 
 def read_footer(store: ObjectStore, entry: ListedObject) -> Footer:

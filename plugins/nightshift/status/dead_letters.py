@@ -25,10 +25,10 @@ from nightshift.run.answers.bounded import as_json, cut, shown
 from nightshift.run.chunks import NotAChunk
 from nightshift.run.names import RunRef, Work
 from nightshift.run.observed import endings
-from nightshift.run.observed.progress import ListedObject, listed
+from nightshift.run.observed.progress import listed
 from nightshift.run.parquet_rows import pieces
 from nightshift.spec.columns import ATTEMPTS, CHUNK_COLUMNS, DEAD_MESSAGE, DEAD_REASON, ORDINAL, REASONING
-from nightshift.status.chunk_footer import Footer, chunks_listed, read_footer
+from nightshift.status.chunk_footer import chunks_listed, footers
 from nightshift.status.folder import RunFolder
 from nightshift.status.prompts import Prompts, PromptText
 from nightshift.status.readers import readers
@@ -284,12 +284,15 @@ class DeadLetters:
         folder = self._folder
         if self._all_read or ending is None or (ending.dead_letters or 0) <= notes.total:
             return
-        listed = chunks_listed(folder.store, folder.work, folder.planned)
-        others = [(number, entry) for number, entry in listed if number not in notes.by_chunk]
-        footers = readers().map(lambda each: _footer(folder.store, each[1]), others)
-        for (number, entry), footer in zip(others, footers, strict=True):
+        others = {
+            number: entry
+            for number, entry in chunks_listed(folder.store, folder.work, folder.planned)
+            if number not in notes.by_chunk
+        }
+        for number, footer in footers(folder.store, list(others.items())):
             if footer is not None and footer.reasons:
-                notes.by_chunk[number] = Note(entry.path, footer.reasons.total(), entry.size, footer.reasons)
+                path, size = others[number].path, others[number].size
+                notes.by_chunk[number] = Note(path, footer.reasons.total(), size, footer.reasons)
         self._all_read = True
 
     def _each(self, chunks: Sequence[int]) -> Iterator[tuple[_Dead, ...]]:
@@ -320,13 +323,6 @@ def _dead_of(folder: RunFolder, number: int) -> Iterator[_Dead]:
     for row in itertools.chain.from_iterable(part.to_pylist() for part in parts):
         key = {name: shown(row[name]) for name in copied}
         yield _Dead(row[ORDINAL], key, row[DEAD_REASON], row[DEAD_MESSAGE], row[ATTEMPTS], number, chunk.provenance.attempt)
-
-
-def _footer(store: ObjectStore, entry: ListedObject) -> Footer | None:
-    try:
-        return read_footer(store, entry)
-    except NotAChunk:
-        return None
 
 
 def _reasons(body: bytes | None, count: int) -> Counter[str]:
