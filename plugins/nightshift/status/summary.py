@@ -73,6 +73,7 @@ class Summary:
     state: str
     opened_at: str
     opened_by: str
+    owner: str | None = None
     task: str | None = None
     model: str | None = None
     ended_at: str | None = None
@@ -179,6 +180,7 @@ class Summarizer:
             "unplanned",
             record.opened_at,
             record.opened_by,
+            owner=spec.owner,
             task=spec.task,
             model=spec.model.name,
             redo_of=record.redo.run_id if record.redo else None,

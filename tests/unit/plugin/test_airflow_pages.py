@@ -422,6 +422,21 @@ class TestPages:
         assert ("of 1 changed" in page, "<ins>&lt;script&gt;" in page) == (shown, shown)
         assert "<script>" not in page
 
+    def test_runs_are_searched_and_filtered_beyond_the_first_page(
+        self, browser: TestClient, night: ChatRun, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("nightshift.status.runs.Runs.page.__kwdefaults__", {"jobs": None, "after": None, "count": 1})
+        for day in ("2026-11-01", "2026-11-02"):
+            record(store, a_chat_run(store, partition=day).run, Ending("failed", "2099-01-01T00:00:00+00:00", "d1", error="x"))
+
+        def days(query: str) -> list[str]:
+            return re.findall(r"<td>(2026-\d\d-\d\d)<div", browser.get(f"/nightshift/{query}").text)
+
+        assert set(days("?state=failed")) == {"2026-11-01", "2026-11-02", night.run.partition}
+        assert set(days("?search=TICKETS+2026-11-0&state=attention")) == {"2026-11-01", "2026-11-02"}
+        assert days("list?search=2026-11-01") == ["2026-11-01"]
+        assert "There are no such runs" in browser.get("/nightshift/?search=nothing").text
+
     def test_dead_letters_by_reason_and_searched(self, browser: TestClient, night: ChatRun) -> None:
         found = browser.get(page_of(night, "/dead")).text
 
