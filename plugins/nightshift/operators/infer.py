@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ROWS_SHOWN = 3
 NOT_ONE = (
     "No chunk was done until then: {}. More time or workers help only against a wait for a machine or a download. An engine "
-    "that runs and never answers hangs: the log of infer has its last lines, or their folder; clear infer to start it again."
+    "that runs and never answers hangs: the log of infer has its last lines; clear infer to start it again."
 )
 """What to do about a deadline before which nothing was computed."""
 ENGINES_READ = 5
