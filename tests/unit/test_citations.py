@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from local.test import table
 from nightshift import cli
 from nightshift.run import tolerance
 from nightshift.run.tolerance import ToleranceExceeded
@@ -30,6 +31,12 @@ def options() -> dict[str, frozenset[str]]:
 
 def test_everything_that_is_cited_exists() -> None:
     assert Repository(ROOT, options()).problems() == []
+
+
+def test_the_tables_in_contributing_are_todays() -> None:
+    page = table.PAGE.read_text()
+
+    assert page == table.with_tables(page), "run: python3 -m local.test.table"
 
 
 PAGE = """# A page

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from local.environments import ENVIRONMENTS, ROOT
-from local.test import table
 from local.test.groups import CLUSTER, GROUPS, LONG, MODELS, TIERS, TOPS, every_file, files, group_of
 
 pytestmark = pytest.mark.unit
@@ -60,9 +59,3 @@ def test_the_gate_holds_tests_of_every_group(tier: str) -> None:
 def test_a_group_covers_and_needs_what_there_is() -> None:
     assert [path for group in GROUPS for path in (*group.covers, *group.places) if not (ROOT / path).exists()] == []
     assert {need for group in GROUPS for need in group.needs} <= {*ENVIRONMENTS, MODELS, CLUSTER}
-
-
-def test_the_tables_in_contributing_are_todays() -> None:
-    page = table.PAGE.read_text()
-
-    assert page == table.with_tables(page), "run: python3 -m local.test.table"
