@@ -35,7 +35,8 @@ PRODUCT = Path(nightshift.__file__).parent
 def test_each_entry_has_a_section_and_each_section_is_an_entry() -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / RUNBOOK).read_text(), re.MULTILINE)
 
-    assert headings == [str(entry) for entry in Entry]
+    # The last one says of pods what costs no retry; no message names it.
+    assert headings == [*(str(entry) for entry in Entry), "Disruptions"]
 
 
 def test_each_entry_is_used() -> None:
