@@ -11,11 +11,24 @@ from pathlib import Path
 import pytest
 
 import nightshift
-from tests.unit.architecture import Module, circles, lines_of, methods_of, modules_of
+from tests.unit.architecture import (
+    BEGIN,
+    END,
+    PAGE,
+    ROOM_LEFT,
+    ROOT,
+    Module,
+    circles,
+    lines_budget,
+    lines_of,
+    methods_of,
+    modules_of,
+    room_lines,
+    with_lines,
+)
 
 pytestmark = pytest.mark.unit
 
-ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "plugins"
 PRODUCT = modules_of(PLUGINS / "nightshift")
 
@@ -281,6 +294,27 @@ class TestSizes:
         names = [line.split(" has ")[0].removeprefix(f"{tmp_path.name}.") for line in too_long(found[f"{tmp_path.name}.long"])]
         assert names == ["long", "long.f", "long.C"]
         assert list(too_long(found[f"{tmp_path.name}.short"])) == []
+
+
+class TestLines:
+    def test_no_room_is_over_its_budget(self) -> None:
+        """Whoever raises one says in the commit what the lines bought, and what went instead."""
+        budget, lines = lines_budget(PAGE.read_text()), room_lines(PRODUCT)
+
+        assert budget.keys() == lines.keys()
+        assert {room: count for room, count in lines.items() if count > budget[room]} == {}, f"raise it in {PAGE.name}, or cut"
+
+    def test_no_budget_is_far_above_what_there_is(self) -> None:
+        """Or what one change saved, the next one could spend without a word."""
+        budget, lines = lines_budget(PAGE.read_text()), room_lines(PRODUCT)
+
+        loose = {room: most for room, most in budget.items() if most > lines[room] * ROOM_LEFT + 20}
+        assert loose == {}, "run: python -m tests.unit.architecture --write"
+
+    def test_the_table_is_read_as_it_is_written(self) -> None:
+        page = f"before\n{BEGIN}\n{END}\nafter\n"
+
+        assert lines_budget(with_lines(page, {"cli": 3440, "root": 12})) == {"cli": 3440, "root": 12}
 
 
 class TestWhatOthersMayImport:
