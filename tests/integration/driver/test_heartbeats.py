@@ -26,7 +26,7 @@ from tests.integration.driver.runs import TO_THE_END, DriverProcess, PreparedRun
 pytestmark = pytest.mark.integration
 
 TEXTS: list[str | None] = [f"text number {n}" for n in range(60)]
-OFTEN = f"from nightshift.run import heartbeats\nheartbeats.LEAST_S = 0.1\n{TO_THE_END}"
+OFTEN = f"from nightshift.run.observed import heartbeats\nheartbeats.LEAST_S = 0.1\n{TO_THE_END}"
 """The driver's process, with marks that fit a life of seconds: 5 s, the shortest period of its own, fit one of minutes."""
 ROWS = 8000
 """More than they can compute in these lives."""

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.gate]
 TEXTS: list[str | None] = [f"text {n}" for n in range(40)]
 SOON: Final = (
     "from nightshift.driver import backoff, main\n"
-    "from nightshift.run import heartbeats\n"
+    "from nightshift.run.observed import heartbeats\n"
     "backoff.REFUSED_S, backoff.BACKOFF_MAX_S, heartbeats.LEAST_S = 2.0, 0.2, 0.2\n"
     "main.main()\n"
 )
