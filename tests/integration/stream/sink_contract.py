@@ -56,10 +56,6 @@ class Place(Protocol):
         """One that is not open yet, of another stream that is to write to the same place."""
         ...
 
-    def locked(self) -> Sink:
-        """One that is not open yet, and which its server will not let in."""
-        ...
-
     async def shown(self) -> Shown: ...
 
     def cut(self, *, after: bool) -> None:
@@ -98,6 +94,14 @@ async def insisted(call: Callable[[], Awaitable[T]]) -> T:
 async def standing(sink: Sink, each: Message, key: str | None = None) -> Standing | Dead:
     (found,) = await sink.known([(each, None if key is None else (key,))])
     return found
+
+
+class Guarded(Place, Protocol):
+    """One whose server may refuse to let a sink in."""
+
+    def locked(self) -> Sink:
+        """A sink that is not open yet, and that is not let in."""
+        ...
 
 
 class OutcomesContract:
@@ -319,6 +323,10 @@ class SinkContract(OutcomesContract):
         with pytest.raises(SinkRefused):
             await place.of_another_stream().open()
 
-    async def test_a_server_that_will_not_let_it_in_is_locked_not_away(self, placed: Placed) -> None:
+
+class GuardedContract(SinkContract):
+    """The same where somebody decides who may write."""
+
+    async def test_a_server_that_will_not_let_it_in_is_locked_not_away(self, placed: Callable[..., Guarded]) -> None:
         with pytest.raises(Locked):
             await placed(keyed=True).locked().open()

@@ -31,7 +31,7 @@ from tests.integration.emulators import PROJECT, PostgresServer, StorageEmulator
 from tests.integration.pubsub import unique
 from tests.integration.stream import tables
 from tests.integration.stream.link import Link
-from tests.integration.stream.sink_contract import OutcomesContract, Placed, Shown, SinkContract
+from tests.integration.stream.sink_contract import GuardedContract, OutcomesContract, Placed, Shown, SinkContract
 
 pytestmark = pytest.mark.integration
 
@@ -184,9 +184,6 @@ class FolderPlace:
     def of_another_stream(self) -> Sink:
         return self._sink("others")
 
-    def locked(self) -> Sink:
-        pytest.skip("nobody guards a folder of this machine")
-
     async def shown(self) -> Shown:
         return read(LocalStore(str(self._folder)), keyed=self._keyed)
 
@@ -279,7 +276,7 @@ class BigQueryPlace(BucketPlace):
 
 
 @pytest.mark.gate
-class TestPostgres(SinkContract):
+class TestPostgres(GuardedContract):
     @pytest.fixture
     def placed(self, postgres_server: PostgresServer, tmp_path: Path, opened: Opened) -> Placed:
         return lambda *, keyed: PostgresPlace(postgres_server, tmp_path, opened, keyed=keyed)
@@ -301,7 +298,7 @@ def bucket_of(
     return lambda kind, *before, keyed: kind(*before, storage_client, storage_emulator, opened, monkeypatch, keyed=keyed)
 
 
-class TestFilesOnCloudStorage(SinkContract):
+class TestFilesOnCloudStorage(GuardedContract):
     @pytest.fixture
     def placed(self, bucket_of: Callable[..., Any]) -> Placed:
         return lambda *, keyed: bucket_of(BucketPlace, keyed=keyed)
