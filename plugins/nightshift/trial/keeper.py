@@ -31,7 +31,7 @@ from nightshift.trial.engine_folder import LIFE_S, EngineFolder
 from nightshift.trial.outcomes import EngineGone, Outcome, UnfitEngine
 from nightshift.trial.preview.results import ordered
 
-log = logging.getLogger("nightshift.trial.preview")
+log = logging.getLogger("nightshift.preview")
 
 IDLE_S: Final = 600.0
 """How long an engine stays without a question: a person has edited a prompt by then, or has gone."""
