@@ -309,12 +309,16 @@ def test_a_drain_saves_every_finished_row_and_the_next_attempt_computes_the_rest
     # By its own account: what hangs is left after 13.5 s, without a word. How long a drain takes is for the simulation to say.
     assert driver.messages()[-2:] == ["stopped", "exit"]
     assert prepared.rows() == {}
-    assert prepared.partial_rows() == list(range(20))
+    # Requests that are sent together may arrive in another order than that of their rows.
+    answered = engine.seen[:20]
+    assert [TEXTS[row] for row in prepared.partial_rows()] == sorted(answered, key=TEXTS.index)
 
     code, engine = run_driver(prepared)
 
     assert code == exits.DONE
-    assert sorted(engine.seen) == sorted(text for text in TEXTS[20:] if text), "the saved rows are not computed again"
+    assert sorted(engine.seen) == sorted(text for text in TEXTS if text and text not in answered), (
+        "saved rows are not sent again"
+    )
     check_all_answered(prepared, TEXTS)
 
 
