@@ -53,6 +53,7 @@ static_resources:
       cluster_name: batcher
       endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: BATCHER}}}}]}]
 """.replace("MANAGER", MANAGER)
+FIRST_S = 5.0
 FRONTS: dict[str, tuple[Front, str]] = {"nginx": (nginx, NGINX), "HAProxy": (haproxy, HAPROXY), "Envoy": (envoy, ENVOY)}
 
 
@@ -71,14 +72,14 @@ class Watching(Upstream):
 
 
 async def sent(port: int, *packets: bytes) -> bytes:
-    """What comes back until nothing more does for a while."""
+    """What comes back until nothing more does for a while; a machine that is busy may take seconds for the first byte."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     reply = bytearray()
     try:
         for packet in packets:
             writer.write(packet)
             await asyncio.sleep(0.03)
-        while piece := await asyncio.wait_for(reader.read(1 << 16), 0.5):
+        while piece := await asyncio.wait_for(reader.read(1 << 16), 0.5 if reply else FIRST_S):
             reply += piece
     except (TimeoutError, ConnectionError):
         pass
